@@ -35,7 +35,7 @@ def check_recorded(timeline):
     """Hold that files, phases, columns, pictures and traces have all of a Timeline, and each thing once."""
     assert (timeline.start <= timeline.end).all()
     for kinds in ALONE:
-        check_alone(timeline, *timeline.on_each_ipu(timeline.rows(*kinds)))
+        check_alone(timeline, *timeline.per_ipu(timeline.rows(*kinds)))
     host = timeline.rows(SpanKind.HOST)
     check_alone(timeline, host, timeline.link[host] * timeline.info.replicas + timeline.replica[host])
     file = io.BytesIO()

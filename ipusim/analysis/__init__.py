@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         time_steps,
     )
     from ipusim.analysis.plain import as_plain
-    from ipusim.analysis.recovery import done_again
+    from ipusim.analysis.recovery import redone_work
     from ipusim.analysis.run_times import RunTimes, run_times_of
     from ipusim.analysis.stash import Stash, stash_of
     from ipusim.analysis.summary import LearningSummary

@@ -60,7 +60,7 @@ class IdleCauses:
         stage: whose pass another IPU runs meanwhile, which this one waits for; -1 where there is none.
         times: how many intervals each stands for, itself included.
         busy: cycles of arithmetic of each IPU, weight updates too; shape (IPUs,).
-        again, updating: those of it that are passes which compute activations again, and weight updates.
+        recomputing, updating: those of it that are passes which compute activations again, and weight updates.
         window_cycles: of what was looked at; busy and idle cycles add up to it for each IPU.
     """
 
@@ -71,7 +71,7 @@ class IdleCauses:
     stage: Column
     times: Column
     busy: Column
-    again: Column
+    recomputing: Column
     updating: Column
     window_cycles: int
 
@@ -89,7 +89,7 @@ class IdleCauses:
 
 
 def ipu_time(idle: IdleCauses, fill_cycles: int | None) -> tuple[tuple[Look, Column], ...]:
-    """Return what each IPU takes its time for: looks with cycles of shape (IPUs,), which add up to the window.
+    """Return the parts of each IPU's time: looks with cycles of shape (IPUs,), which add up to the window.
 
     Args:
         idle: of the window.
@@ -104,10 +104,10 @@ def ipu_time(idle: IdleCauses, fill_cycles: int | None) -> tuple[tuple[Look, Col
         rest = cycles[Idle.PASSES] - fill
         waits = ((TimePart.FILL_AND_DRAIN.value, fill), (TimePart.IMBALANCE.value, rest))
     return (
-        (COMPUTES, idle.busy - idle.again - idle.updating),
+        (COMPUTES, idle.busy - idle.recomputing - idle.updating),
         *waits,
         (TimePart.COPIES.value, cycles[Idle.COPIES]),
-        (TimePart.RECOMPUTATION.value, idle.again),
+        (TimePart.RECOMPUTATION.value, idle.recomputing),
         (TimePart.HOST.value, cycles[Idle.HOST]),
         (TimePart.STREAMING.value, cycles[Idle.STREAMING]),
         (TimePart.UPDATE.value, cycles[Idle.UPDATE] + idle.updating),
@@ -130,12 +130,12 @@ def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
     ipu, start, end, cause, stage, of = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     later, times = (np.append(column, extra)[of] for column, extra in ((track.later, 0), (track.times, 1)))
     start, end = np.maximum(start + later, begin), np.minimum(end + later, finish)
-    kept = np.flatnonzero(start < end)
-    kept = kept[np.lexsort((start[kept], ipu[kept]))]
+    inside = np.flatnonzero(start < end)
+    inside = inside[np.lexsort((start[inside], ipu[inside]))]
     kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
-    busy, again, updating = (_worked(track, of, begin, finish) for of in kinds)
-    ipu, start, end, cause, stage, times = (column[kept] for column in (ipu, start, end, cause, stage, times))
-    return IdleCauses(ipu, start, end, cause, stage, times, busy, again, updating, finish - begin)
+    busy, recomputing, updating = (_worked(track, of, begin, finish) for of in kinds)
+    ipu, start, end, cause, stage, times = (column[inside] for column in (ipu, start, end, cause, stage, times))
+    return IdleCauses(ipu, start, end, cause, stage, times, busy, recomputing, updating, finish - begin)
 
 
 def _worked(track: _Track, kinds: Sequence[SpanKind], begin: int, finish: int) -> Column:
@@ -181,7 +181,7 @@ class _Track:
         """Put the spans of each IPU in a row, those of all IPUs on each, and leave out those that take no time."""
         timeline = peeled.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
-        row, ipu = timeline.on_each_ipu(rows)
+        row, ipu = timeline.per_ipu(rows)
         holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
         row, ipu = row[holds[ipu]], ipu[holds[ipu]]
         order = np.lexsort((timeline.start[row], ipu))
@@ -204,7 +204,7 @@ class _Track:
 
 
 def _own(track: _Track) -> _Intervals:
-    """Return what IPUs do themselves that is no arithmetic."""
+    """Return the spans on IPUs that are no arithmetic, as idle intervals."""
     own = _OWN[track.kind]
     at = np.flatnonzero(own != NONE)
     return track.ipu[at], track.start[at], track.end[at], own[at], np.full(len(at), NONE), at
@@ -216,14 +216,14 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
     holders = set(info.stages_of_ipu)
     idle = np.array([ipu for ipu in range(len(info.ipus)) if ipu not in holders], dtype=np.int64)
     ends = np.flatnonzero(track.last)
-    found = []
+    intervals = []
     for ipu, start, cause in (
         (idle, np.zeros(len(idle), dtype=np.int64), Idle.NO_STAGE),
         (track.ipu[ends], (track.end + track.later)[ends], Idle.PASSES),
     ):
         none = np.full(len(ipu), NONE)
-        found.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), none, none))
-    return found
+        intervals.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), none, none))
+    return intervals
 
 
 def _waits(track: _Track) -> _Intervals:
@@ -313,10 +313,10 @@ def _released_by(track: _Track, at: Column) -> Column:
     waits = of_kinds(timeline.kind, WAITS)
     good = (released != NONE) & (timeline.end[released] == track.end[at]) & ~waits[released]
     good &= timeline.ipu[released] >= 0
-    found = np.where(good, released, NONE)
+    spans = np.where(good, released, NONE)
     for number in np.flatnonzero(~good).tolist():
-        found[number] = _ending(timeline, int(track.end[at[number]]), int(track.ipu[at[number]]), waits)
-    return found
+        spans[number] = _ending(timeline, int(track.end[at[number]]), int(track.ipu[at[number]]), waits)
+    return spans
 
 
 def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:

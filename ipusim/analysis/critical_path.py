@@ -50,12 +50,12 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     a span begins later than the run and nothing that ends then is its cause, which no run records.
     """
     once = timeline.contiguous()
-    found = _Walk(once, timeline.blocks).back_from(_last(once))
-    if once.start[found.rows[-1]] != once.start[0]:
+    way = _Walk(once, timeline.blocks).back_from(_last(once))
+    if once.start[way.rows[-1]] != once.start[0]:
         raise TimelineError(
-            f"expected a cause of span {found.rows[-1]}, which begins in cycle {once.start[found.rows[-1]]}"
+            f"expected a cause of span {way.rows[-1]}, which begins in cycle {once.start[way.rows[-1]]}"
         )
-    return CriticalPath(np.array(found.rows[::-1], dtype=np.int64), found.counts(len(timeline)))
+    return CriticalPath(np.array(way.rows[::-1], dtype=np.int64), way.counts(len(timeline)))
 
 
 @dataclass
@@ -79,15 +79,15 @@ class _Way:
         self.cause = way.cause
 
     def repeat(self, way: _Way, times: int) -> None:
-        """Count what another part leads through so many times more."""
+        """Count the rows of another part some times more."""
         self.more += [(way.rows, times), *((rows, times * number) for rows, number in way.more)]
 
     def counts(self, rows: int) -> Rows:
         """Return how often it leads through each of so many rows."""
-        found = np.zeros(rows, dtype=np.int64)
+        counts = np.zeros(rows, dtype=np.int64)
         for members, times in ((self.rows, 1), *self.more):
-            np.add.at(found, np.array(members, dtype=np.int64), times)
-        return found
+            np.add.at(counts, np.array(members, dtype=np.int64), times)
+        return counts
 
 
 class _Walk:
@@ -128,7 +128,7 @@ class _Walk:
         What a copy is entered by decides all that lies before: where the path enters by the same row again, it goes
         round from there on.
         """
-        found, ways = _Way([], [], NONE), list[_Way]()
+        path, ways = _Way([], [], NONE), list[_Way]()
         entered: dict[int, tuple[int, int]] | None = {}
         size = block.last - block.first
         while True:
@@ -136,7 +136,7 @@ class _Walk:
                 begin, earlier = entered[row]
                 rounds, copy = divmod(copy, earlier - copy)
                 for way in ways[begin:]:
-                    found.repeat(way, rounds)
+                    path.repeat(way, rounds)
                 entered = None
             elif entered is not None:
                 entered[row] = (len(ways), copy)
@@ -147,13 +147,13 @@ class _Walk:
                 row, copy = row + size, copy - 1
             if row < block.first:
                 break
-            found.repeat(way, 1)
+            path.repeat(way, 1)
         if at == 0:
-            found.add(way)
+            path.add(way)
         else:
-            found.repeat(way, 1)
-        found.cause = row
-        return found
+            path.repeat(way, 1)
+        path.cause = row
+        return path
 
     def _copy(self, block: Repeat, row: int) -> _Way:
         """Return the path to ``row`` within a copy of a block."""
@@ -184,7 +184,7 @@ def _last(timeline: Timeline) -> int:
 
 
 def _last_to_come(timeline: Timeline, row: int) -> int:
-    """Return what released those who meet in ``row``, with a span each: what the last of them did, who did not wait."""
+    """Return what released the IPUs that meet in ``row``, with a span each: what the last to arrive did."""
     together = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
     causes = timeline.cause[together & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
@@ -195,7 +195,7 @@ def _last_to_come(timeline: Timeline, row: int) -> int:
 
 @dataclass(frozen=True)
 class PathPart:
-    """What a kind of spans, of one stage where it is a stage's, takes of the critical path.
+    """The part of the critical path that spans of one kind take, of one stage where they are a stage's.
 
     Attributes:
         kind: of the spans.
@@ -220,9 +220,9 @@ def path_parts(timeline: Timeline, path: CriticalPath) -> tuple[PathPart, ...]:
     total, count = np.zeros(len(key), dtype=np.int64), np.zeros(len(key), dtype=np.int64)
     np.add.at(total, position, cycles * path.spans[rows])
     np.add.at(count, position, path.spans[rows])
-    found = [
-        PathPart(_KINDS[each // width], each % width - 1, spans, of)
-        for each, spans, of in zip(key.tolist(), count.tolist(), total.tolist(), strict=True)
+    parts = [
+        PathPart(_KINDS[kind_and_stage // width], kind_and_stage % width - 1, spans, of)
+        for kind_and_stage, spans, of in zip(key.tolist(), count.tolist(), total.tolist(), strict=True)
         if of
     ]
-    return tuple(sorted(found, key=lambda part: (-part.cycles, part.kind, part.stage)))
+    return tuple(sorted(parts, key=lambda part: (-part.cycles, part.kind, part.stage)))

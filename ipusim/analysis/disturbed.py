@@ -45,7 +45,7 @@ class DisturbanceCost:
 
     @property
     def cause(self) -> Idle | None:
-        """What IPUs are idle longest for that they are not idle for without disturbances; None where they are not."""
+        """The cause of most idle cycles that the undisturbed run does not have; None where there is none."""
         return max(self.idle, key=lambda cause: self.idle[cause], default=None)
 
     def most_waited_for(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
@@ -53,7 +53,7 @@ class DisturbanceCost:
         totals: dict[int, int] = {}
         for (_, source), cycles in self.waits.items():
             totals[source] = totals.get(source, 0) + cycles
-        for source, cycles in sorted(totals.items(), key=lambda found: (-found[1], found[0])):
+        for source, cycles in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
             yield source, cycles, tuple(ipu for ipu, other in self.waits if other == source)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class DisturbanceCost:
 
 
 def more_idle(timeline: Timeline, plain: Timeline) -> tuple[dict[tuple[int, int], int], dict[Idle, int]]:
-    """Return what IPUs are idle for longer in a run than in the one without disturbances.
+    """Return the idle cycles by cause that a run has more than the one without disturbances.
 
     Args:
         timeline: of the run.

@@ -34,7 +34,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
     if outfeed.accumulate:
         yield "outfeed", f"accumulated{f' as {outfeed.accumulate_dtype}' if outfeed.accumulate_dtype else ''}"
     if outfeed.mask:
-        yield "outfeed carries", " and ".join(outfeed.kept_names) or "nothing"
+        yield "outfeed carries", " and ".join(outfeed.sent_names) or "nothing"
     if system.replicas > 1 and program.sync_replicas_independently:
         yield "replicas", "wait for each other before weight updates only"
     if system.hosts > 1:

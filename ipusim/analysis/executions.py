@@ -98,9 +98,9 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
 
 def find_execution(timeline: Timeline, index: int) -> Execution:
     """Return one execution; raises TimelineError naming those that the Timeline holds."""
-    found = _executions(timeline.peeled(index))
-    for execution in found:
+    executions = _executions(timeline.peeled(index))
+    for execution in executions:
         if execution.index == index:
             return execution
-    held = f"0 to {found[-1].index}" if found else "none"
-    raise TimelineError(f"expected an execution of the Timeline ({held}), got {index}")
+    known = f"0 to {executions[-1].index}" if executions else "none"
+    raise TimelineError(f"expected an execution of the Timeline ({known}), got {index}")

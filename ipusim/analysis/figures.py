@@ -65,13 +65,13 @@ class Figure:
             raise LookupError(self.name)
         return summary[self.names][here] if self.names else here
 
-    def told(self, value: Any) -> str:
+    def text(self, value: Any) -> str:
         """Return its value for people, with its unit."""
         if self.unit == "fits":
             return "fits" if value else "too large"
         if isinstance(value, str | bool | list | dict):
             return str(value)
-        return _TOLD.get(self.unit, _number)(value)
+        return _TEXTS.get(self.unit, _number)(value)
 
 
 def _at(data: Any, path: str) -> Any:
@@ -105,7 +105,7 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
-_TOLD: Final[Mapping[str, Callable[[Any], str]]] = {
+_TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
     "seconds": format_seconds,
     "samples per second": lambda rate: f"{format_figure(rate)} samples/s",
     "bytes": lambda size: format_bytes(int(size)),
@@ -204,7 +204,7 @@ def figure_names() -> list[str]:
 def known_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return those figures of the table, by name, that the data of ``summary.json`` have."""
     known = {}
-    for each in FIGURES:
+    for figure in FIGURES:
         with suppress(LookupError):
-            known[each.name] = each.of(summary)
+            known[figure.name] = figure.of(summary)
     return known

@@ -1,4 +1,4 @@
-"""Whether a program fits the memory of its IPUs, and where it does not: how much is too much, and what holds it."""
+"""Whether a program fits the memory of its IPUs; where it does not, the excess and its holders."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class Fit:
         return 0 if self.sram_bytes is None else max(peak.bytes - self.sram_bytes, 0)
 
     def _assumed_bytes(self, peak: Peak) -> int:
-        return next(each.assumed_bytes for each in self.footprint.ipus if each.ipu == peak.ipu)
+        return next(footprint_of.assumed_bytes for footprint_of in self.footprint.ipus if footprint_of.ipu == peak.ipu)
 
     def _code(self, peak: Peak) -> str:
-        """Return what a verdict says of an IPU's code, behind its bytes; nothing where these are stated."""
+        """Return a verdict's words about an IPU's code, behind its bytes; empty where these are stated."""
         if assumed := self._assumed_bytes(peak):
             return f", {format_bytes(assumed)} of it code (assumed)"
         return "" if dict(peak.holders)[Holder.CODE] else ", without code"
@@ -81,16 +81,16 @@ class Fit:
                 f"Memory: every IPU fits without code; with the {assumed} of code that are assumed IPU {worst.ipu} "
                 f"needs {format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
             )
-        held = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
+        holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
             f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, {needed}{self._code(worst)}. "
-            f"Largest: {held}.{_neither(others)}"
+            f"Largest: {holders}.{_neither(others)}"
         )
 
     @property
     def largest(self) -> Holder:
-        """What most of the fullest IPU's memory is held for, where that is too much: there a remedy begins.
+        """The largest holder of the fullest IPU that does not fit: there a remedy begins.
 
         Code that is assumed is nothing that anyone could change.
         """
@@ -103,12 +103,12 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
     """Return a sentence on the Streaming Memory of ``system`` that ``footprint`` does not fit; empty where it does."""
     if system.streaming is None:
         return ""
-    kept: dict[int, int] = {}
-    for each in footprint.ipus:
-        for ipu in range(each.ipu, system.count, system.shards):
+    used: dict[int, int] = {}
+    for footprint_of in footprint.ipus:
+        for ipu in range(footprint_of.ipu, system.count, system.shards):
             machine = system.streaming_memory_of(ipu)
-            kept[machine] = kept.get(machine, 0) + each.remote_bytes
-    machine, size = max(kept.items(), key=lambda item: item[1])
+            used[machine] = used.get(machine, 0) + footprint_of.remote_bytes
+    machine, size = max(used.items(), key=lambda item: item[1])
     if size <= system.streaming.capacity_bytes:
         return ""
     first = machine * SHARING_IPUS

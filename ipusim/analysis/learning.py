@@ -1,4 +1,4 @@
-"""What the arithmetic of a run gave: losses, outputs, weights and evaluations."""
+"""Results of the arithmetic of a run: losses, outputs, weights and evaluations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Loss:
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """What the arithmetic gave.
+    """The results of the arithmetic.
 
     Attributes:
         losses: whatever losses reached the host, those of the replicas side by side; empty without a loss.
@@ -58,10 +58,10 @@ class Learning:
     @cached_property
     def mean_loss_by_step(self) -> dict[int, float]:
         """The mean over the micro-batches of each step whose losses reached the host."""
-        found: dict[int, list[float]] = {}
+        losses_of: dict[int, list[float]] = {}
         for loss in self.losses:
-            found.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
-        return {step: float(np.mean(losses)) for step, losses in found.items()}
+            losses_of.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
+        return {step: float(np.mean(losses)) for step, losses in losses_of.items()}
 
     def mean_loss(self, step: int) -> float:
         """Return the mean loss of one step."""
@@ -89,7 +89,7 @@ def received(
     """Return losses and other outputs from what each replica's outfeed carried, element by element."""
     losses: tuple[Loss, ...] = ()
     outputs = {}
-    for position, name in enumerate(program.outfeed.kept_names):
+    for position, name in enumerate(program.outfeed.sent_names):
         columns = [[element[position] for element in elements] for elements in results]
         if name == LOSS and all(np.ndim(value) == 0 for value in columns[0]):
             losses = tuple(_losses(program, columns))

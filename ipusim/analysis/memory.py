@@ -73,18 +73,18 @@ def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) ->
 
     All replicas hold the same, at the same time unless they do not wait for each other.
     """
-    return tuple(_curve(timeline.peeled(), footprint, each, replica) for each in footprint.ipus)
+    return tuple(_curve(timeline.peeled(), footprint, footprint_of, replica) for footprint_of in footprint.ipus)
 
 
-def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica: int) -> MemoryCurve:
-    ipu = replica * timeline.info.shards + each.ipu
+def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica: int) -> MemoryCurve:
+    ipu = replica * timeline.info.shards + own.ipu
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
-    live, held = ipu_levels(footprint, each.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
+    live, in_fifos = ipu_levels(footprint, own.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     of_row = np.concatenate([[NONE], np.repeat(rows, 2)])
-    alive, fifos = live.from_zero(), held.from_zero()
-    update = update_bytes(footprint, each.ipu)
+    alive, fifos = live.from_zero(), in_fifos.from_zero()
+    update = update_bytes(footprint, own.ipu)
     if update:
         # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
         execution, first, end = _updates(timeline, ipu)
@@ -101,7 +101,7 @@ def _curve(timeline: Timeline, footprint: Footprint, each: IpuFootprint, replica
         for block, (first_of, last_of) in zip(timeline.repeats, bounds, strict=True)
         if first_of < last_of
     )
-    return MemoryCurve(ipu, each.resident_bytes, time, alive, fifos, repeats)
+    return MemoryCurve(ipu, own.resident_bytes, time, alive, fifos, repeats)
 
 
 class Steps(NamedTuple):
@@ -115,25 +115,25 @@ class Steps(NamedTuple):
         return self.level[np.searchsorted(self.time, cycles, side="right") - 1]
 
 
-def product_steps(timeline: Timeline, footprint: Footprint, each: IpuFootprint) -> Steps:
-    """Return how much of an IPU's room for products, which it has all the time, something lies in, in replica 0.
+def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -> Steps:
+    """Return the used bytes of an IPU's room for products, which it holds all the time, in replica 0.
 
     While a pass runs it is what the stage's products hold, while a weight update runs what that has loaded.
     """
-    rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == each.ipu), PASSES)
-    held = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
+    rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == own.ipu), PASSES)
+    used = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
     start, end = timeline.start[rows], timeline.end[rows]
-    loaded = sum(stage.update for stage in footprint.stages if each.ipu in stage.ipus)
+    loaded = sum(stage.update for stage in footprint.stages if own.ipu in stage.ipus)
     if loaded:
-        _, rows, last = _updates(timeline, each.ipu)
+        _, rows, last = _updates(timeline, own.ipu)
         first = timeline.start[rows]
-        room = dict(each.resident)[Holder.TEMPORARY]
+        room = dict(own.resident)[Holder.TEMPORARY]
         start, end = np.concatenate([start, first]), np.concatenate([end, last])
-        held = np.concatenate([held, np.full(len(first), min(loaded, room))])
+        used = np.concatenate([used, np.full(len(first), min(loaded, room))])
         order = np.argsort(start, kind="stable")
-        start, end, held = start[order], end[order], held[order]
+        start, end, used = start[order], end[order], used[order]
     time = np.stack([start, end], axis=1).ravel()
-    level = np.stack([held, np.zeros_like(held)], axis=1).ravel()
+    level = np.stack([used, np.zeros_like(used)], axis=1).ravel()
     return Steps(np.concatenate([[0], time]), np.concatenate([[0], level]))
 
 
@@ -155,7 +155,7 @@ def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
     return execution, rows[first], end
 
 
-def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
+def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
     """Return the most micro-batches that ``stage`` keeps at once, in its FIFO and outside, from forward to backward.
 
     Of several copies of it, the one that keeps most. With recomputation they end when the pass runs again.
@@ -167,16 +167,16 @@ def kept_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> 
     most = 0
     for ipu in of_stage.ipus:
         own = rows[timeline.ipu[rows] == ipu]
-        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[own]]).kept
-        kept = levels.during.copy()
+        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[own]]).saved
+        saved = levels.during.copy()
         for block in timeline.repeats:
             first, last = np.searchsorted(own, block[:2]).tolist()
             if first == last:
                 continue
             more = (block.times - 1) * int(levels.after[last - 1] - (levels.after[first - 1] if first else 0))
-            kept[first:last] += max(more, 0)
-            kept[last:] += more
-        most = max(most, int(kept.max(initial=0)))
+            saved[first:last] += max(more, 0)
+            saved[last:] += more
+        most = max(most, int(saved.max(initial=0)))
     return most
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ipusim.analysis.fit import Fit
-from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
+from ipusim.analysis.memory import memory_curves, moment, stashed_micro_batches
 from ipusim.timeline.timeline import Timeline
 
 
@@ -68,19 +68,19 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
             peak_pass=peak.during,
             excess_bytes=fit.excess_bytes(peak),
             resident_bytes=curve.resident_bytes,
-            remote_bytes=held.remote_bytes,
+            remote_bytes=footprint_of.remote_bytes,
             fifo_held_bytes=int(curve.fifo_bytes.max()),
             holders={holder.key: size for holder, size in peak.holders},
         )
-        for peak, curve, held in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
+        for peak, curve, footprint_of in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
     )
     stages = tuple(
         StageMemory(
             name=name,
             fifo_depth=stage.fifo_depth,
-            kept_bytes=stage.kept,
+            kept_bytes=stage.saved,
             fifo_bytes=stage.fifo_bytes,
-            most_micro_batches_kept=kept_micro_batches(timeline, fit.footprint, number),
+            most_micro_batches_kept=stashed_micro_batches(timeline, fit.footprint, number),
         )
         for number, (name, stage) in enumerate(zip(timeline.info.stages, fit.footprint.stages, strict=True))
     )

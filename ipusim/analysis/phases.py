@@ -118,12 +118,12 @@ def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...
     return _phases(timeline.peeled(execution), (find_execution(timeline, execution),))
 
 
-def _phases(timeline: Timeline, wanted: Iterable[Execution]) -> tuple[Phase, ...]:
+def _phases(timeline: Timeline, executions: Iterable[Execution]) -> tuple[Phase, ...]:
     if timeline.info.has_time_steps:
         recorded, overlap = time_steps(timeline), timeline.info.overlap
-        of = [_filled(execution, recorded, overlap) for execution in wanted]
+        of = [_filled(execution, recorded, overlap) for execution in executions]
     else:
-        of = [_begun_and_ended(execution, timeline) for execution in wanted]
+        of = [_begun_and_ended(execution, timeline) for execution in executions]
     return tuple(chain.from_iterable(of))
 
 

@@ -12,5 +12,5 @@ def as_plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): as_plain(each) for key, each in value.items()}
-    return [as_plain(each) for each in value] if isinstance(value, tuple | list) else value
+        return {str(key): as_plain(item) for key, item in value.items()}
+    return [as_plain(item) for item in value] if isinstance(value, tuple | list) else value

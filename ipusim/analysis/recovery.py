@@ -1,4 +1,4 @@
-"""Which of a run's time goes to work done again, as an IPU was lost after the last checkpoint."""
+"""The time of a run that goes to work done again, as an IPU was lost after the last checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import NONE, Timeline
 
 
-def done_again(timeline: Timeline) -> tuple[tuple[int, int], ...]:
+def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     """Return from which cycle to which work is done again: behind restarts, until it is as far as at the loss.
 
     That takes as long as the lost work did, in whole executions and the part of the last one, in which it ends also
@@ -19,15 +19,15 @@ def done_again(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     losses = np.unique(np.stack([timeline.start[rows], timeline.end[rows], timeline.execution[rows]]), axis=1)
     executions = executions_of(timeline) if losses.size else ()
     starts = [*losses[0].tolist(), timeline.makespan_cycles]
-    found: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
     left, last = 0, NONE
     for (start, end, under_way), until in zip(losses.T.tolist(), starts[1:], strict=True):
         left, last = max(left, end - start), max(last, under_way)
-        behind = [each for each in executions if end <= each.start < until]
+        behind = [execution for execution in executions if end <= execution.start < until]
         if behind:
             begin = behind[0].start
-            goal = next((each for each in behind if each.index == last), None)
+            goal = next((execution for execution in behind if execution.index == last), None)
             caught_up = begin + left if goal is None else min(max(begin + left, goal.start), goal.end)
-            found.append((begin, min(caught_up, until)))
+            stretches.append((begin, min(caught_up, until)))
             left = 0 if caught_up <= until else left - (until - begin)
-    return tuple(found)
+    return tuple(stretches)

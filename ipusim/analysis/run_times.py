@@ -130,7 +130,7 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
     Raises TimelineError for an execution that the Timeline does not hold.
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
-    each_takes = [each.execution_cycles for each in executions_of(timeline)]
+    cycles = [one.execution_cycles for one in executions_of(timeline)]
     return RunTimes(
         name=info.name,
         system=info.system,
@@ -152,8 +152,8 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
         makespan_cycles=chosen.makespan_cycles,
         weight_update_cycles=chosen.update_cycles,
         execution_cycles=chosen.execution_cycles,
-        fastest_execution_cycles=min(each_takes),
-        slowest_execution_cycles=max(each_takes),
+        fastest_execution_cycles=min(cycles),
+        slowest_execution_cycles=max(cycles),
         phases=execution_phases(timeline, execution),
         pipeline_use=ipu_uses(timeline, chosen),
         run_use=ipu_uses(timeline),

@@ -30,9 +30,9 @@ class Stash(NamedTuple):
 
 
 def stash_of(timeline: Timeline, rows: Column) -> Stash:
-    """Return what stages keep of each micro-batch, as far as passes among ``rows`` tell it.
+    """Return the stash of each micro-batch in each stage, as far as passes among ``rows`` show it.
 
-    Counts of it at a time are those of :func:`ipusim.analysis.memory.kept_micro_batches`. In inference nothing is kept.
+    Counts at a time are those of :func:`ipusim.analysis.memory.stashed_micro_batches`. In inference nothing is kept.
 
     Args:
         timeline: the run.
@@ -43,14 +43,14 @@ def stash_of(timeline: Timeline, rows: Column) -> Stash:
         return Stash(nothing, nothing)
     kind, stages = timeline.kind[rows], len(timeline.info.stages)
     # A stage that runs again keeps no more than its input until then.
-    again = np.zeros(stages, dtype=bool)
-    again[timeline.stage[rows[kind == SpanKind.RECOMPUTE]]] = True
-    takes = np.where(again[timeline.stage[rows]], kind == SpanKind.RECOMPUTE, of_kinds(kind, _BACKWARD))
+    recomputed = np.zeros(stages, dtype=bool)
+    recomputed[timeline.stage[rows[kind == SpanKind.RECOMPUTE]]] = True
+    takes = np.where(recomputed[timeline.stage[rows]], kind == SpanKind.RECOMPUTE, of_kinds(kind, _BACKWARD))
     opens, closes = rows[kind == SpanKind.FORWARD], rows[takes]
 
     def key(of: Column) -> Column:
-        found: Column = (timeline.replica[of] * stages + timeline.stage[of]) * timeline.info.count
-        return found + timeline.micro_batch[of]
+        keys: Column = (timeline.replica[of] * stages + timeline.stage[of]) * timeline.info.count
+        return keys + timeline.micro_batch[of]
 
     keys = np.union1d(key(opens), key(closes))
     columns = []

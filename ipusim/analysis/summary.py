@@ -214,8 +214,8 @@ def summarise(
 def _gradient_sum(costs: Costs) -> SumOfGradients | None:
     if costs.gradient_sum is None:
         return None
-    found = costs.gradient_sum
-    return SumOfGradients(found.algorithm, found.bytes, len(found.cost.rounds), found.cost.total_cycles)
+    total = costs.gradient_sum
+    return SumOfGradients(total.algorithm, total.bytes, len(total.cost.rounds), total.cost.total_cycles)
 
 
 def _learning(learning: Learning) -> LearningSummary:
@@ -223,8 +223,8 @@ def _learning(learning: Learning) -> LearningSummary:
         mean_loss_by_step=tuple(map(_finite, learning.mean_loss_by_step.values())),
         constant_predictor_loss=learning.constant_loss,
         evaluations=tuple(
-            EvaluationSummary(steps, _finite(found.loss), found.accuracy, found.samples)
-            for steps, found in learning.evaluations
+            EvaluationSummary(steps, _finite(evaluation.loss), evaluation.accuracy, evaluation.samples)
+            for steps, evaluation in learning.evaluations
         ),
         diverged_at=learning.diverged_at,
     )

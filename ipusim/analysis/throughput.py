@@ -32,12 +32,12 @@ class Throughput:
 
 def throughput_of(timeline: Timeline) -> Throughput:
     """Return the rates of a run; all zero for an empty Timeline."""
-    info, found, timeline = timeline.info, executions_of(timeline), timeline.peeled()
+    info, executions, timeline = timeline.info, executions_of(timeline), timeline.peeled()
     calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
-    if found:
-        begin = int(timeline.start[calls].min(initial=found[0].start))
-        cycles = int(timeline.end[calls].max(initial=found[-1].end)) - begin
-    number = sum(execution.times for execution in found)
+    if executions:
+        begin = int(timeline.start[calls].min(initial=executions[0].start))
+        cycles = int(timeline.end[calls].max(initial=executions[-1].end)) - begin
+    number = sum(execution.times for execution in executions)
     every = info.micro_batches * info.replicas * info.hosts
     micro_batches = every * number
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
@@ -47,5 +47,5 @@ def throughput_of(timeline: Timeline) -> Throughput:
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,
         micro_batches_per_s=rate,
-        weight_update_period_s=cycles / number / info.clock_hz if found else 0.0,
+        weight_update_period_s=cycles / number / info.clock_hz if executions else 0.0,
     )

@@ -68,7 +68,7 @@ def stage_words(stages: Sequence[int], names: Sequence[str]) -> str:
     >>> stage_words([0, 2, 3, 4], ["a", "b", "c", "d", "e"])
     'a and c to e'
     """
-    rows = [[stage for _, stage in row] for _, row in groupby(enumerate(stages), lambda found: found[1] - found[0])]
+    rows = [[stage for _, stage in row] for _, row in groupby(enumerate(stages), lambda pair: pair[1] - pair[0])]
     words = [
         word
         for row in rows

@@ -45,7 +45,7 @@ class Waterfall:
     def largest(self) -> Iterator[tuple[TimePart, float]]:
         """Yield the parts but useful compute that take any time, with their shares, the largest first."""
         rest = [(part, cycles) for part, cycles in self.cycles.items() if cycles and part is not TimePart.USEFUL]
-        for part, _ in sorted(rest, key=lambda found: -found[1]):
+        for part, _ in sorted(rest, key=lambda item: -item[1]):
             yield part, self.share(part)
 
     def remarks(self) -> Iterator[str]:

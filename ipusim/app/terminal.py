@@ -78,7 +78,7 @@ def print_table(table: Table) -> None:
 
 
 def keep_watch() -> None:
-    """Look for garbage from here on, in a process that put it off until long work begins; what there is, stays."""
+    """Collect garbage from here on, in a process that put it off until long work begins; present objects stay."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -116,7 +116,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether an interrupt asked to stop; a second one interrupts at once.
+    """Yield a function that tells whether an interrupt asked to stop; a second one interrupts at once.
 
     What has come so far is written then, and only after that it ends as an interrupted process does.
     """
@@ -143,7 +143,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Give a function that shows how far a command is: in one line of a terminal, else in a line now and then."""
+    """Yield a function that shows how far a command is: in one line of a terminal, else in a line now and then."""
     shown = time.monotonic()
     if not sys.stderr.isatty():
 
@@ -171,7 +171,7 @@ def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
 
 @contextmanager
 def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
-    """Give a function that heeds interrupts and draws a progress bar, once a run has lasted a while on a terminal."""
+    """Yield a function that heeds interrupts and draws a progress bar, once a run has lasted a while on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: heed()
         return

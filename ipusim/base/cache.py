@@ -59,7 +59,7 @@ class Cache:
         return next(((made,) for known, made in self._made.get(make, ()) if known == key), ())
 
     def keep(self, result: _T, make: Callable[..., _T], *arguments: Any) -> None:
-        """Keep what ``make`` gave for ``arguments``."""
+        """Store ``result`` as what ``make`` returns for ``arguments``."""
         self._made[make] = [(self._key(arguments), result), *self._made.get(make, ())][:_MOST]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -81,9 +81,9 @@ class Cache:
         True
         """
         by = value if by is None else by
-        found: _T
-        for found in self.find(_itself, by):
-            return found
+        first: _T
+        for first in self.find(_itself, by):
+            return first
         self.keep(value, _itself, by)
         self._marks[id(value)] = value, _Mark()  # which keeps the value, so that no other one has its identity
         if len(self._marks) > _MOST:

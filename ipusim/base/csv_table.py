@@ -110,18 +110,18 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
     except FileError as error:
         raise FileError(f"{called}: {error}") from None
     header = lines[0] if lines else CsvLine(1, ())
-    place, problems = _placed(header.cells, columns)
+    index_of, problems = _placed(header.cells, columns)
     refuse([f"{called}:{header.number}: {problem}" for problem in problems])
     rows = tuple(
         CsvRow(
             f"{called}:{line.number}",
-            {name: line.cells[at] if at < len(line.cells) else "" for name, at in place.items()},
+            {name: line.cells[at] if at < len(line.cells) else "" for name, at in index_of.items()},
             tuple(_wrong_number(line.cells, len(header.cells))),
         )
         for line in lines[1:]
         if any(line.cells)
     )
-    return CsvTable({name: header.cells[at] for name, at in place.items()}, rows)
+    return CsvTable({name: header.cells[at] for name, at in index_of.items()}, rows)
 
 
 def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
@@ -168,18 +168,18 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
     """Return where each column is, and what is wrong with the titles."""
     known = {columns.key(name): name for name in columns.names}
     keys = [columns.key(title) for title in titles]
-    place: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     for at, key in enumerate(keys):
         if key in known:
-            place.setdefault(known[key], at)
+            index_of.setdefault(known[key], at)
     problems = [f"column {name!r} is there twice" for key, name in known.items() if keys.count(key) > 1]
     others = [title for title, key in zip(titles, keys, strict=True) if key not in known and title]
-    absent = [name for name in columns.names if name not in place]
+    absent = [name for name in columns.names if name not in index_of]
     near = {title: [*all_nearest(columns.key(title), absent)] for title in others}
-    if not place and (_separator("".join(titles)) or not any(near.values())):
+    if not index_of and (_separator("".join(titles)) or not any(near.values())):
         return {}, [_no_titles(titles, columns)]
     for name in columns.needed:
-        if name not in place:
+        if name not in index_of:
             wrong = next((title for title in others if name in near[title]), None)
             got = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
             problems.append(f"expected a column {name!r} beside {', '.join(columns.needed)}{got}")
@@ -189,7 +189,7 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
     if not columns.others:
         expected = f"expected columns out of {', '.join(columns.names)}"
         problems += [f"{expected}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in others]
-    return place, problems
+    return index_of, problems
 
 
 def _no_titles(titles: Sequence[str], columns: Columns) -> str:

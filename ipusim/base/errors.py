@@ -70,14 +70,14 @@ class OptionError(IpusimError, ValueError):
         """Take the option's name, and a text that has ``{}`` for each of the ``others``, names of options too."""
         super().__init__(option, text, *others)
 
-    def told(self, word_for: Callable[[str], str] = str) -> str:
+    def worded(self, word_for: Callable[[str], str] = str) -> str:
         """Return the whole message, with ``word_for`` each option's name."""
         option, text, *others = self.args
         return bounded(f"{word_for(option)}: {text.format(*map(word_for, others)) if others else text}")
 
     def __str__(self) -> str:
         """Return the message with the names themselves."""
-        return self.told()
+        return self.worded()
 
 
 class QuantityError(IpusimError, ValueError):

@@ -148,8 +148,8 @@ def read_arrays(
         names = list(members) if names is None else names
         for name in names:
             if name not in members:
-                held = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
-                raise FileError(f"no array {name!r}; it holds {held or 'none'}")
+                listed = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
+                raise FileError(f"no array {name!r}; it holds {listed or 'none'}")
         _check_unpacked([members[name].file_size for name in names], most_bytes)
         return {name: _array(archive, members[name], name, unpickle) for name in names}
 
@@ -235,10 +235,10 @@ def _array(archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes
                 if unpickle is None:
                     raise FileError(f"{what} holds Python objects, expected numbers")
                 return _objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, what)
-            wanted, stated = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
-            if wanted != stated or min(shape, default=0) < 0:
-                raise FileError(f"{what} says {dtype} of {shape}, {wanted} bytes, and has {stated}")
-            data = read_up_to(member, wanted)
+            needed, stated = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+            if needed != stated or min(shape, default=0) < 0:
+                raise FileError(f"{what} says {dtype} of {shape}, {needed} bytes, and has {stated}")
+            data = read_up_to(member, needed)
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
     except FileError:
         raise

@@ -169,11 +169,11 @@ def folded(word: str) -> str:
 
 @cache
 def _ours() -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    ours_of: dict[str, tuple[str, ...]] = {}
     for ours, foreign in FOREIGN.items():
         for word in foreign.split():
-            found[folded(word)] = (*found.get(folded(word), ()), ours)
-    return found
+            ours_of[folded(word)] = (*ours_of.get(folded(word), ()), ours)
+    return ours_of
 
 
 def ours(word: str) -> tuple[str, ...]:

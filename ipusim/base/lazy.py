@@ -32,8 +32,8 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         blocks = [
             node for node in ast.parse(Path(names["__file__"]).read_text("utf-8")).body if isinstance(node, ast.If)
         ]
-        found = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
-        return {alias.asname or alias.name: node for node in found for alias in node.names}
+        imported = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {alias.asname or alias.name: node for node in imported for alias in node.names}
 
     def find(name: str) -> Any:
         if name == "__all__":

@@ -107,16 +107,16 @@ def _one_mistake(wrong: str, right: str) -> bool:
 
 def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
     """Return the names of the next smaller and the next larger number, of those that are ``wrong`` but for a number."""
-    if len(found := _NUMBER.findall(wrong)) != 1:
+    if len(numbers := _NUMBER.findall(wrong)) != 1:
         return []
-    number = int(found[0][:_DIGITS])
+    number = int(numbers[0][:_DIGITS])
     alike = {
         int(other[0]): name
         for name in names
         if _NUMBER.sub("#", name) == _NUMBER.sub("#", wrong) and len(other := _NUMBER.findall(name)) == 1
     }
-    below, above = [each for each in alike if each <= number], [each for each in alike if each > number]
-    return [alike[each] for each in (*([max(below)] if below else []), *([min(above)] if above else []))]
+    below, above = [other for other in alike if other <= number], [other for other in alike if other > number]
+    return [alike[other] for other in (*([max(below)] if below else []), *([min(above)] if above else []))]
 
 
 def _by_words(wrong: str, names: Iterable[str]) -> list[str]:

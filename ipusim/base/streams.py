@@ -70,13 +70,13 @@ def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int)
 
 
 class NumberedLines(io.TextIOBase):
-    """A stream whose lines begin with the number of who prints them, where several take turns in one process.
+    """A stream whose lines begin with the number of the host that prints them, where several take turns in a process.
 
-    A line goes out when it is whole; what is printed by nobody of a number goes out as it is.
+    A line is written when it is complete; what a host without a number prints is written unchanged.
     """
 
     def __init__(self, stream: TextIO, number: Callable[[], int | None]) -> None:
-        """Take where lines go to, and what says who prints."""
+        """Take the stream that lines go to, and the function that returns the number."""
         self._stream, self._number = stream, number
         self._begun: dict[int, str] = {}
 

@@ -87,10 +87,10 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
     It is of the smallest machine of the same IPUs that is large enough. Raises DeviceError where there is none.
     """
     own, needed = find_machine(name), 1 << (hosts * system.count - 1).bit_length()
-    alike = [each for each in MACHINES.values() if each.ipu == own.ipu and each.connection == own.connection]
-    large = [each for each in alike if each.count >= needed]
+    alike = [other for other in MACHINES.values() if other.ipu == own.ipu and other.connection == own.connection]
+    large = [other for other in alike if other.count >= needed]
     if not large:
-        most = max(alike, key=lambda each: each.count)
+        most = max(alike, key=lambda other: other.count)
         raise DeviceError(
             f"expected at most {most.count // system.count} hosts of {system.count} IPUs that sum up over links, as "
             f"{most.name} has {most.count}, got {hosts}"
@@ -142,7 +142,7 @@ def _with_overhead(name: str, rates: Rates, overhead_ns: Fraction) -> Rates:
 
 def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
     if machine.streaming is None:
-        having = ", ".join(each.name for each in MACHINES.values() if each.streaming)
+        having = ", ".join(known.name for known in MACHINES.values() if known.streaming)
         raise DeviceError(f"{machine.name} has no Streaming Memory for remote buffers: expected one of {having}")
     sources = {**machine.streaming.sources, **dict.fromkeys(figures, "chosen by the user")}
     changed = replace(machine.streaming, **figures, sources=sources)

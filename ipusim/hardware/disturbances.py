@@ -243,7 +243,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator
     Dead cables cut an IPU off together: that is said of the last one of them.
     """
     dead: frozenset[tuple[int, int]] = frozenset()
-    saved = next(((each.checkpoint, each.checkpoint_every) for each in disturbances if isinstance(each, Lost)), None)
+    saved = next(((loss.checkpoint, loss.checkpoint_every) for loss in disturbances if isinstance(loss, Lost)), None)
     for number, disturbance in enumerate(disturbances):
         wrong = list(disturbance.problems(system))
         yield from ((number, *problem) for problem in wrong)
@@ -261,7 +261,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator
 def dead_cables(disturbances: Sequence[Disturbance], system: Device) -> frozenset[tuple[int, int]]:
     """Return the cables that are dead from the beginning, as pairs of physical IPU numbers in ascending order."""
     return frozenset(
-        system.cable(each.link) for each in disturbances if isinstance(each, Dead) and each.dead and not each.later
+        system.cable(cable.link) for cable in disturbances if isinstance(cable, Dead) and cable.dead and not cable.later
     )
 
 

@@ -46,10 +46,10 @@ class IpuSpec:
 
     def __post_init__(self) -> None:
         """Refuse figures that no chip can have."""
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for figure in fields(self):
+            value = getattr(self, figure.name)
             if isinstance(value, int) and value <= 0:
-                raise QuantityError(f"{self.name}: expected {each.name} above 0, got {value}")
+                raise QuantityError(f"{self.name}: expected {figure.name} above 0, got {value}")
 
     @property
     def sram_bytes(self) -> int:

@@ -68,7 +68,7 @@ class HostSpec:
 
 
 #: The rates of a HostSpec, by attribute name.
-RATES: Final = tuple(each.name for each in fields(HostSpec) if each.name.endswith("_bytes_per_s"))
+RATES: Final = tuple(field.name for field in fields(HostSpec) if field.name.endswith("_bytes_per_s"))
 
 #: What the host computes in the middle of a pass.
 _CORE: Final = (

@@ -124,8 +124,8 @@ MACHINES: Final = {machine.name: machine for machine in _CATALOGUE}
 
 def find_machine(name: str) -> Machine:
     """Return the machine of that name, in any case. Raises DeviceError with the known names when there is none."""
-    found = MACHINES.get(name.lower())
-    if found is None:
+    machine = MACHINES.get(name.lower())
+    if machine is None:
         hint = did_you_mean(name, MACHINES, quoted=True)
         raise DeviceError(expected_last(f"unknown system {name!r}", hint, f"one of {', '.join(MACHINES)}"))
-    return found
+    return machine

@@ -75,10 +75,10 @@ class PodRing:
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
         """Of each physical IPU number those that cables join it to; GW-Links join the first ones of machines."""
-        found = {ipu: others for torus in self._tori for ipu, others in torus.neighbours.items()}
+        joined = {ipu: others for torus in self._tori for ipu, others in torus.neighbours.items()}
         return {
             ipu: (*others, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
-            for ipu, others in found.items()
+            for ipu, others in joined.items()
         }
 
     def _beyond(self, ipu: int) -> tuple[int, ...]:
@@ -86,8 +86,8 @@ class PodRing:
         pod, position = divmod(ipu - self.first, POD_IPUS)
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
         offset = position % GATEWAY_IPUS
-        found = (self.first + other * POD_IPUS + position for other in dict.fromkeys(pods) if 0 <= other < self.pods)
-        return tuple(each for each in found if _ascending(ipu - offset, each - offset) not in self.dead)
+        across = (self.first + other * POD_IPUS + position for other in dict.fromkeys(pods) if 0 <= other < self.pods)
+        return tuple(other for other in across if _ascending(ipu - offset, other - offset) not in self.dead)
 
     def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
         """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
@@ -138,16 +138,16 @@ class PodRing:
         while (here := path[-1]) != target:
             path.append(next(there for there in self._reachable[here] if hops[there] < hops[here]))
         pods = [(ipu - self.first) // POD_IPUS for ipu in path]
-        found: list[LinkDirection] = []
+        links: list[LinkDirection] = []
         for number, (one, other) in enumerate(pairwise(path)):
             offset = (one - self.first) % GATEWAY_IPUS
             if pods[number] != pods[number + 1]:
-                found.append(LinkDirection(one - offset, other - offset, self._channel))
+                links.append(LinkDirection(one - offset, other - offset, self._channel))
                 continue
             alone = number == pods.index(pods[number]) and number + 2 == len(path)
             rung: Channel = self.rung if alone else "rung crossing"
-            found.append(LinkDirection(one, other, rung if one // 2 == other // 2 else "rail"))
-        return tuple(found)
+            links.append(LinkDirection(one, other, rung if one // 2 == other // 2 else "rail"))
+        return tuple(links)
 
     @property
     def _channel(self) -> Channel:

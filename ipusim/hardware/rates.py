@@ -336,6 +336,6 @@ class Rates(ComputationRates, CachedHash):
 
 
 #: Every rate, in the order in which tables show them.
-RATES: Final = tuple(Rate(attribute=each.name, **each.metadata) for each in fields(Rates) if each.metadata)
+RATES: Final = tuple(Rate(attribute=field.name, **field.metadata) for field in fields(Rates) if field.metadata)
 #: The rates in use when none is chosen.
 DEFAULT_RATES: Final = Rates()

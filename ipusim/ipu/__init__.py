@@ -42,7 +42,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from ipusim.ipu.runtime.offered import found_in, rows
+from ipusim.ipu.runtime.offered import in_module, rows
 
 if TYPE_CHECKING:
     from ipusim.api import functions
@@ -74,17 +74,17 @@ _MODULES: Final = (
 )
 #: Modules of Graphcore's that have the names of one of its optimizers, too.
 _OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
-_DATASETS: Final = found_in(f"{_TENSORFLOW}.dataset", "BufferDataset")
+_DATASETS: Final = in_module(f"{_TENSORFLOW}.dataset", "BufferDataset")
 
 __getattr__, __dir__ = rows(
     __name__,
     {name: f"{_HERE}.{name}" for name in _MODULES.split()}
     | {name: f"{_HERE}.optimizers.{name}" for name in _OPTIMIZERS.split()}
-    | {"gradient_accumulation": found_in(f"{_HERE}.runtime.pipeline_options", "GradientAccumulationReductionMethod")}
+    | {"gradient_accumulation": in_module(f"{_HERE}.runtime.pipeline_options", "GradientAccumulationReductionMethod")}
     | {"dataset": f"{_TENSORFLOW}.dataset", "layers": f"{_HERE}.runtime.layers"}
-    | {"data": found_in(f"{_TENSORFLOW}.dataset", "Dataset") | {"ops": {"dataset_ops": _DATASETS}}}
-    | found_in(f"{_HERE}.runtime.import_names", "install")
-    | found_in(f"{_HERE}.programs.profiling", "profile")
+    | {"data": in_module(f"{_TENSORFLOW}.dataset", "Dataset") | {"ops": {"dataset_ops": _DATASETS}}}
+    | in_module(f"{_HERE}.runtime.import_names", "install")
+    | in_module(f"{_HERE}.programs.profiling", "profile")
     | {"get_variable": "ipusim.api:functions.get_variable"},
 )
 

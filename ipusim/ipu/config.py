@@ -276,14 +276,14 @@ class IPUConfig(Category):
 
         It is the device ``/device:IPU:`` with the number ``ordinal``; without being ``configured`` the smallest. The
         machine is the smallest that has all devices. Raises ProgramError in Graphcore's words for attributes that do
-        not go together, ProgramStateError when no device is asked for, DeviceError for one that there is not.
+        not go together, ProgramStateError when no device is asked for, DeviceError for an unknown one.
         """
         self.check()
         if configured and not device_count(self):
             raise ProgramStateError("No IPU devices configured.")
         machine, count, device = chosen_device(self, ordinal, hardware.shards_of(mapping))
 
-        def found(stages: Sequence[int]) -> System:
+        def build(stages: Sequence[int]) -> System:
             return hardware.build_system(
                 machine.name,
                 mapping=stages,
@@ -296,8 +296,8 @@ class IPUConfig(Category):
             )
 
         if count is not None or device is not None:  # attached to first, and then compiled for
-            hardware.replication_factor(found((0,)).count, hardware.shards_of(mapping))
-        found(mapping)
+            hardware.replication_factor(build((0,)).count, hardware.shards_of(mapping))
+        build(mapping)
         return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
 
     def check(self) -> None:
@@ -324,22 +324,21 @@ class IPUConfig(Category):
         )
 
 
-def _check_processes(asked: Any) -> None:
+def _check_processes(processes: Any) -> None:
     """Refuse other processes than the simulated hosts; raises ProgramError, in Graphcore's words for an index."""
-    if asked.process_count and asked.process_index >= asked.process_count:
+    index = processes.process_index
+    if processes.process_count and index >= processes.process_count:
         raise ProgramError(f"{_PROCESSES}.process_index must be in the range [0, {_PROCESSES}.process_count).")
-    if asked.process_count > 1:
+    if processes.process_count > 1:
         host = core_machine.this_host()
-        if host is None or host.count != asked.process_count:
+        if host is None or host.count != processes.process_count:
             most, there = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
             raise UnsupportedProgramError(
                 f"{_PROCESSES}.process_count: expected 0 or {most}, as {there} simulated, got "
-                f"{asked.process_count}: start so many hosts with horovod.run"
+                f"{processes.process_count}: start so many hosts with horovod.run"
             )
-        if asked.process_index != host.rank:
-            raise ProgramError(
-                f"{_PROCESSES}.process_index: expected {host.rank}, the rank of this host, got {asked.process_index}"
-            )
+        if index != host.rank:
+            raise ProgramError(f"{_PROCESSES}.process_index: expected {host.rank}, the rank of this host, got {index}")
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:

@@ -200,7 +200,7 @@ class UserOperation:
             )
         return result, (arrays, result)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
 
         None stands for the gradient of whole numbers, which nobody asks for. Raises ModelError without a function, for
@@ -216,9 +216,9 @@ class UserOperation:
         with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:
                 values = [
-                    self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places if at in wanted
+                    self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places if at in argnums
                 ]
-                places = [at for at in places if at in wanted]
+                places = [at for at in places if at in argnums]
             else:
                 made = self.pull_back(*rest, attributes=self.gradient_attributes)
                 values = list(made) if isinstance(made, tuple | list) else [made]
@@ -228,16 +228,16 @@ class UserOperation:
             for at, item in zip(places, values, strict=True):
                 if item is not None:
                     result[at] = np.asarray(item, arrays[at].dtype)
-                elif at in wanted:
+                elif at in argnums:
                     raise ModelError(f"expected a gradient of input {at}, of shape {arrays[at].shape}, got None")
             for at, item in result.items():
                 if item.shape != arrays[at].shape:
                     raise ModelError(
                         f"expected a gradient of shape {arrays[at].shape} for input {at}, got {item.shape}"
                     )
-        return [result.get(at, np.zeros_like(arrays[at])) for at in wanted]
+        return [result.get(at, np.zeros_like(arrays[at])) for at in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the cycles that the user's function gives, or one operation for each element that a pass writes."""
         size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
         if self.cycles is not None:
@@ -247,13 +247,13 @@ class UserOperation:
         written = sum(math.prod(shape) for _, shape in self.outputs)
         moved = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
         read = sum(array.nbytes for array in arrays)
-        back = sum(arrays[at].size for at in wanted)
+        back = sum(arrays[at].size for at in argnums)
         forward = Work(vector=VectorWork(written), sram_bytes=read + moved, itemsize=size)
         backward = Work(
             vector=VectorWork(back),
-            sram_bytes=read + 2 * moved + sum(arrays[at].nbytes for at in wanted),
+            sram_bytes=read + 2 * moved + sum(arrays[at].nbytes for at in argnums),
             itemsize=size,
-            compute_sets=len(wanted) if self.separate else 1,
+            compute_sets=len(argnums) if self.separate else 1,
         )
         return LayerCost(forward, backward)
 
@@ -274,14 +274,14 @@ class Expression:
                 raise ModelError(f"expected an array of the inputs' shape, got {result.dtype}{list(result.shape)}")
         return (result,), None
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Refuse. Raises ModelError."""
         raise ModelError(
             "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "
             "compute with the arrays themselves, or behind tf.stop_gradient"
         )
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of all its operations as one compute set, which reads and writes each array once."""
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         size = max(array.dtype.itemsize for array in arrays)

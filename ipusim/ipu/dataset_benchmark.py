@@ -143,7 +143,7 @@ def _benchmark(
                 total_bytes += buffer.fill(arrays(element))
             epochs.append(_epoch(elements_per_epochs, total_bytes, perf_counter_ns() - begin))
             if print_stats:
-                print(_told(epoch, epochs[-1]))
+                print(_line(epoch, epochs[-1]))
         return json.dumps({"epochs": epochs})
 
     return Benchmark(measure)
@@ -180,5 +180,5 @@ def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]
     }
 
 
-def _told(epoch: int, result: dict[str, float]) -> str:
+def _line(epoch: int, result: dict[str, float]) -> str:
     return f"Epoch {epoch}: {result['elements_per_second']:,.0f} elements/second, {result['bandwidth']:.6f} GB/s."

@@ -62,10 +62,10 @@ def allreduce(
         tensor_name: without effect: hosts reduce in the same order.
         op: the operation by Horovod's name of the argument.
     """
-    asked = reduce_op if op is None else op
-    if asked is not None and not isinstance(asked, horovod.Operation):
-        asked = _OPERATIONS[reduce_op_of("reduce_op", asked)]
-    return horovod.allreduce(value, asked)
+    operation = reduce_op if op is None else op
+    if operation is not None and not isinstance(operation, horovod.Operation):
+        operation = _OPERATIONS[reduce_op_of("reduce_op", operation)]
+    return horovod.allreduce(value, operation)
 
 
 def broadcast(value: Any, root_rank: int = 0, tensor_name: str | None = None) -> Any:

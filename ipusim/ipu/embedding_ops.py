@@ -223,7 +223,7 @@ class _Table:
         self._touched: list[Array] = []
         self._complete = 0
         #: The rows that look-ups have given, by micro-batch and look-up, until their gradients come.
-        self._given: dict[layers.Key, dict[int, Array]] = {}
+        self._looked_up: dict[layers.Key, dict[int, Array]] = {}
 
     def look_up(self, indices: Any, clip: bool) -> Any:
         """Return rows in a stage."""
@@ -249,7 +249,7 @@ class _Table:
                 f"HostEmbedding {self.name!r}: expected the program to run inside `with embedding.register(session):`"
             )
         *micro_batch, which = key
-        value = self._given.setdefault(tuple(micro_batch), {})
+        value = self._looked_up.setdefault(tuple(micro_batch), {})
         if which not in value:
             value[which] = self._now().take(ids, axis=0)
         return value[which]
@@ -262,11 +262,11 @@ class _Table:
             self._sums = np.zeros_like(values)
         np.add.at(self._sums, ids.reshape(-1), np.asarray(gradients).reshape(-1, values.shape[1]))
         self._touched.append(ids.reshape(-1))
-        value = self._given.get(tuple(micro_batch), {})
+        value = self._looked_up.get(tuple(micro_batch), {})
         value.pop(which, None)
         if value:
             return
-        self._given.pop(tuple(micro_batch), None)
+        self._looked_up.pop(tuple(micro_batch), None)
         self._complete += 1
         if self._complete == self._spec.mini_batches:
             rows = np.unique(np.concatenate(self._touched))
@@ -285,7 +285,7 @@ class _Table:
             self._values, self._version = self._variable.value_now(), self._variable.version
             self._sums, self._complete = None, 0
             self._touched.clear()
-            self._given.clear()
+            self._looked_up.clear()
         return self._values
 
 
@@ -315,13 +315,13 @@ class SerializedLookup:
         rows, _ = layers.Embedding(*table.shape).forward({"W": table}, ids)
         return (rows,), (table, ids)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the table's gradient, of each row the sum of those of its uses."""
         table, ids = saved
         result = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
-        return [result["W"] for _ in wanted]
+        return [result["W"] for _ in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
         table, ids = arrays
         size, taken = table.dtype.itemsize, ids.size * table.shape[1]

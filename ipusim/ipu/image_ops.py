@@ -53,30 +53,30 @@ class NormaliseImage:
         result[..., :3] = difference * scales.astype(kind)
         return (result,), (difference, offsets, scales)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients of images, offsets and scales."""
         difference, offsets, scales = saved
         grad, over = grads[0][..., :3], tuple(range(difference.ndim - 1))
         scaled = grad * scales.astype(grad.dtype)
         return [
             scaled * grad.dtype.type(self.scale)
-            if place == 0
+            if argument == 0
             else (-scaled.sum(axis=over)).astype(offsets.dtype)
-            if place == 1
+            if argument == 1
             else (grad * difference).sum(axis=over).astype(scales.dtype)
-            for place in wanted
+            for argument in argnums
         ]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: a product, a difference and a product for each element there, and the same back."""
         image = arrays[0]
         size = image.dtype.itemsize if image.dtype.kind == "f" else 2
         written = image.size // 3 * 4 * size
         forward = Work(vector=VectorWork(3 * image.size), sram_bytes=image.nbytes + written, itemsize=size)
-        sums = len({1, 2} & set(wanted))
+        sums = len({1, 2} & set(argnums))
         backward = Work(
             vector=VectorWork((2 + sums) * image.size, reductions=sums * image.size),
-            sram_bytes=written + image.size * size * (1 + (2 in wanted)),
+            sram_bytes=written + image.size * size * (1 + (2 in argnums)),
             itemsize=size,
             compute_sets=1 + 2 * sums,
         )

@@ -55,7 +55,7 @@ class _Print(WithoutGradient):
             _print(self.name, arrays[0])
         return (), None
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: it is read, and comes over the exchange to where it leaves; how it leaves takes no time."""
         (x,) = arrays
         size = max(x.dtype.itemsize, 2)

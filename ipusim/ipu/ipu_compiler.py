@@ -102,7 +102,7 @@ def compiled() -> tuple[Fetch, ...]:
 
 
 def restore(programs: tuple[Fetch, ...]) -> None:
-    """Have the programs again that :func:`compiled` has returned, without those compiled since."""
+    """Restore the programs that :func:`compiled` has returned, without those compiled since."""
     _COMPILED.set(programs)
 
 

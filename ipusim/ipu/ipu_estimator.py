@@ -238,7 +238,7 @@ def loop_program(
     queue = IPUOutfeedQueue()
     body = _Body(model, mode, queue, replicas)
     operation = ipu_compiler.compile(lambda: loops.repeat(iterations, body, [], infeed))
-    results = Of(Results(operation, queue.dequeue), body.logged.given)
+    results = Of(Results(operation, queue.dequeue), body.logged.hand_out)
     spec = body.spec
     if mode == ModeKeys.PREDICT:
         values = Of(results, lambda sent: _taken("prediction", sent, spec.predictions))
@@ -283,7 +283,7 @@ def _named(kind: str, tensors: Any) -> dict[str, Any]:
     if isinstance(tensors, dict):
         return {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
     if isinstance(tensors, list | tuple):
-        return {f"{kind} {place}": tensor for place, tensor in enumerate(tensors)}
+        return {f"{kind} {index}": tensor for index, tensor in enumerate(tensors)}
     return {kind: tensors}
 
 
@@ -292,5 +292,5 @@ def _taken(kind: str, sent: Mapping[str, Any], like: Any) -> Any:
     if isinstance(like, dict):
         return {name: sent[f"{kind}/{name}"] for name in like}
     if isinstance(like, list | tuple):
-        return [sent[f"{kind} {place}"] for place in range(len(like))]
+        return [sent[f"{kind} {index}"] for index in range(len(like))]
     return sent[kind]

@@ -56,13 +56,13 @@ class Dequeued(Tensor):
 
     late: ClassVar[bool] = True
 
-    def __init__(self, together: Dequeue, place: int, example: Array, stacked: bool) -> None:
+    def __init__(self, together: Dequeue, index: int, example: Array, stacked: bool) -> None:
         """Take what dequeues all of them, the place among them, and an array of its dtype and axes.
 
         Where elements are ``stacked``, how many there are is known when they have come.
         """
         super().__init__(example)
-        self._together, self._place, self._stacked = together, place, stacked
+        self._together, self._index, self._stacked = together, index, stacked
 
     def __getitem__(self, key: Any) -> Any:
         """Return a part, such as an element; raises ProgramError where there is none."""
@@ -76,8 +76,8 @@ class Dequeued(Tensor):
 
     def evaluate(self, running: Running) -> Array:
         """Return its array."""
-        found: Array = running.value(self._together)[self._place]
-        return found
+        array: Array = running.value(self._together)[self._index]
+        return array
 
 
 class IPUOutfeedQueue:
@@ -149,16 +149,16 @@ class IPUOutfeedQueue:
         packing: Callable[[list[Any]], Any] = list,
         *,
         in_session: bool = False,
-        again: bool = False,
+        reconnecting: bool = False,
     ) -> None:
         """Set the shapes and types of an element's arrays, the function that packs them, and how they are dequeued.
 
         Where the program runs ``in_session``, :meth:`dequeue` returns what dequeues in a run of it. A program that is
-        laid out ``again`` sends elements of other shapes.
+        laid out once more is ``reconnecting``, and sends elements of other shapes.
 
         Raises ProgramError when a pipeline sends its results here already.
         """
-        if self.enqueued and not again:
+        if self.enqueued and not reconnecting:
             raise ProgramError("An outfeed can only be enqueued once.")
         self._forms, self._packing, self.in_session = tuple(forms), packing, in_session
 
@@ -203,8 +203,8 @@ class IPUOutfeedQueue:
         together = Dequeue(partial(self._taken, completed))
         return self._packing(
             [
-                Dequeued(together, place, np.zeros((*axis, *shape), dtype), bool(axis))
-                for place, (shape, dtype) in enumerate(self._forms)
+                Dequeued(together, index, np.zeros((*axis, *shape), dtype), bool(axis))
+                for index, (shape, dtype) in enumerate(self._forms)
             ]
         )
 
@@ -278,13 +278,13 @@ class EagerArray(np.ndarray[Any, Any]):
         """Compute on plain arrays."""
         if out is not None:
             options["out"] = tuple(map(_plain, out))
-        found = getattr(ufunc, method)(*map(_plain, inputs), **options)
+        result = getattr(ufunc, method)(*map(_plain, inputs), **options)
         same = all(
             isinstance(input_, EagerArray | int | float) and not isinstance(input_, np.generic) for input_ in inputs
         )
         if out is not None:
             return out[0] if len(out) == 1 else out
-        return eager(found) if same and isinstance(found, np.ndarray | np.generic) else found
+        return eager(result) if same and isinstance(result, np.ndarray | np.generic) else result
 
 
 def eager(value: Any) -> EagerArray:

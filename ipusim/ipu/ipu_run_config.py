@@ -121,5 +121,5 @@ class RunConfig(run_config.RunConfig):
         """The address given, or that of TF_CONFIG."""
         return super().master if self._own_master is None else self._own_master
 
-    def _again(self, options: Mapping[str, Any]) -> Self:
+    def _with_arguments(self, options: Mapping[str, Any]) -> Self:
         return type(self)(self._ipu_run_config, self._own_master, **options)

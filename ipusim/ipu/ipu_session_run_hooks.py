@@ -135,7 +135,7 @@ def _named(tensors: Any) -> dict[str, Any]:
     for item in listed:
         if not is_tensor(item):
             raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(item)}")
-    return {f"tensor_{place}": item for place, item in enumerate(listed)}
+    return {f"tensor_{index}": item for index, item in enumerate(listed)}
 
 
 class Logs(Protocol):
@@ -170,7 +170,7 @@ class Logged:
             for name, item in stored.items()
         }
 
-    def given(self, results: Mapping[str, Any]) -> Mapping[str, Any]:
+    def hand_out(self, results: Mapping[str, Any]) -> Mapping[str, Any]:
         """Hand each hook what a run has sent for it, and return all."""
         for number, hook in enumerate(self.hooks):
             start = _name(number)

@@ -103,15 +103,15 @@ def _returned(result: list[Any], ran: _Ran) -> Any:
 class _Final(Tensor):
     """The final value of a loop-carried tensor."""
 
-    def __init__(self, ran: _Ran, place: int) -> None:
-        super().__init__(ran.program.final()[place])
-        self._ran, self._place = ran, place
+    def __init__(self, ran: _Ran, index: int) -> None:
+        super().__init__(ran.program.final()[index])
+        self._ran, self._index = ran, index
 
     def evaluate(self, running: Running) -> Any:
         running.value(self._ran.pipeline)
         values = self._ran.pipeline.inputs
         self._ran.check(values)
-        return values[self._place]
+        return values[self._index]
 
 
 class _Ran:
@@ -133,13 +133,13 @@ def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue |
     symbols, values = examples(inputs)
 
     def make(functions: Sequence[Callable[..., Any]]) -> _Ran:
-        def again(values: Sequence[Any], captured: Mapping[Any, Any]) -> tuple[Arguments, Inputs]:
+        def rebuild(values: Sequence[Any], captured: Mapping[Any, Any]) -> tuple[Arguments, Inputs]:
             program = LoopProgram(functions[0], values, infeed, captured=captured)
             return program.arguments(n), program.inputs
 
         with device(), using():
             program = LoopProgram(functions[0], values, infeed)
-            fed = Fed(program.inputs.values, again)
+            fed = Fed(program.inputs.values, rebuild)
             return _Ran(program, lay_out(program.arguments(n), None, symbols, program.inputs, fed))
 
     def run_on(ran: _Ran) -> bool:
@@ -152,4 +152,4 @@ def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue |
     ran = once((n, infeed), [body], make, run_on)
     if symbols is None:
         return list(ran.program.final()), ran
-    return [_Final(ran, place) for place in range(len(models.as_results(values)))], ran
+    return [_Final(ran, index) for index in range(len(models.as_results(values)))], ran

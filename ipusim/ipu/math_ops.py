@@ -56,14 +56,14 @@ class SerializedProduct:
         made = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
         return (np.stack(made).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return grad @ b.T and a.T @ grad, in parts too."""
         a, b = saved
         of = self.parts.left_gradient, self.parts.right_gradient
         stacked = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
-        return [np.stack([of[place](*item) for item in stacked]).reshape((a, b)[place].shape) for place in wanted]
+        return [np.stack([of[at](*item) for item in stacked]).reshape((a, b)[at].shape) for at in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: one product there, and one back for each gradient; operands are read and written once.
 
         Parts read or write once more what :meth:`SerializedMatmul.repeated` says, in each of the products.
@@ -73,7 +73,7 @@ class SerializedProduct:
         size, y = a.dtype.itemsize, groups * m * n
         once = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
         whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
-        back = tuple(self.parts.parts(whole[1][place], ("mnk", "kmn")[place]) for place in wanted)
+        back = tuple(self.parts.parts(whole[1][at], ("mnk", "kmn")[at]) for at in argnums)
         return LayerCost(
             Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=once * size, itemsize=size, compute_sets=0),
             Work(back, sram_bytes=len(back) * once * size, itemsize=size, compute_sets=0),

@@ -12,9 +12,9 @@ from ipusim.api import Array, functions, layers
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import embedding_ops
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import EachLoss
 from ipusim.ipu.runtime.layers import run_loss
-from ipusim.ipu.runtime.operations import BeamSearch, EachCTC
+from ipusim.ipu.runtime.operations import BeamSearch, PerExampleCTC
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss
 from ipusim.ipu.tensorflow import nn
 from ipusim.ipu.tensorflow.activations import Activation
 from ipusim.ipu.tensorflow.array_functions import cast, stop_gradient, tensor, whole_numbers
@@ -118,9 +118,9 @@ def _ctc(labels: Any, data: Any, label_length: Any, data_length: Any, blank: Any
     own = np.concatenate([np.where(used, rows, -1), steps[:, None]], axis=1)
     loss = layers.CTC(rows.shape[1], blank, timed=True, log_probabilities=kind == "data")
     outputs = anp.transpose(x, (1, 0, 2))
-    result = EachLoss(
+    result = PerExampleLoss(
         (batch,),
-        lambda: functions.operate(EachCTC(loss), outputs, own)[0],
+        lambda: functions.operate(PerExampleCTC(loss), outputs, own)[0],
         lambda: run_loss(loss, outputs, own, {}),
     )
     return result if out_dtype in (None, x.dtype) else cast(result, out_dtype)
@@ -256,12 +256,12 @@ def _sampled_logits(
         else tensor(weights)
     )
     bias, x, true = tensor(biases), tensor(inputs), whole_numbers("labels", labels)
-    wanted = {
+    shapes = {
         "weights": (table.shape, (num_classes, x.shape[-1])),
         "biases": (bias.shape, (num_classes,)),
         "labels": (true.shape, (x.shape[0], num_true)),
     }
-    for name, (result, shape) in wanted.items():
+    for name, (result, shape) in shapes.items():
         if result != shape:
             checks.wrong_value(name, f"a tensor of shape {shape}", result)
     if sampled_values is None:

@@ -54,7 +54,7 @@ class _Popnn:
         self._weights = GlorotUniform(seed=seed) if weights_initializer is None else weights_initializer
         self._biases = Constant(0.0) if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation
-        self._given_name = (
+        self._explicit_name = (
             None if name is None else checks.text("name", name) or None
         )  # as TensorFlow takes an empty one
         self._scope: str | None = None
@@ -63,7 +63,7 @@ class _Popnn:
     @property
     def name(self) -> str:
         """Its name; where none was given, that of its kind until it is called."""
-        return self._given_name or (self._scope or self.kind).rstrip("/").rpartition("/")[2]
+        return self._explicit_name or (self._scope or self.kind).rstrip("/").rpartition("/")[2]
 
     def build(self, input_shape: Any) -> None:
         """Make the variables for inputs of this shape, (time steps, batch, elements).
@@ -95,7 +95,7 @@ class _Popnn:
     def _variables(self, elements: int) -> tuple[Any, Any]:
         """Return kernel and biases."""
         functions.check_inside(self.name)
-        called = unique(self.kind) if self._given_name is None else self._given_name
+        called = unique(self.kind) if self._explicit_name is None else self._explicit_name
         if self._scope is None:
             self._scope = f"{scope().prefix}{called}/"
         with inside(replace(scope(), prefix=self._scope, reuse=None)):

@@ -18,7 +18,7 @@ from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool) -> Any:
     """Return ``dst`` with ``num_elems[i]`` rows of ``src`` from ``src_offsets[i]`` on at ``dst_offsets[i]``.
 
-    Other rows stay, or become zero with ``zero_unused``. Raises ProgramError for rows that there are not, and tensors
+    Other rows stay, or become zero with ``zero_unused``. Raises ProgramError for rows out of range, and tensors
     that do not fit.
     """
     counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
@@ -107,25 +107,25 @@ class SequenceSlice:
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return dst with the slices in it."""
-        dst, src, counts, sources, places = arrays
+        dst, src, counts, sources, targets = arrays
         taken = np.full(len(dst), -1)
-        for count, source, place in zip(counts, sources, places, strict=True):
-            taken[place : place + count] = np.arange(source, source + count)
-        kept = np.zeros_like(dst) if self.zero_unused else dst.copy()
-        kept[taken >= 0] = src[taken[taken >= 0]]
-        return (kept,), (taken, src.shape)
+        for count, source, target in zip(counts, sources, targets, strict=True):
+            taken[target : target + count] = np.arange(source, source + count)
+        result = np.zeros_like(dst) if self.zero_unused else dst.copy()
+        result[taken >= 0] = src[taken[taken >= 0]]
+        return (result,), (taken, src.shape)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients of the rows that stay, and of each row of src the sum of those of its uses."""
         taken, shape = saved
         (grad,) = grads
-        kept, value = np.zeros_like(grad), np.zeros(shape, grad.dtype)
+        of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
         if not self.zero_unused:
-            kept[taken < 0] = grad[taken < 0]
-        np.add.at(value, taken[taken >= 0], grad[taken >= 0])
-        return [(kept, value)[place] for place in wanted]
+            of_dst[taken < 0] = grad[taken < 0]
+        np.add.at(of_src, taken[taken >= 0], grad[taken >= 0])
+        return [(of_dst, of_src)[argument] for argument in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: dst is written once, rows are read and written, and come over the exchange.
 
         Back, the rows of src are summed into zeros.
@@ -136,8 +136,8 @@ class SequenceSlice:
             sram_bytes=(2 * moved + dst.size) * row, exchange_bytes=moved * row, itemsize=max(row, 2), compute_sets=2
         )
         backward = Work(
-            vector=VectorWork(moved * (1 in wanted)),
-            sram_bytes=(2 * moved + (src.size if 1 in wanted else 0) + (dst.size if 0 in wanted else 0)) * row,
+            vector=VectorWork(moved * (1 in argnums)),
+            sram_bytes=(2 * moved + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0)) * row,
             exchange_bytes=moved * row,
             itemsize=max(row, 2),
             compute_sets=3,

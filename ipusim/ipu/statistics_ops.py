@@ -67,7 +67,7 @@ class FixedWidthBins(WithoutGradient):
         (values,) = arrays
         return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),), None
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: a minimum and a maximum, each of two compute sets, and a product and a sum for a level."""
         (values,) = arrays
         size = values.dtype.itemsize
@@ -96,7 +96,7 @@ class Histogram(WithoutGradient):
         bins = np.searchsorted(levels, np.abs(values) if self.absolute else values, side="right")
         return (before + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: each value is held against each level, and the tiles' counts are summed in two sets."""
         values, levels, before = arrays
         size = values.dtype.itemsize

@@ -27,7 +27,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import ipu_ordinal
 from ipusim.ipu.runtime.host import Placeholder, Running, Tensor
-from ipusim.ipu.runtime.offered import found_in, rows
+from ipusim.ipu.runtime.offered import in_module, rows
 from ipusim.ipu.runtime.poplar_flags import uses_synthetic_data
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.dataset import Dataset
@@ -48,7 +48,7 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
     ``ipu_device`` has no effect: one device is simulated.
 
-    Raises ProgramStateError where none has, DeviceError for a number that there is not.
+    Raises ProgramStateError where none has, DeviceError for an unknown number.
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
@@ -115,8 +115,8 @@ def export_dataset_to_file(
     if checks.integer("num_elements", num_elements) < 1:
         raise ProgramError("Expected `num_elements` to be at least 1.")
     columns = _columns(dataset_or_infeed, checks.whole("num_elements", num_elements))
-    for place, column in enumerate(columns):
-        where = target if len(columns) == 1 else target.with_suffix(f".{place}{target.suffix}")
+    for number, column in enumerate(columns):
+        where = target if len(columns) == 1 else target.with_suffix(f".{number}{target.suffix}")
         content = io.BytesIO()
         np.save(content, column, allow_pickle=False)
         write_file(where, content.getvalue())
@@ -139,10 +139,10 @@ def export_inputs_to_file(
         checks.wrong_type("feed_dict", "a dictionary of placeholders' values", feed_dict)
     running = Running({key: key.fed(value) for key, value in feed_dict.items()})
     arrays: dict[str, Array] = {}
-    for place, item in enumerate(inputs):
-        name = item.name if isinstance(item, Placeholder) else f"input_{place}"
+    for index, item in enumerate(inputs):
+        name = item.name if isinstance(item, Placeholder) else f"input_{index}"
         value = running.value(item) if isinstance(item, Tensor) else item
-        arrays[name if name not in arrays else f"{name}_{place}"] = checks.numbers(f"inputs[{place}]", value)
+        arrays[name if name not in arrays else f"{name}_{index}"] = checks.numbers(f"inputs[{index}]", value)
     write_file(target, archive_of(arrays))
 
 
@@ -230,13 +230,13 @@ def _checked(events: object) -> list[IpuTraceEvent]:
 
 __getattr__, __dir__ = rows(
     __name__,
-    found_in(
+    in_module(
         "ipusim.ipu.config",
         "DeviceConnectionType ExecutionProfileType IPUConfig MergeRemoteBuffersBehaviour SchedulingAlgorithm "
         "SelectionOrder configure_ipu_system get_ipu_config reset_ipu_configuration",
     )
-    | found_in("ipusim.ipu.runtime.options_table", "KeyId VerificationOptions")
-    | found_in(
+    | in_module("ipusim.ipu.runtime.options_table", "KeyId VerificationOptions")
+    | in_module(
         "ipusim.ipu.runtime.ipu_options",
         "auto_select_ipus create_ipu_config select_ipus set_compilation_options set_convolution_options "
         "set_experimental_multi_replica_distribution_options set_floating_point_behaviour_options set_gcl_options "

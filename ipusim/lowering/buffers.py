@@ -32,7 +32,7 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
 
 
 class _Ways:
-    """Where passes that make and take tensors stand in the orders of their IPUs."""
+    """The positions of passes that make and take tensors in the orders of their IPUs."""
 
     def __init__(self, shape: PlanShape, passes: Column) -> None:
         self._shape = shape
@@ -69,5 +69,5 @@ class _Ways:
         order = np.argsort(np.concatenate(sent), kind="stable")
         position = np.concatenate(sent)[order]
         first = np.minimum.accumulate(np.concatenate(used)[order][::-1])[::-1]
-        found: Column = np.append(first, _NEVER)[np.searchsorted(position, taken)]
-        return found
+        positions: Column = np.append(first, _NEVER)[np.searchsorted(position, taken)]
+        return positions

@@ -1,4 +1,4 @@
-"""Instructions on their way into a Plan: rows that know where they belong, in any order."""
+"""Instructions of a Plan before they are sorted: rows with their sort keys, in any order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Items = npt.NDArray[np.int64]
 _MOST_AROUND: Final = 8
 
 
-class Place(NamedTuple):
-    """Where items belong: columns of one length, or one number for all.
+class SortKey(NamedTuple):
+    """The sort key of items: columns of one length, or one number for all.
 
     Attributes:
         ipu: on which IPU.
@@ -36,21 +36,21 @@ class Place(NamedTuple):
 
 
 def items(
-    place: Place,
+    key: SortKey,
     code: npt.NDArray[np.int64] | int,
     stage: npt.NDArray[np.int64] | int = NONE,
     micro_batch: npt.NDArray[np.int64] | int = NONE,
     number: npt.NDArray[np.int64] | int = NONE,
 ) -> Items:
-    """Return instructions at their places, shape (9, instructions), the columns of COLUMNS."""
-    found = np.empty((len(COLUMNS), len(place.ipu)), np.int64)
-    for row, column in zip(found, (*place, code, stage, micro_batch, number), strict=True):
+    """Return instructions with their sort keys, shape (9, instructions), the columns of COLUMNS."""
+    columns = np.empty((len(COLUMNS), len(key.ipu)), np.int64)
+    for row, column in zip(columns, (*key, code, stage, micro_batch, number), strict=True):
         row[:] = column
-    return found
+    return columns
 
 
 def in_order(parts: Iterable[Items]) -> Items:
-    """Return all items in the order of their places; those of one place stay as they came."""
+    """Return all items sorted by their keys; those of one key stay in the order in which they came."""
     table = np.concatenate(list(parts), axis=1)
     key = table[0]
     for row, least in ((1, 0), (2, 0), (3, 0), (4, -_MOST_AROUND)):

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ipusim.lowering.items import Items, Place, in_order, instructions, items
+from ipusim.lowering.items import Items, SortKey, in_order, instructions, items
 from ipusim.lowering.side_instructions import SideInstructions, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
 from ipusim.pipeline.order import Order
@@ -53,38 +53,39 @@ def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) 
 
 def _passes(table: Table, side: SideInstructions) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
-    place = Place(ipu, step, _Rank.PASSES, np.arange(len(table)))
-    yield items(place, kind, stage, micro_batch)
-    yield from beside_passes(side, place, kind, stage, micro_batch)
+    key = SortKey(ipu, step, _Rank.PASSES, np.arange(len(table)))
+    yield items(key, kind, stage, micro_batch)
+    yield from beside_passes(side, key, kind, stage, micro_batch)
 
 
 def _feeds(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
-    taken, given = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
+    taken, results = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
     code, period = outfeed_code(side)
     if shape.overlapped_io:
-        yield from _beside(table[taken], table[given], code, period)
+        yield from _beside(table[taken], table[results], code, period)
         return
-    yield items(Place(ipu[taken], step[taken], _Rank.INFEED), Code.INFEED, NONE, micro_batch[taken])
-    yield items(Place(ipu[given], step[given] + 1, _Rank.BEHIND), code, NONE, micro_batch[given], period)
+    yield items(SortKey(ipu[taken], step[taken], _Rank.INFEED), Code.INFEED, NONE, micro_batch[taken])
+    yield items(SortKey(ipu[results], step[results] + 1, _Rank.BEHIND), code, NONE, micro_batch[results], period)
 
 
-def _beside(taken: Table, given: Table, code: Code, period: int) -> Iterator[Items]:
+def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[Items]:
     """Yield the host copies on I/O tiles, one time-step ahead of the pass that needs them and one behind."""
     if code is Code.ADD_RESULTS:  # nothing to send
-        yield items(Place(given[:, 1], given[:, 0] + 1, _Rank.BEHIND), code, NONE, given[:, 4])
-        given = given[:0]
-    places = np.unique(np.concatenate([taken[:, :2] - [1, 0], given[:, :2] + [1, 0]]), axis=0)
+        yield items(SortKey(results[:, 1], results[:, 0] + 1, _Rank.BEHIND), code, NONE, results[:, 4])
+        results = results[:0]
+    moments = np.unique(np.concatenate([taken[:, :2] - [1, 0], results[:, :2] + [1, 0]]), axis=0)
     moved = {}
-    for shift, rows in ((-1, taken), (1, given)):
+    for shift, rows in ((-1, taken), (1, results)):
         for step, ipu, _, _, micro_batch in rows.tolist():
             moved[shift, step + shift, ipu] = micro_batch
-    step, ipu = places.T
+    step, ipu = moments.T
     into, out = (
-        np.array([moved.get((shift, *place), NONE) for place in places.tolist()], dtype=np.int64) for shift in (-1, 1)
+        np.array([moved.get((shift, *moment), NONE) for moment in moments.tolist()], dtype=np.int64)
+        for shift in (-1, 1)
     )
-    yield items(Place(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
-    yield items(Place(ipu, step, _Rank.END_IO), Code.END_IO)
+    yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
+    yield items(SortKey(ipu, step, _Rank.END_IO), Code.END_IO)
 
 
 def _with_meetings(table: Items, emitted: int) -> Table:

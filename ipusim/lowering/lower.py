@@ -1,4 +1,4 @@
-"""The sync modes, a row each: how each makes a Plan of an Order, and what it has not."""
+"""The sync modes, a row each: the lowering of an Order to a Plan, and the features that it lacks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1
 
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:
-    """Refuse what a sync mode has not; raises UnsupportedProgramError."""
+    """Refuse features that a sync mode lacks; raises UnsupportedProgramError."""
     if sync.meets:
         return
     side = {
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,
         "concurrent stages": bool(shape.sizes),
     }
-    for what, wanted in side.items():
-        if wanted:
+    for what, used in side.items():
+        if used:
             raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} are in lock-step only, not in {sync.words}.")

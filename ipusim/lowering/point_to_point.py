@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.lowering.buffers import most_waiting
-from ipusim.lowering.items import Items, Place, in_order, instructions, items
+from ipusim.lowering.items import Items, SortKey, in_order, instructions, items
 from ipusim.lowering.side_instructions import SideInstructions, beside_passes, ending, fed, handed_out, outfeed_code
 from ipusim.pipeline.instructions import NONE, Code, Table
 from ipusim.pipeline.ops import Pass
@@ -41,14 +41,14 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     )
 
 
-def _place(passes: Table) -> Place:
-    return Place(passes[:, 0], turn=np.arange(len(passes)))
+def _sort_key(passes: Table) -> SortKey:
+    return SortKey(passes[:, 0], turn=np.arange(len(passes)))
 
 
 def _passes(passes: Table, side: SideInstructions) -> Iterator[Items]:
     _, kind, stage, micro_batch = passes.T
-    yield items(_place(passes), kind, stage, micro_batch)
-    yield from beside_passes(side, _place(passes), kind, stage, micro_batch)
+    yield items(_sort_key(passes), kind, stage, micro_batch)
+    yield from beside_passes(side, _sort_key(passes), kind, stage, micro_batch)
 
 
 def _slots(joined: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -62,7 +62,7 @@ def _slots(joined: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.ND
 def _tensors(
     passes: Table, slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], shape: PlanShape, side: SideInstructions
 ) -> Iterator[Items]:
-    """Yield what brings passes their tensors from other IPUs, and hands on what they have made.
+    """Yield the receives and sends of passes' tensors.
 
     What comes from other IPUs is there before the first pass of a slot, and goes to them behind its last. The last
     stage hands its own backward pass what its forward pass has made.
@@ -87,11 +87,13 @@ def _tensors(
 
 def _feeds(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[Items]:
     _, kind, stage, micro_batch = passes.T
-    taken, given = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
+    taken, results = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
     code, period = outfeed_code(side)
     yield items(_picked(passes, taken, -4), Code.INFEED, NONE, micro_batch[taken])
-    yield items(_picked(passes, given, 4), code, NONE, micro_batch[given], period)
+    yield items(_picked(passes, results, 4), code, NONE, micro_batch[results], period)
 
 
-def _picked(passes: Table, own: npt.NDArray[np.bool_], around: int, turn: npt.NDArray[np.int64] | None = None) -> Place:
-    return Place(passes[own, 0], turn=np.flatnonzero(own) if turn is None else turn[own], around=around)
+def _picked(
+    passes: Table, own: npt.NDArray[np.bool_], around: int, turn: npt.NDArray[np.int64] | None = None
+) -> SortKey:
+    return SortKey(passes[own, 0], turn=np.flatnonzero(own) if turn is None else turn[own], around=around)

@@ -1,4 +1,4 @@
-"""What stands around passes and weight updates, in every sync mode: streams, tables, all-gathers, feeds, the end."""
+"""Instructions beside passes and weight updates, in every sync mode: streams, tables, all-gathers, feeds, the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.lowering.items import Items, Place, items
+from ipusim.lowering.items import Items, SortKey, items
 from ipusim.lowering.streams import Stream, pass_streams, update_streams
 from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code
@@ -94,9 +94,9 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
 
 
 def beside_passes(
-    side: SideInstructions, place: Place, kind: Column, stage: Column, micro_batch: Column
+    side: SideInstructions, key: SortKey, kind: Column, stage: Column, micro_batch: Column
 ) -> Iterator[Items]:
-    """Yield loads, all-gathers, host tables' rows, what hosts and replicas do, and stores around passes at ``place``.
+    """Yield loads, all-gathers, host tables' rows, what hosts and replicas do, and stores around passes at ``key``.
 
     What a forward pass looks up stays for its recomputation.
     """
@@ -104,11 +104,11 @@ def beside_passes(
         own = (kind == one) & (stage == where)
         for code, size, shift in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
             if size:
-                yield items(_at(place, own, shift), code, where, NONE, one)
+                yield items(_at(key, own, shift), code, where, NONE, one)
     if side.gathered:
         own = np.isin(stage, sorted(side.gathered))
         for code, shift in ((Code.GATHER, -1), (Code.RELEASE, 1)):
-            yield items(_at(place, own, shift), code, stage[own])
+            yield items(_at(key, own, shift), code, stage[own])
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     for code, stages, passes, shift in (
         (Code.LOOK_UP, side.looked_up, kind == Pass.FORWARD, -1),
@@ -116,12 +116,12 @@ def beside_passes(
     ):
         if stages:
             own = passes & np.isin(stage, sorted(stages))
-            yield items(_at(place, own, shift), code, stage[own], micro_batch[own])
+            yield items(_at(key, own, shift), code, stage[own], micro_batch[own])
     # Last, as the pass begins behind them.
     for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
         for one, where in sorted(passes_of):
             own = (kind == one) & (stage == where)
-            yield items(_at(place, own, -1), code, where, micro_batch[own], one)
+            yield items(_at(key, own, -1), code, where, micro_batch[own], one)
 
 
 def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:
@@ -139,7 +139,7 @@ def handed_out(
 
 
 def outfeed_code(side: SideInstructions) -> tuple[Code, int]:
-    """Return how results leave, and in every how many executions."""
+    """Return the code of the instruction that hands out results, and in every how many executions it runs."""
     if side.outfeed is None:
         return Code.OUTFEED, 1
     return (Code.ADD_RESULTS, NONE) if side.outfeed.accumulated else (Code.OUTFEED, side.outfeed.period)
@@ -148,9 +148,9 @@ def outfeed_code(side: SideInstructions) -> tuple[Code, int]:
 def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
     """Yield what each IPU does behind its last pass: the weight update, the sum of results, the meeting of all."""
     for ipu in sorted(set(shape.mapping)):
-        place = Place(np.array([ipu]), step, rank)
+        key = SortKey(np.array([ipu]), step, rank)
         for turn, (code, number) in enumerate(_end_of(side, shape, ipu)):
-            yield items(place._replace(turn=turn), code, NONE, NONE, number)
+            yield items(key._replace(turn=turn), code, NONE, NONE, number)
 
 
 def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
@@ -178,7 +178,7 @@ def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tupl
         yield Code.RELEASE, NONE
 
 
-def _at(place: Place, own: npt.NDArray[np.bool_], shift: int) -> Place:
-    """Return the places before or after the passes that ``own`` picks."""
-    step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (place.step, place.turn))
-    return Place(place.ipu[own], step, place.rank, turn, shift)
+def _at(key: SortKey, own: npt.NDArray[np.bool_], shift: int) -> SortKey:
+    """Return the keys before or after the passes that ``own`` picks."""
+    step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (key.step, key.turn))
+    return SortKey(key.ipu[own], step, key.rank, turn, shift)

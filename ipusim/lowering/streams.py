@@ -65,13 +65,13 @@ def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Strea
     passes: dict[tuple[int, int], Stream] = {}
     for stage in range(shape.stages):
         before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
-        kept = program.kept_bytes(stage) if after else 0
+        saved = program.saved_bytes(stage) if after else 0
         arriving = sum(program.sent_bytes(other, stage) for other in before)
         leaving = sum(program.sent_bytes(stage, other) for other in after)
-        passes[Pass.FORWARD, stage] = Stream(arriving, kept + leaving)
+        passes[Pass.FORWARD, stage] = Stream(arriving, saved + leaving)
         if shape.training:
             gradients = sum(program.sent_bytes(other, stage) for other in after)
             back = sum(program.sent_bytes(stage, other) for other in before)
             for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT):
-                passes[kind, stage] = Stream(kept + gradients, back)
+                passes[kind, stage] = Stream(saved + gradients, back)
     return passes

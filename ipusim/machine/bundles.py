@@ -45,9 +45,9 @@ def bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle
         steady = context.clock.is_steady(resources.links(labels[link] for link in together))
         for links in [together] if steady else [[link] for link in together]:
             workers = resources.links(labels[link] for link in links)
-            for which, cycles_each in pattern:
+            for which, link_cycles in pattern:
                 sizes = {share.link: share.bytes for share in copies[which].links}
                 spans = (Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE) for link in links)
                 what = recorder.group([recorder.describe(span) for span in spans])
-                bundles[which].append(Bundle(what, cycles_each, workers))
+                bundles[which].append(Bundle(what, link_cycles, workers))
     return bundles

@@ -23,7 +23,7 @@ Spans = Generator[simpy.Event, Any, int]
 
 
 class Moment(simpy.Event):
-    """The event of a cycle to come, which is its value: what SimPy's Timeout is, less what that checks."""
+    """The event of a later cycle, whose value is that cycle: SimPy's Timeout without its checks."""
 
     _ok = True
     _value: int
@@ -35,7 +35,7 @@ class Moment(simpy.Event):
 
 
 class _Process(simpy.Process):
-    """SimPy's process, less what is done for events that fail: what a process raises ends the run there and then."""
+    """SimPy's process without the handling of failed events: what a process raises ends the run at once."""
 
     def __init__(self, clock: Clock, generator: Process) -> None:
         super().__init__(clock, generator)
@@ -80,7 +80,7 @@ class Clock(simpy.Environment):
     at: Callable[[int], Moment]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
-        """Begin at 0; ``speeds`` tells how fast work goes on and how late it begins, by default at full speed."""
+        """Start at cycle 0; ``speeds`` says how fast work proceeds and how late it begins, by default at full speed."""
         super().__init__()
         self.steady = speeds is None
         self.process = partial(_Process, self)  # type: ignore[method-assign]
@@ -124,13 +124,13 @@ class Clock(simpy.Environment):
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]
 
     def call_at(self, cycle: int, then: Callable[[simpy.Event], None]) -> simpy.Event:
-        """Call ``then`` with the event of a cycle to come, which is returned."""
+        """Call ``then`` with the event of a later cycle; return the event."""
         event = self.at(cycle)
         event.callbacks.append(then)
         return event
 
     def happen(self, event: simpy.Event, value: object) -> None:
-        """Let an event happen with a value, as the last thing that is done now: at once, if nothing else is due before.
+        """Succeed an event with a value, behind all else that is due now; at once, where nothing is.
 
         Its turn would come next in any case: to go by the queue of events takes as long as three calls.
         """
@@ -147,7 +147,7 @@ class Clock(simpy.Environment):
         return self.steady or not any(map(self._speeds.touching, workers))
 
     def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
-        """Return what a pass takes of one worker that is disturbed, by its cycles; None where it matters when."""
+        """Return a function from a pass's cycles at full speed to those it takes; None where its start matters."""
         (worker,) = workers
         return self._speeds.foreseen(worker)
 
@@ -191,7 +191,7 @@ class Clock(simpy.Environment):
         return start
 
     def run_all(self, processes: list[simpy.Process]) -> bool:
-        """Let time pass until all ``processes`` have ended; False where nothing is left to happen before they have.
+        """Run until all ``processes`` have ended; return False where no event is left before that.
 
         Raises what a process raises.
         """

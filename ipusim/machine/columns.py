@@ -50,7 +50,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     if slots := list(costs.composites(plan)):
         row_of = {(code, *of): row for row, (_, code, *of, _) in enumerate(table.tolist()) if code < PASSES}
         for slot in slots:
-            cycles[[row_of[each] for each in slot]] = costs.parts_of_slot([each[:2] for each in slot])
+            cycles[[row_of[op] for op in slot]] = costs.parts_of_slot([op[:2] for op in slot])
     count = int(passes.sum())
     first = context.recorder.describe_columns(
         count,
@@ -70,8 +70,8 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     columns = (what, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
     parts = [np.split(column, ends) for column in columns]
     return {
-        int(own[0]): InstructionColumns(*(part[place].tolist() for part in parts))
-        for place, own in enumerate(np.split(shard, ends))
+        int(own[0]): InstructionColumns(*(part[index].tolist() for part in parts))
+        for index, own in enumerate(np.split(shard, ends))
     }
 
 
@@ -92,7 +92,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 
 
 class Marks(Facility):
-    """What notes the state when the IPU of the first stage comes to a mark."""
+    """Facility that notes the machine's state when the IPU of the first stage reaches a mark."""
 
     def __init__(self, ipu: IpuId, note: Callable[[int, tuple[int, int]], object]) -> None:
         """Call ``note`` with the micro-batch of a mark and its pass, all NONE at the beginning of an execution."""

@@ -66,15 +66,15 @@ def replicas_of(
         if costs.copy_sum is not None:
             sum_over_copies(executors, program, system, costs.copy_sum.algorithm)
 
-    found = Replicas(tuple(executors), sum_copies=sum_copies, reduce=reduce, sum_over_hosts=over_hosts)
+    replicas = Replicas(tuple(executors), sum_copies=sum_copies, reduce=reduce, sum_over_hosts=over_hosts)
     if costs.collectives:
         from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - it needs autograd, which takes a while
 
-        found = replace(found, begin=InLockStep(executors, system, costs).begin)
+        replicas = replace(replicas, begin=InLockStep(executors, system, costs).begin)
     if not (program.offload.sharded_state or program.offload.weights):
-        return found
+        return replicas
     shards = Shards(executors, plan.ipus, system, program.offload)
-    return replace(found, gather=shards.gather, release=shards.release, all_gathered=shards.all_gathered)
+    return replace(replicas, gather=shards.gather, release=shards.release, all_gathered=shards.all_gathered)
 
 
 def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:
@@ -86,8 +86,8 @@ def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], s
     ``algorithm``, a name of an all-reduce. ``ipus`` are numbers within a replica.
     """
     for ipu in ipus:
-        held = [executor.accumulators(ipu) for executor in executors]
-        _sum(held, range(ipu, system.count, system.shards), system, algorithm, len(executors))
+        arrays_of = [executor.accumulators(ipu) for executor in executors]
+        _sum(arrays_of, range(ipu, system.count, system.shards), system, algorithm, len(executors))
 
 
 def sum_over_copies(
@@ -99,14 +99,14 @@ def sum_over_copies(
     """
     copies = len(program.shape.copies) if program.reduction == "RUNNING_MEAN" else 1
     for group in copy_groups(program.shape, system):
-        held = [executors[ipu // system.shards].accumulators(ipu % system.shards) for ipu in group]
-        _sum(held, group, system, algorithm, copies)
+        arrays_of = [executors[ipu // system.shards].accumulators(ipu % system.shards) for ipu in group]
+        _sum(arrays_of, group, system, algorithm, copies)
 
 
-def _sum(held: Sequence[list[Array]], group: Sequence[int], system: System, algorithm: str, parts: int) -> None:
+def _sum(arrays_of: Sequence[list[Array]], group: Sequence[int], system: System, algorithm: str, parts: int) -> None:
     """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place."""
-    for dtype in dict.fromkeys(array.dtype for array in held[0]):
-        mine = [[array for array in arrays if array.dtype == dtype] for arrays in held]
+    for dtype in dict.fromkeys(array.dtype for array in arrays_of[0]):
+        mine = [[array for array in arrays if array.dtype == dtype] for arrays in arrays_of]
         buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in mine]
         plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
         for arrays, total in zip(mine, run(plan, buffers), strict=True):
@@ -126,15 +126,15 @@ def sum_over_hosts(
     forms = [[(array.shape, array.dtype) for array in arrays] for _, arrays in brought]
     for rank, form in enumerate(forms):
         if form != forms[0]:
-            sizes = [sum(array.size for array in brought[each][1]) for each in (0, rank)]
+            sizes = [sum(array.size for array in brought[host_rank][1]) for host_rank in (0, rank)]
             raise ProgramError(
                 f"the sum over hosts: expected gradients of the same variables on all hosts, got others on host {rank} "
                 f"({sizes[1]:,} numbers) than on host 0 ({sizes[0]:,})"
             )
     totals = [sum(arrays[1:], arrays[0]) for arrays in zip(*(arrays for _, arrays in brought), strict=True)]
     for executor in executors:
-        held = [array for ipu in ipus for array in executor.accumulators(ipu)]
-        for array, total in zip(held, totals, strict=True):
+        accumulators = [array for ipu in ipus for array in executor.accumulators(ipu)]
+        for array, total in zip(accumulators, totals, strict=True):
             array[...] = total / array.dtype.type(host.count) if averaged else total
     return max(int(when) for when, _ in brought)
 
@@ -157,7 +157,7 @@ class Shards:
     def __init__(
         self, executors: Sequence[NumpyExecutor], shards: Iterable[int], system: System, offload: Offload
     ) -> None:
-        """Let go of all but each replica's own part of what ``offload`` spreads over them."""
+        """Release, in each replica, all but its own part of what ``offload`` spreads over replicas."""
         self._executors = tuple(executors)
         self._shards = tuple(shards)
         self._system = system
@@ -166,25 +166,25 @@ class Shards:
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
-        """Put together the weights of ``stage`` on ``shard``, or (None) all that its weight update needs."""
-        held = [self._arrays(executor, shard, stage) for executor in self._executors]
-        for arrays in zip(*held, strict=True):
+        """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs."""
+        stored = [self._arrays(executor, shard, stage) for executor in self._executors]
+        for arrays in zip(*stored, strict=True):
             plan = self._plan(shard, arrays[0], algorithm)
             parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
             for array, whole in zip(arrays, run(plan, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
 
     def release(self, replica: int, shard: int, stage: int | None) -> None:
-        """Keep the part of one replica alone."""
+        """Set all but the replica's own part of its arrays to NaN."""
         for array in self._arrays(self._executors[replica], shard, stage):
             own = self._plan(shard, array, "ring").chunk_of(replica)
-            kept = array.flat[own]  # a copy
+            part = array.flat[own]  # a copy
             array[...] = np.nan
-            array.flat[own] = kept  # whatever the order of the array in memory, where reshape may write into a copy
+            array.flat[own] = part  # whatever the order of the array in memory, where reshape may write into a copy
 
     @contextmanager
     def all_gathered(self) -> Iterator[None]:
-        """Have everything put together inside the block, outside of simulated time."""
+        """Gather all that is spread over replicas for the block, outside of simulated time."""
         for shard in self._shards:
             self.gather(shard, None, "ring")
         try:
@@ -193,7 +193,7 @@ class Shards:
             self._release_all()
 
     def _release_all(self) -> None:
-        """Keep each replica's own parts alone."""
+        """Release all arrays in all replicas."""
         for shard in self._shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
@@ -206,14 +206,14 @@ class Shards:
         return self._plans[key]
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
-        """Return what is spread over the replicas of a stage's weights, or (None) of a shard's weights and state."""
+        """Return a stage's weights that are spread over replicas, or (None) a shard's weights and optimizer state."""
         if stage is not None:
             return list(executor.variables(shard, stage).values())
-        found = []
-        for each in executor.stages_of(shard):
+        arrays = []
+        for resident in executor.stages_of(shard):
             if self._offload.weights:
-                found += list(executor.variables(shard, each).values())
+                arrays += list(executor.variables(shard, resident).values())
             if self._offload.sharded_state:
-                state = executor.state(shard, each).values()
-                found += [array for array in state if array.ndim and array.nbytes >= self._offload.least_bytes]
-        return found
+                state = executor.state(shard, resident).values()
+                arrays += [array for array in state if array.ndim and array.nbytes >= self._offload.least_bytes]
+        return arrays

@@ -41,7 +41,7 @@ class _Way(NamedTuple):
 
     Attributes:
         shard, made_in: where they are made, and in which step of a micro-batch's life.
-        is_kept: whether they stay on that IPU, which never receives them.
+        is_local: whether they stay on that IPU, which never receives them.
         send: what sending one takes.
         at_once: whether that takes no time.
         ends: the IPUs at both ends.
@@ -49,7 +49,7 @@ class _Way(NamedTuple):
 
     shard: int
     made_in: int
-    is_kept: bool
+    is_local: bool
     send: Send
     at_once: bool
     ends: Workers
@@ -89,7 +89,7 @@ class Delivery(Facility):
         self._what = self._described(context, replica)
 
     def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
-        """Return where the tensors go of each stage's forward and backward passes, at what sends of replicas cost."""
+        """Return the ways of the tensors that each stage's forward and backward passes make, priced by ``sends``."""
         shape = self._shape
         return [
             _Way(
@@ -112,7 +112,7 @@ class Delivery(Facility):
         for tensor, coming in [*self._on_way.items()]:
             if dead.intersection(coming.send.links):
                 way = ways[tensor // self._count]
-                self._links.carry_again(coming, way.send, way.ends)
+                self._links.reroute(coming, way.send, way.ends)
 
     def _described(self, context: Context, replica: int) -> list[int]:
         """Return the description of the way of each tensor that an IPU sends, by its number."""
@@ -123,7 +123,7 @@ class Delivery(Facility):
         if self._sent_ends is not None:
             way, sent = np.divmod(tensor, self._count)
             begins, ends = (dict(zip(way[::step].tolist(), sent[::step].tolist(), strict=True)) for step in (-1, 1))
-            self._sent_ends.update({each: (begins[each], ends[each]) for each in begins})
+            self._sent_ends.update({route_sent: (begins[route_sent], ends[route_sent]) for route_sent in begins})
         first = context.recorder.describe_columns(
             len(tensor),
             kind=np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
@@ -160,7 +160,7 @@ class Delivery(Facility):
         return delivered
 
     def _deliver(self, coming: Tensor, now: int) -> None:
-        """Note that a tensor has come, and let the IPU go on that waits for it."""
+        """Record the arrival of a tensor, and wake the IPU that waits for it."""
         tensor, start, span = coming.number, coming.handed_over, coming.cause
         if now > start:
             span = self._record(self._what[tensor], coming.step, start, now, span)
@@ -188,7 +188,7 @@ class Delivery(Facility):
     def _arrive(self, tensor: int, way: _Way, span: int) -> None:
         if self._hand_on is not None:
             self._hand_on(way.shard, way.made_in, tensor % self._count)
-        if not way.is_kept:
+        if not way.is_local:
             if tensor in self._waiting:
                 self._waiting.pop(tensor).succeed(span)
             else:
@@ -197,7 +197,7 @@ class Delivery(Facility):
     def _receive(
         self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
-        """Take a tensor, or wait until it has come: behind the span that has brought it."""
+        """Receive a tensor, at once or when it has arrived; returns the span that brought it."""
         if tensor in self._here:
             del self._here[tensor]
             return cause
@@ -212,13 +212,13 @@ class Delivery(Facility):
     def state(self, first_micro_batch: int) -> Hashable:
         """Return the tensors that have arrived or are in flight, the waiting IPUs, and the load of the links."""
 
-        def told(tensors: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        def relative(tensors: Iterable[int]) -> tuple[tuple[int, int], ...]:
             ways = (divmod(tensor, self._count) for tensor in tensors)
             return tuple((way, micro_batch - first_micro_batch) for way, micro_batch in ways)
 
-        here: Hashable = told(sorted(self._here)) if self._sent_ends is None else self._piles(first_micro_batch)
-        blocking = told(sorted(self._blocking))
-        return here, told(self._on_way), told(sorted(self._waiting)), blocking, self._links.state()
+        here: Hashable = relative(sorted(self._here)) if self._sent_ends is None else self._piles(first_micro_batch)
+        blocking = relative(sorted(self._blocking))
+        return here, relative(self._on_way), relative(sorted(self._waiting)), blocking, self._links.state()
 
     def _piles(self, first_micro_batch: int) -> Hashable:
         """Return the tensors that have arrived: of each way all, or the ends of a pile that has no gap.
@@ -235,7 +235,7 @@ class Delivery(Facility):
                 names = dict(zip(self._sent_ends[way], ("first", "last"), strict=True))
                 piles.append((way, "pile", *(names.get(end, end - first_micro_batch) for end in ends)))
             else:
-                piles.append((way, *(each - first_micro_batch for each in micro_batches)))
+                piles.append((way, *(micro_batch - first_micro_batch for micro_batch in micro_batches)))
         return tuple(piles)
 
     def waits_for(self, ipu: int) -> Wait | None:

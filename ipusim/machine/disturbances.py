@@ -132,7 +132,7 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
 
 @rule.register
 def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
-    """Return that nothing is slower: no route takes a dead cable. Where it dies later, things change then."""
+    """Return the rule of a dead cable: no route takes it, and no speed changes but where it dies later."""
     if not disturbance.later:
         return None
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
@@ -140,7 +140,7 @@ def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
 
 @rule.register
 def _lost(disturbance: Lost, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: a loss becomes pauses."""
+    """Return None: pauses stand for a loss."""
     return None
 
 
@@ -163,22 +163,22 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
 @rule.register(Pause)
 @rule.register(Skip)
 def _no_pace(disturbance: Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
-    """Return nothing: pauses are between executions, and what is skipped is in no pace of its own."""
+    """Return None: pauses are between executions, and skips change no speed."""
     return None
 
 
 @rule.register
 def _moved(disturbance: Moved, system: System) -> Rule | None:  # noqa: ARG001
-    """Return that nothing is slower of itself: routes, and what slows an IPU, are others from then on."""
+    """Return the rule of a move: no speed changes by itself; routes, and disturbances of the IPU, do from then on."""
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
 @rule.register
 def _watched(disturbance: Watched, system: System) -> Rule | None:
-    rules = [found for each in disturbance.others if (found := rule(each, system)) is not None]
+    rules = [its_rule for other in disturbance.others if (its_rule := rule(other, system)) is not None]
 
     def touches(worker: Resource) -> bool:
-        return any(each.touches(worker) for each in rules)
+        return any(rule_of.touches(worker) for rule_of in rules)
 
     return Rule(_full, 0, touches=touches)
 
@@ -203,9 +203,9 @@ def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int 
 
 
 def _rules(system: System) -> list[Rule]:
-    found = [known for each in system.disturbances if (known := rule(each, system)) is not None]
+    rules = [rule_of for disturbance in system.disturbances if (rule_of := rule(disturbance, system)) is not None]
     moves = moves_of(system)
-    return [_of_hardware(each, moves) for each in found] if moves else found
+    return [_of_hardware(rule_of, moves) for rule_of in rules] if moves else rules
 
 
 def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
@@ -215,10 +215,10 @@ def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
         return Resource("IPU", moved_to(int(worker.name), moves, cycle)) if worker.kind == "IPU" else worker
 
     def touches(worker: Resource) -> bool:
-        return any(rule.touches(on(worker, cycle)) for cycle in (0, *(each.from_ for each in moves)))
+        return any(rule.touches(on(worker, cycle)) for cycle in (0, *(move.from_ for move in moves)))
 
     def pace(worker: Resource, work: Work, cycle: int) -> Pace:
-        worker, following = on(worker, cycle), [each.from_ for each in moves if each.from_ > cycle]
+        worker, following = on(worker, cycle), [move.from_ for move in moves if move.from_ > cycle]
         speed, until = rule.pace(worker, work, cycle) if rule.touches(worker) else (_FULL, None)
         return speed, min([*following, *([] if until is None else [until])], default=None)
 
@@ -229,14 +229,14 @@ class Speeds:
     """How fast work goes on, and how late it begins, under all disturbances of a system."""
 
     def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
-        """Take what disturbances do, in which cycles are left out."""
+        """Take the rules of all disturbances, and the skips, which leave cycles out."""
         self._rules, self._skips = rules, skips
-        self._late = any(each.delay is not None for each in rules)
+        self._late = any(rule_of.delay is not None for rule_of in rules)
         self._of_passes: dict[Resource, list[Rule]] = {}
         self._of_others: dict[Resource, list[Rule]] = {}
 
     def touching(self, worker: Resource, what: What | None = None) -> list[Rule]:
-        """Return what slows or delays a resource at some time; where nothing does, it is at full speed for ever.
+        """Return the rules that slow or delay a resource at any time; without any it is always at full speed.
 
         Args:
             worker: the resource.
@@ -244,11 +244,11 @@ class Speeds:
         """
         is_pass = what is None or (what.__class__ is Work and what.stage != NONE)
         known = self._of_passes if is_pass else self._of_others
-        found = known.get(worker)
-        if found is None:
-            rules = (each for each in self._rules if is_pass or not each.passes)
-            found = known[worker] = [each for each in rules if each.touches(worker)]
-        return found
+        touching = known.get(worker)
+        if touching is None:
+            rules = (rule_of for rule_of in self._rules if is_pass or not rule_of.passes)
+            touching = known[worker] = [rule_of for rule_of in rules if rule_of.touches(worker)]
+        return touching
 
     def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
         """Return the pace of a resource at some work, from a cycle on."""
@@ -258,15 +258,15 @@ class Speeds:
         work = what if isinstance(what, Work) else Work(what)
         more = self._more(cycle) if self._skips else 0
         speed, until = rules[0].pace(worker, work, cycle + more)
-        for each in rules[1:]:
-            part, as_long = each.pace(worker, work, cycle + more)
+        for rule_of in rules[1:]:
+            part, as_long = rule_of.pace(worker, work, cycle + more)
             speed *= part
             until = as_long if until is None else until if as_long is None else min(until, as_long)
         return speed, None if until is None else until - more
 
     def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
-        """Return what a resource takes for some work, of its cycles at full speed; None where the cycle matters."""
-        factors = [each.factor for each in self.touching(worker)]
+        """Return a function from work and its cycles at full speed to those it takes; None where its start matters."""
+        factors = [rule_of.factor for rule_of in self.touching(worker)]
         if None in factors:
             return None
 
@@ -281,7 +281,8 @@ class Speeds:
 
     def delay(self, worker: Resource, what: What, cycle: int) -> int:
         """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
-        delays = [each.delay for each in self.touching(worker, what) if each.delay is not None] if self._late else ()
+        touching = self.touching(worker, what) if self._late else ()
+        delays = [rule_of.delay for rule_of in touching if rule_of.delay is not None]
         if not delays:
             return 0
         work = what if isinstance(what, Work) else Work(what)
@@ -296,23 +297,23 @@ class Speeds:
 def speeds_of(system: System) -> Speeds | None:
     """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
     rules = _rules(system)
-    return Speeds(rules, [each for each in system.disturbances if isinstance(each, Skip)]) if rules else None
+    return Speeds(rules, [skip for skip in system.disturbances if isinstance(skip, Skip)]) if rules else None
 
 
 def disturbs(system: System) -> bool:
     """Whether any disturbance of a system changes anything: not one of factor 1, or of no length."""
-    return bool(_rules(system) or system.topology.dead) or any(isinstance(each, Lost) for each in system.disturbances)
+    return bool(_rules(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
 
 
 def steady_from(system: System) -> int | None:
     """Return the cycle from which on the speed of everything stays as it is; None where it never does."""
-    found = [each.steady_from for each in _rules(system)]
-    return None if None in found else max((each for each in found if each is not None), default=0)
+    cycles = [rule_of.steady_from for rule_of in _rules(system)]
+    return None if None in cycles else max((cycle for cycle in cycles if cycle is not None), default=0)
 
 
 def changes(system: System) -> tuple[int, ...]:
     """Return the cycles in which the speed of anything changes, rising; none where one of them is not known."""
     rules = _rules(system)
-    if any(each.steady_from is None or each.steady_from != max(each.changes, default=0) for each in rules):
+    if any(rule_of.steady_from is None or rule_of.steady_from != max(rule_of.changes, default=0) for rule_of in rules):
         return ()
-    return tuple(sorted({cycle for each in rules for cycle in each.changes}))
+    return tuple(sorted({cycle for rule_of in rules for cycle in rule_of.changes}))

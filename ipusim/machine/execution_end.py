@@ -21,7 +21,7 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
 class BeforeUpdate(Meeting):
-    """Where all IPUs of all replicas come by one instruction, once in an execution."""
+    """A meeting of all IPUs of all replicas at one instruction, once in an execution."""
 
     def __init__(self, context: Context, code: Code) -> None:
         """Prepare for an instruction."""
@@ -38,7 +38,7 @@ class BeforeUpdate(Meeting):
         self._do_together(self._take_turn(cause))
 
     def _take_turn(self, cause: int) -> Process:
-        """Do what is to be done, and release all IPUs; a SimPy process."""
+        """Carry out the work of the meeting, and release all IPUs; a SimPy process."""
         self._record_waits(self._step)
         span = yield from self._work(self._step, cause)
         self._step += self._steps
@@ -60,23 +60,23 @@ class GradientSum(BeforeUpdate):
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
         described: dict[int, range] = {}  # by the round itself: those of a ring are one
-        for each in total.cost.rounds:
-            if id(each) not in described:
+        for round_of in total.cost.rounds:
+            if id(round_of) not in described:
                 rows = [
                     Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
-                    for load in each.links
+                    for load in round_of.links
                 ]
                 first = self._describe(*rows) if rows else 0
-                described[id(each)] = range(first, first + len(rows))
-        self._loads = [described[id(each)] for each in total.cost.rounds]
+                described[id(round_of)] = range(first, first + len(rows))
+        self._loads = [described[id(round_of)] for round_of in total.cost.rounds]
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise, and carry out every round."""
         start = self._clock.now
         now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-        for each, described in zip(self._cost.rounds, self._loads, strict=True):
-            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, each, now)]
-            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, each.latency_cycles)
+        for round_of, described in zip(self._cost.rounds, self._loads, strict=True):
+            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
+            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)
             now = yield self._clock.at(max((end for _, end in loads), default=hops))
             for what, (first_byte, end) in zip(described, loads, strict=True):
                 self._record(what, step, first_byte, end, cause)
@@ -99,7 +99,7 @@ class ByHost(BeforeUpdate):
         return self._describe(Description(SpanKind.HOST, link=self._track, bytes=size))
 
     def _copy(self, what: int, cycles: int, step: int, cause: int) -> Spans:
-        """Copy to the host, or from there, as ``what`` describes, if anything; returns the last span."""
+        """Copy to or from the host as ``what`` describes, if there are bytes; return the last span."""
         if not cycles:
             return cause
         start = self._clock.now
@@ -107,7 +107,7 @@ class ByHost(BeforeUpdate):
         return self._record(what, step, start, end, cause)
 
     def _await(self, work: int, end: int, step: int, cause: int) -> Spans:
-        """Wait while the host works until ``end``, as ``work`` describes, if it does; returns the last span."""
+        """Wait until ``end`` for the host's work that ``work`` describes, if there is any; return the last span."""
         start = self._clock.now
         if end == start:
             return cause

@@ -1,4 +1,4 @@
-"""How much a run will record and how long it will take, told before it begins: upper bounds by the terms of Costs."""
+"""Upper bounds of the spans and cycles of a run before it begins, from the terms of Costs."""
 
 from __future__ import annotations
 

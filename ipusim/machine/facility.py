@@ -72,7 +72,7 @@ class Facility:
         return None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - by default nothing but events to come
-        """Return all that its future depends on: times from now on, micro-batches counted from the first one."""
+        """Return all state its future depends on, with times relative to now and micro-batches to the first one."""
         return ()
 
 

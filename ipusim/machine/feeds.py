@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """What the IPUs of a replica take from the host, and hand to it; at a cost where a stream of the host ends."""
+    """The infeed and the outfeed of a replica; copies cost something where a stream of the host does."""
 
     def __init__(self, context: Context, replica: int) -> None:
         """Connect them to the host."""
@@ -45,7 +45,7 @@ class Feeds(Facility):
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - places in buffers, of whatever micro-batch
-        """Return those of the streams, and the cycles until each I/O tile's copy goes on."""
+        """Return the states of the streams, and the cycles until each copy of I/O tiles goes on."""
         beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
         return tuple(stream.state() for stream in self._streams), beside
 
@@ -80,18 +80,18 @@ class Feeds(Facility):
         self._executor.outfeed_total()
         return cause
 
-    def _begin_io(self, ipu: IpuId, period: int, taken: int, given: int, step: int, cause: int) -> int:
+    def _begin_io(self, ipu: IpuId, period: int, taken: int, handed_out: int, step: int, cause: int) -> int:
         """Begin the host copies that an IPU's I/O tiles make during a time-step."""
         if not self._due(step, period):
-            given = NONE
-        if (taken, given) != (NONE, NONE):
-            self._beside[ipu.number] = self._clock.process(self._copy_beside(ipu, given, taken, step, cause))
+            handed_out = NONE
+        if (taken, handed_out) != (NONE, NONE):
+            self._beside[ipu.number] = self._clock.process(self._copy_beside(ipu, handed_out, taken, step, cause))
         return cause
 
-    def _copy_beside(self, ipu: IpuId, given: int, taken: int, step: int, cause: int) -> Spans:
+    def _copy_beside(self, ipu: IpuId, handed_out: int, taken: int, step: int, cause: int) -> Spans:
         """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
-        if given != NONE:
-            cause = yield from self._hand_out(ipu, given, step, cause)
+        if handed_out != NONE:
+            cause = yield from self._hand_out(ipu, handed_out, step, cause)
         if taken != NONE:
             cause = yield from self._take(ipu, NONE, taken, NONE, step, cause)
         return cause
@@ -139,7 +139,7 @@ def _streams(context: Context, replica: int) -> Iterator[HostStream]:
                 replica=replica,
                 copy=copy,
             )
-        numbers = [NONE] if sent.accumulated else [each for each in sent.micro_batches if each in own]
+        numbers = [NONE] if sent.accumulated else [number for number in sent.micro_batches if number in own]
         if (host.outfeed or host.drain) and numbers:
             elements = context.executions // sent.period * len(numbers)
             yield HostStream(

@@ -16,7 +16,7 @@ from ipusim.timeline.timeline import NONE
 
 
 class HostStream:
-    """A buffer of ``depth`` places between the host and one IPU, worked by one host process.
+    """A buffer of ``depth`` elements between the host and one IPU, served by one host process.
 
     For an infeed the host turns empty places into full ones (it prefetches), for
     an outfeed full ones into empty ones; the IPU does the reverse, and waits only
@@ -86,7 +86,7 @@ class HostStream:
         return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left)
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
-        """Wait for a place in the buffer if the host is behind, then copy, and hand the place over; returns a span.
+        """Wait for a slot of the buffer if the host is behind, then copy, and pass the slot on; return a span.
 
         A host that needs no time at all is never behind.
         """
@@ -109,7 +109,7 @@ class HostStream:
         return cause
 
     def _host(self) -> Process:
-        """Work through every element, waiting while there is no place to work on; a SimPy process."""
+        """Process every element, waiting while no slot is ready; a SimPy process."""
         previous = NONE
         while self.left:
             if not self._for_host:

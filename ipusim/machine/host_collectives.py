@@ -41,10 +41,10 @@ def all_reduce(host: Host | None, name: str, array: Array, operation: str = "ave
         raise ProgramError(f"{name}: expected floating-point numbers to average, got {array.dtype}; take their sum")
     arrays = _exchanged(host, name, array, f"by {operation}", laws.NETWORK_SUM)
     _check_alike(name, arrays, whole=True)
-    found = reduce(_REDUCES[operation], arrays)
+    reduced = reduce(_REDUCES[operation], arrays)
     if operation == "average":
-        found = found / array.dtype.type(len(arrays))
-    return np.array(found, array.dtype)
+        reduced = reduced / array.dtype.type(len(arrays))
+    return np.array(reduced, array.dtype)
 
 
 def all_gather(host: Host | None, name: str, array: Array) -> Array:
@@ -62,7 +62,7 @@ def all_gather(host: Host | None, name: str, array: Array) -> Array:
 def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
     """Return the array of the host with rank ``root``.
 
-    Raises ProgramError for a rank that there is not, several of them, and arrays of several shapes or dtypes.
+    Raises ProgramError for a rank out of range, several of them, and arrays of several shapes or dtypes.
     """
     count = 1 if host is None else host.count
     if not 0 <= root < count:
@@ -74,13 +74,13 @@ def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
 
 def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array], root: int = 0) -> dict[str, Array]:
     """Return the named arrays of one host, which the others have in the same shapes, sent as one message."""
-    flat = [np.ascontiguousarray(each).view(np.uint8).reshape(-1) for each in arrays.values() if each.size]
+    flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
     sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root)
-    found, first = {}, 0
+    received, first = {}, 0
     for key, array in arrays.items():
-        found[key] = sent[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+        received[key] = sent[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
         first += array.nbytes
-    return found
+    return received
 
 
 def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.Law) -> Sequence[Array]:
@@ -93,8 +93,8 @@ def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.L
             raise ProgramError(
                 f"{name}: expected the same on all hosts, got {brought[0][0]} on host 0, {other} on {rank}"
             )
-    arrays = [each for _, each in brought]
-    host.owed.append(HostExchange(law, max(each.nbytes for each in arrays)))
+    arrays = [theirs for _, theirs in brought]
+    host.owed.append(HostExchange(law, max(theirs.nbytes for theirs in arrays)))
     return arrays
 
 

@@ -18,7 +18,7 @@ class HostServer(Facility):
     """The host of one replica, which serves one call after the other, beside all else that it does (assumed)."""
 
     def __init__(self, context: Context, replica: int, stages: list[int], track: HostTrack, kind: SpanKind) -> None:
-        """Take the track of the host's work in the Timeline; copies of ``stages`` there and back are of ``kind``."""
+        """Set the track of the host's work in the Timeline; copies of ``stages`` to and from it are of ``kind``."""
         self._clock, self._record, self._describe = context.clock, context.recorder.record, context.recorder.describe
         self._replica, self._micro_batches = replica, context.plan.shape.micro_batches
         self._port, self._kind = resources.host_ports(track, [replica]), kind
@@ -36,7 +36,7 @@ class HostServer(Facility):
         return max(0, self._busy_until - self._clock.now)
 
     def _copy(self, size: int, cycles: int, of: tuple[int, int], step: int, cause: int) -> Spans:
-        """Copy to the host, or from there, for a stage and a micro-batch; returns the last span."""
+        """Copy to or from the host for a stage and a micro-batch; return the last span."""
         if not cycles:
             return cause
         stage, micro_batch = of
@@ -55,7 +55,7 @@ class HostServer(Facility):
         return ipus[micro_batch % len(ipus)].number
 
     def _call(self, of: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
-        """Wait until the host has worked so long on a call; returns the span of that."""
+        """Wait until the host has worked some cycles on a call; return the span of the wait."""
         called = self._clock.now
         ready, work = self._serve(cycles, cause)
         if ready > called:
@@ -64,7 +64,7 @@ class HostServer(Facility):
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:
-        """Have the host work so long, as soon as it can; returns when that is done, and its span."""
+        """Let the host work for some cycles, as soon as it is free; returns when that is done, and its span."""
         start = self._clock.now
         if self._busy_until > start:
             start, cause = self._busy_until, self._last
@@ -89,7 +89,7 @@ class Tables(HostServer):
         self.handlers = {Code.LOOK_UP: self._look_up, Code.UPDATE_ROWS: self._update}
 
     def _look_up(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        """Bring the rows that the next forward pass of a stage asks for; returns the last span."""
+        """Copy the rows that the next forward pass of a stage looks up from the host; return the last span."""
         cost, of = self._costs[stage], (stage, micro_batch)
         cause = yield from self._copy(cost.bytes.ids, cost.ids, of, step, cause)
         cause = yield from self._call(of, cost.gather, step, cause)
@@ -117,12 +117,12 @@ class HostCompute(HostServer):
         self.handlers = {Code.OUTSIDE: self._compute}
 
     def _compute(self, _ipu: IpuId, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        """Do all that a pass has the host compute, one after the other; returns the last span."""
+        """Carry out all host calls of a pass, one after the other; returns the last span."""
         of = stage, micro_batch
-        for each in self._passes[kind, stage]:
-            cause = yield from self._copy(each.call.sent_bytes, each.send, of, step, cause)
-            cause = yield from self._call(of, each.host, step, cause)
-            cause = yield from self._copy(each.call.returned_bytes, each.read, of, step, cause)
+        for priced in self._passes[kind, stage]:
+            cause = yield from self._copy(priced.call.sent_bytes, priced.send, of, step, cause)
+            cause = yield from self._call(of, priced.host, step, cause)
+            cause = yield from self._copy(priced.call.returned_bytes, priced.read, of, step, cause)
         return cause
 
 

@@ -42,10 +42,10 @@ class Host:
     owed: list[HostExchange] = field(default_factory=list)
 
     def settle(self) -> tuple[HostExchange, ...]:
-        """Return what is owed, and owe nothing more."""
-        found = tuple(self.owed)
+        """Return the exchanges that are owed, and clear them."""
+        settled = tuple(self.owed)
         self.owed.clear()
-        return found
+        return settled
 
 
 _HOST: Final[ContextVar[Host | None]] = ContextVar("host", default=None)
@@ -83,7 +83,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     hosts = [greenlet(body) for _ in functions]
     for host in hosts:
         host.gr_context = contextvars.copy_context()
-    given: list[Any] = [(rank,) for rank in range(count)]
+    answers: list[Any] = [(rank,) for rank in range(count)]
     # One BLAS thread from here on: each host asks for one by itself, but they end in another order than they begin.
     with one_blas_thread():
         try:
@@ -92,12 +92,12 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
                 for rank, host in enumerate(hosts):
                     turn(rank)
                     with _noted(rank, waiting, hosts):
-                        waiting.append(host.switch(*given[rank]))
+                        waiting.append(host.switch(*answers[rank]))
                 ended = [rank for rank, host in enumerate(hosts) if host.dead]
                 if len(ended) == count:
                     return [results[rank] for rank in range(count)]
                 _check(waiting, ended)
-                given = [([brought for _, brought in waiting],)] * count
+                answers = [([brought for _, brought in waiting],)] * count
         finally:
             for rank, host in enumerate(hosts):
                 if not host.dead and host:
@@ -107,7 +107,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
 
 @contextmanager
 def _noted(rank: int, waiting: Sequence[_Waits | None], hosts: Sequence[greenlet]) -> Iterator[None]:
-    """Let what a host's own code raises say what the others wait for, as far as these have come."""
+    """Add to an error of a host's own code what the other hosts wait for."""
     try:
         yield
     except IpusimError:  # which says all that there is to say
@@ -122,7 +122,7 @@ def _noted(rank: int, waiting: Sequence[_Waits | None], hosts: Sequence[greenlet
 
 
 def _check(waiting: Sequence[_Waits | None], ended: Sequence[int]) -> None:
-    """Refuse hosts that do not wait for the same."""
+    """Raise ProgramStateError unless all hosts wait in the same operation."""
     first = next(rank for rank in range(len(waiting)) if rank not in ended)
     if ended:
         raise ProgramStateError(_without(first, waiting, ended[0]))
@@ -135,7 +135,7 @@ def _check(waiting: Sequence[_Waits | None], ended: Sequence[int]) -> None:
 
 
 def _without(rank: int, waiting: Sequence[_Waits | None], ended: int) -> str:
-    """Say that a host waits for one that has ended."""
+    """Return the message for a host that waits for one that has ended."""
     mine = waiting[rank]
     assert mine is not None
     return f"host {rank} waits for all hosts in {mine[0]}, but host {ended} has ended"

@@ -32,7 +32,7 @@ class InLockStep:
     """Runs the passes that call collectives, each in all replicas at once: when the first of them begins it."""
 
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
-        """Take over those passes of the executors, which are in the order of the replicas."""
+        """Take over the passes with collectives of the executors, which are in the order of the replicas."""
         self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
         self._plans: dict[tuple[CollectiveCall, str, int], list[Collective]] = {}
         #: The passes that have run, with the replicas that have not begun them yet.
@@ -43,7 +43,7 @@ class InLockStep:
             executor.together = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:
-        """Begin a run: let go of what an earlier one has left that failed."""
+        """Begin a run: drop what is left of an earlier one that failed."""
         self._ahead.clear()
         self._failed = None
 
@@ -72,26 +72,26 @@ class InLockStep:
         with _ending(turns):
             answers: list[Array | None] = [None] * len(turns)
             for expected in (*self._passes[kind, stage], None):
-                asked = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
-                calls = [None if each is None else each[0] for each in asked]
+                requests = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
+                calls = [request and request[0] for request in requests]
                 if problem := _problem(calls, None if expected is None else expected.call):
                     raise self._executors[0].failed(kind, stage, micro_batch, ModelError(problem))
                 if expected is not None:
-                    answers = list(self._carried_out(expected, ipu, [each[1] for each in asked if each is not None]))
+                    answers = list(self._carried_out(expected, ipu, [request[1] for request in requests if request]))
 
-    def _carried_out(self, each: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
-        """Yield what each replica has behind a collective of all."""
-        call, replicas = each.call, len(arrays)
+    def _carried_out(self, collective: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
+        """Yield the result of a collective in each replica."""
+        call, replicas = collective.call, len(arrays)
         combine: np.ufunc = getattr(np, call.combination)
-        for members, plan in zip(call.groups(replicas), self._plans_of(each, ipu), strict=True):
+        for members, plan in zip(call.groups(replicas), self._plans_of(collective, ipu), strict=True):
             for made in run(plan, [arrays[replica] for replica in members], combine):
                 yield made.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(made, plan)
 
-    def _plans_of(self, each: PassCollective, ipu: int) -> list[Collective]:
+    def _plans_of(self, collective: PassCollective, ipu: int) -> list[Collective]:
         """Return the collective of each group of replicas; found once, as a ring is found by comparing routes."""
-        call, system, key = each.call, self._system, (each.call, each.algorithm, ipu)
+        call, system, key = collective.call, self._system, (collective.call, collective.algorithm, ipu)
         if key not in self._plans:
-            algorithm = ALGORITHMS[call.operation][each.algorithm]
+            algorithm = ALGORITHMS[call.operation][collective.algorithm]
             self._plans[key] = [
                 algorithm(
                     system,
@@ -113,31 +113,31 @@ class _Turn:
         self._trace = RunningTrace()
 
     def next(self, answer: Array | None) -> tuple[CollectiveCall, Array] | None:
-        """Go on with the result of a collective; return the next one, None behind the end of the pass."""
+        """Resume the pass with the result of a collective; return its next call and array, None at its end."""
         if self._greenlet.dead:
             return None
         with self._trace:
-            asked: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
-        return None if self._greenlet.dead else asked
+            request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
+        return None if self._greenlet.dead else request
 
     def end(self) -> None:
-        """Give a pass up that has not ended."""
+        """Abandon the pass unless it has ended."""
         if self._greenlet and not self._greenlet.dead:
             with self._trace, suppress(Exception):  # the pass tells of it as of any other error
                 self._greenlet.throw()
 
 
 def _hand_over(call: CollectiveCall, x: Array) -> Array:
-    """Hand over to the other replicas, and return what the collective has made."""
+    """Switch to the other replicas, and return the result of the collective."""
     parent = getcurrent().parent
     assert parent is not None
-    found: Array = parent.switch((call, x))
-    return found
+    combined: Array = parent.switch((call, x))
+    return combined
 
 
 @contextmanager
 def _ending(turns: Sequence[_Turn]) -> Iterator[None]:
-    """Give up what has not ended behind the block."""
+    """Abandon, behind the block, all passes that have not ended."""
     try:
         yield
     finally:
@@ -146,7 +146,7 @@ def _ending(turns: Sequence[_Turn]) -> Iterator[None]:
 
 
 def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | None) -> str:
-    """Return what is wrong with what the replicas call, which is not all as expected; empty where nothing is."""
+    """Return what is wrong with the replicas' calls, which must all be as expected; empty where nothing is."""
     other = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
     if other is not None:
         return (

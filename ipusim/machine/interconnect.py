@@ -55,7 +55,7 @@ class Interconnect(Meeting):
         self._copy, self._at = self._copies[0], 0
         self._time_step, self._step = 0, 0
         #: The IPUs that are here for further time-steps, as bits, how many they are, and who wakes after which meeting.
-        self._bits = {ipu: 1 << place for place, ipu in enumerate(self._numbers)}
+        self._bits = {ipu: 1 << bit for bit, ipu in enumerate(self._numbers)}
         self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []
         self._awake_after: dict[int, list[int]] = {}
@@ -104,7 +104,7 @@ class Interconnect(Meeting):
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return who has arrived and who sleeps for how many meetings more, and what of a copy is to be delivered.
+        """Return the IPUs that have arrived, for how many meetings the others sleep, and what is left of the copy.
 
         Which copy comes next follows from where the IPUs are in their instructions.
         """
@@ -117,7 +117,7 @@ class Interconnect(Meeting):
         return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _which(self) -> int:
-        """Return which copy comes next, by the routes that there are now."""
+        """Return which copy comes next, on the routes in use now."""
         now = self._clock.now
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
 
@@ -131,7 +131,7 @@ class Interconnect(Meeting):
         last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in of)
         return dying.cycle if last > dying.cycle else None
 
-    def _send_again(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
+    def _resend(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
         """Record the part of a copy that was under way as a cable of its route dies, and begin the copy again."""
         now = self._clock.now
         cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
@@ -140,18 +140,18 @@ class Interconnect(Meeting):
             self._record(bundle.what, self._step, first_byte, min(end, now), cause)
         if now > laid_out:
             cause = self._record(self._exchange[self._at], self._step, laid_out, now, cause)
-        self._meet(cause, again=True)
+        self._meet(cause, resent=True)
 
-    def _meet(self, cause: int, *, again: bool = False) -> None:
+    def _meet(self, cause: int, *, resent: bool = False) -> None:
         """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
 
         The meeting is a chain of event callbacks and no process: every step of it
         would otherwise cost an event more. It goes round while all IPUs sleep.
         """
         while True:
-            if not again:
+            if not resent:
                 self._record_waits(self._step)
-            again = False
+            resent = False
             self._at = self._which()
             self._copy = copy = self._copies[self._at]
             start, end, fixed = self._clock.now, self._clock.end, copy.fixed
@@ -160,7 +160,7 @@ class Interconnect(Meeting):
             first_byte = end(self._workers, _EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
             self._copying = True
             if self._routes and (cut := self._cut_short(first_byte)) is not None:
-                self._clock.call_at(cut, partial(self._send_again, start, met, laid_out, first_byte, cause))
+                self._clock.call_at(cut, partial(self._resend, start, met, laid_out, first_byte, cause))
                 return
             bundles = self._bundles[self._at]
             if self._is_alone and len(bundles) == 1:
@@ -214,7 +214,7 @@ class Interconnect(Meeting):
         return [ipu for ipu, bit in self._bits.items() if self._asleep & bit]
 
     def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
-        """Note what has been since ``start``, when the last IPU arrived, and let the links carry the copy."""
+        """Record the sync and pre-copy since ``start``, when the last IPU arrived, and let the links carry the copy."""
         self._transfer(laid_out, self._record_lead(start, met, laid_out, cause))
 
     def _record_lead(self, start: int, met: int, laid_out: int, cause: int) -> int:
@@ -235,7 +235,7 @@ class Interconnect(Meeting):
         cause: int,
         event: object,
     ) -> None:
-        """Note all of a copy that one bundle carries, at its end."""
+        """Record, at its end, a copy that one bundle carries whole."""
         cause = self._record_lead(start, met, laid_out, cause)
         self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
@@ -255,11 +255,11 @@ class Interconnect(Meeting):
             self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
 
     def _put_away_at(self, start: int) -> int:
-        """Return when the tiles have put away what they received by ``start``."""
+        """Return when the post-copy of what the tiles received by ``start`` ends."""
         return self._clock.end(self._workers, _POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
-        """Note that the tiles have put away what they received."""
+        """Record the post-copy."""
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
     def _end(self, cause: int) -> None:
@@ -270,7 +270,7 @@ class Interconnect(Meeting):
             self._meet(cause)
 
     def _finish(self, cause: int) -> simpy.Event | None:
-        """End a time-step: the tensors are where they go; returns the event by which IPUs go on, if any does."""
+        """End a time-step, with the tensors delivered; return the event that wakes IPUs, if any wakes."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
         self._copying = False
@@ -304,7 +304,7 @@ class Interconnect(Meeting):
 
 
 def _nobody(_: int) -> None:
-    """Tell nobody of progress."""
+    """Ignore progress."""
 
 
 def build(context: Context) -> list[Interconnect]:

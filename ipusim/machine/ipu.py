@@ -21,7 +21,7 @@ _KINDS: Final[tuple[SpanKind, ...]] = tuple(KIND_OF_PASS)
 
 
 class _ListIterator(Protocol):
-    """That of a list, which can say how many are left."""
+    """The iterator of a list, which knows how many items are left."""
 
     def __iter__(self) -> Iterator[int]:
         """Return itself."""
@@ -60,7 +60,7 @@ class Ipu:
 
     @property
     def handlers(self) -> Mapping[int, Handler]:
-        """What carries out each instruction but passes."""
+        """The handler of each instruction but passes."""
         return {int(code): handler for facility in self._facilities for code, handler in facility.handlers.items()}
 
     @property
@@ -133,7 +133,7 @@ class Ipu:
         ]
 
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
-        """Spend the time of the pass at hand: disturbances may tell passes of one kind apart."""
+        """Spend the time of the current pass, by its stage and micro-batch, as disturbances may depend on them."""
         columns = self._columns
         row = len(columns.code) - self._left.__length_hint__() - 1
         work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)

@@ -1,4 +1,4 @@
-"""Draws of how long passes take: by what they are, so that every schedule meets the same ones, in any order."""
+"""Random durations of passes, drawn by pass and micro-batch, so that every schedule meets the same ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS: Final = 2**24
 
 
 class Draws:
-    """The draws of one seed: a pass takes as many times as long as is drawn lognormally, with the mean 1."""
+    """The draws of one seed: lognormal factors of passes' durations, with the mean 1."""
 
     def __init__(self, seed: int, deviation: Fraction) -> None:
         """Draw with a seed and a standard deviation."""
@@ -24,7 +24,7 @@ class Draws:
         self._block = lru_cache(maxsize=4096)(self._drawn)
 
     def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
-        """Return how many times as long a pass takes, in :data:`PARTS` of 1.
+        """Return the factor of a pass's duration, in :data:`PARTS` of 1.
 
         Args:
             ipu: on which it runs.

@@ -32,7 +32,7 @@ _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
 
 @dataclass(slots=True, eq=False)
 class Tensor:
-    """A tensor that has been handed over and has not come.
+    """A tensor in flight.
 
     Attributes:
         number: by which its receiver knows it.
@@ -87,7 +87,7 @@ class Links:
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
-    def carry_again(self, tensor: Tensor, send: Send, ends: Workers) -> None:
+    def reroute(self, tensor: Tensor, send: Send, ends: Workers) -> None:
         """Take a tensor off its route, of which a link is dead, and carry it along another one from the beginning."""
         self._void(tensor)
         for link in tensor.send.links:
@@ -130,7 +130,7 @@ class Links:
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
         """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
         now = self._clock.now
-        return tuple(tuple((max(0, each.begin - now), self._left(each, now)) for each in on) for on in self._on)
+        return tuple(tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in on) for on in self._on)
 
     def _left(self, tensor: Tensor, now: int) -> Fraction:
         """Return the bytes of a tensor that have not passed."""
@@ -142,7 +142,7 @@ class Links:
         return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
 
     def _watch(self, tensor: Tensor) -> None:
-        """Take a tensor among those that may share: it begins by an event of its own, or goes on as it was."""
+        """Let a tensor share its links with others, from now on or from when it begins."""
         now = self._clock.now
         if tensor.begin > now or not tensor.alone:
             tensor.alone = False
@@ -156,7 +156,7 @@ class Links:
         self._enter(tensor)
 
     def _void(self, tensor: Tensor) -> None:
-        """Forget when a tensor comes, but not who waits for it."""
+        """Drop the event of a tensor's arrival, and keep the callbacks of those who wait for it."""
         event, tensor.foreseen = tensor.foreseen, None
         if event is not None and event.callbacks is not None:
             tensor.waiting = (*tensor.waiting, *event.callbacks[1:])
@@ -210,20 +210,20 @@ class Links:
         return known[size]
 
     def _share(self, tensor: Tensor) -> None:
-        """Give new rates to ``tensor`` and all that share links with it, or with those that do."""
+        """Set new rates of ``tensor`` and of all that share links with it, directly or by way of others."""
         now = self._clock.now
         together = self._together(tensor)
-        for each in together:
-            each.left = self._left(each, now)
-            each.since = now
-        for each, rate in self._fair(together).items():
-            each.rate = rate
-            self._void(each)
+        for sharer in together:
+            sharer.left = self._left(sharer, now)
+            sharer.since = now
+        for sharer, rate in self._fair(together).items():
+            sharer.rate = rate
+            self._void(sharer)
             if rate:
-                end = self._clock.end((), _LINK, now, math.ceil(each.left / rate))
-                each.foreseen = self._clock.call_at(end, partial(self._end, each))
+                end = self._clock.end((), _LINK, now, math.ceil(sharer.left / rate))
+                sharer.foreseen = self._clock.call_at(end, partial(self._end, sharer))
         if not self._clock.steady:
-            self._share_anew(tensor, {link for each in together for link in each.send.links})
+            self._share_anew(tensor, {link for sharer in together for link in sharer.send.links})
 
     def _share_anew(self, tensor: Tensor, links: Iterable[int]) -> None:
         """Schedule a new sharing of ``links``, one of which carries ``tensor``, at the next change of a speed."""
@@ -232,7 +232,7 @@ class Links:
             self._clock.call_at(min(changes), partial(self._changed, tensor, tensor.since))
 
     def _changed(self, tensor: Tensor, shared: int, _: object) -> None:
-        """Share anew, unless ``tensor`` has come, or has got another rate since the cycle in which it ``shared``."""
+        """Share anew, unless ``tensor`` has arrived, or has another rate since the cycle in which it ``shared``."""
         if tensor.since == shared and tensor in self._moving[tensor.send.links[0]]:
             self._share(tensor)
 
@@ -240,13 +240,13 @@ class Links:
         return self._clock.speed(self._workers[link], _LINK)
 
     def _together(self, tensor: Tensor) -> list[Tensor]:
-        found = {tensor: None}
+        reached = {tensor: None}
         queue = [tensor]
-        for each in queue:
-            for link in each.send.links:
+        for sharer in queue:
+            for link in sharer.send.links:
                 for other in self._moving[link]:
-                    if other not in found:
-                        found[other] = None
+                    if other not in reached:
+                        reached[other] = None
                         queue.append(other)
         return queue
 
@@ -256,12 +256,12 @@ class Links:
         free = {link: self._rates[link] * self._speed(link)[0] for tensor in tensors for link in tensor.send.links}
         rates: dict[Tensor, Fraction] = {}
         while waiting:
-            users = {link: sum(each in waiting for each in self._moving[link]) for link in free}
+            users = {link: sum(tensor in waiting for tensor in self._moving[link]) for link in free}
             least = min(free[link] / count for link, count in users.items() if count)
             full = {link for link, count in users.items() if count and free[link] / count == least}
-            for each in [each for each in waiting if full & set(each.send.links)]:
-                del waiting[each]
-                rates[each] = least
-                for link in each.send.links:
+            for tensor in [tensor for tensor in waiting if full & set(tensor.send.links)]:
+                del waiting[tensor]
+                rates[tensor] = least
+                for link in tensor.send.links:
                     free[link] -= least
         return rates

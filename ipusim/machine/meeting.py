@@ -43,7 +43,7 @@ class Meeting(Facility):
         return done
 
     def _come(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
-        """Note that ``ipu`` is here by an instruction of which there is nothing more to know."""
+        """Register the arrival of ``ipu`` by an instruction without operands."""
         return self.arrive(ipu.number, cause)
 
     def missing(self, ipu: int) -> list[int]:
@@ -56,7 +56,7 @@ class Meeting(Facility):
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - nothing here is a micro-batch's
-        """Return who waits, for how long already, and whether they do something together.
+        """Return the IPUs that wait, for how long already, and whether their collective work has begun.
 
         How far that is, the events to come say.
         """
@@ -69,7 +69,7 @@ class Meeting(Facility):
         raise NotImplementedError
 
     def _do_together(self, process: Process) -> None:
-        """Begin what all do together."""
+        """Begin the collective work."""
         self._busy = True
         self._clock.process(process)
 
@@ -85,7 +85,7 @@ class Meeting(Facility):
         return spans
 
     def _release(self, value: object) -> None:
-        """Let all go on."""
+        """Release all IPUs."""
         done, self._done = self._done, self._clock.event()
         self._busy = False
         done.succeed(value)
@@ -106,7 +106,7 @@ def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int)
 def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
     """Return when a collective ends whose IPUs, the ``workers``, begin it now: each round ends with its last link."""
     now = clock.end(workers, what, clock.now, cost.lead_cycles)
-    for each in cost.rounds:
-        hops = clock.end(workers, what, now, each.latency_cycles)
-        now = max((end for *_, end in loads_until(clock, what, each, now)), default=hops)
+    for round_of in cost.rounds:
+        hops = clock.end(workers, what, now, round_of.latency_cycles)
+        now = max((end for *_, end in loads_until(clock, what, round_of, now)), default=hops)
     return now

@@ -21,7 +21,7 @@ from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Replica
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
-from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.functions.users_code import line_of, message_of
 from ipusim.model.layers.layer import Key, Saved
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.stages.stage import LayerStage
@@ -110,7 +110,7 @@ class NumpyExecutor(PlacedVariables):
             )
 
     def begin(self, execution: int) -> None:
-        """Clear what the execution before has left."""
+        """Clear what the previous execution has left."""
         self._before(execution)
         self._execution = execution
         self._outputs.clear()
@@ -151,23 +151,23 @@ class NumpyExecutor(PlacedVariables):
             raise self.failed(kind, stage, micro_batch, error) from error
 
     def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
-        """Return what an error of a pass becomes, which says where it was."""
+        """Return the ModelError of an error in a pass, with the pass, its stage and the line."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
-        place = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
-        return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {place}{told(error)}")
+        line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
+        return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {line}{message_of(error)}")
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
         self._results.add(self._outputs.pop(micro_batch), micro_batch)
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place = stage, micro_batch
+        index = stage, micro_batch
         step, _ = self._steps[stage]
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, Pass.FORWARD, place, "its input")
+            raise self._missing(ipu, Pass.FORWARD, index, "its input")
         if self._fetches[stage]:
-            tensor = self._fetched(ipu, Pass.FORWARD, place, payload.tensor, self._fetches[stage])
+            tensor = self._fetched(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         home = memory.stages[stage]
         seen = home.seen()
@@ -181,13 +181,13 @@ class NumpyExecutor(PlacedVariables):
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
         if self._shape.training:
             if self._recomputes[stage]:
-                memory.inputs[place] = payload, seen
+                memory.inputs[index] = payload, seen
             else:
-                memory.saved[place] = saved
+                memory.saved[index] = saved
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
     def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None) -> None:
-        """Note what has made the first value that is not finite, until the first micro-batch is through."""
+        """Note the layer that made the first value that is not finite, in the first micro-batch."""
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
@@ -196,12 +196,12 @@ class NumpyExecutor(PlacedVariables):
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
     def _recompute(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place = stage, micro_batch
-        kept = memory.inputs.pop(place, None)
-        if kept is None:
-            raise self._missing(ipu, Pass.RECOMPUTE, place, "the kept input of its forward")
-        payload, seen = kept
-        _, memory.saved[place] = memory.stages[stage].forward_again(
+        index = stage, micro_batch
+        stashed = memory.inputs.pop(index, None)
+        if stashed is None:
+            raise self._missing(ipu, Pass.RECOMPUTE, index, "the kept input of its forward")
+        payload, seen = stashed
+        _, memory.saved[index] = memory.stages[stage].recompute(
             payload.tensor, payload.labels, self._key(micro_batch), seen
         )
 
@@ -214,48 +214,48 @@ class NumpyExecutor(PlacedVariables):
         self._give_back(memory, (stage, micro_batch), gradient)
 
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place = stage, micro_batch
-        saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, place)
-        gradient, memory.rests[place] = memory.stages[stage].bound.backward_input(saved, arriving, stage > 0)
-        self._give_back(memory, place, gradient)
+        index = stage, micro_batch
+        saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
+        gradient, memory.rests[index] = memory.stages[stage].bound.backward_input(saved, arriving, stage > 0)
+        self._give_back(memory, index, gradient)
 
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        place, home = (stage, micro_batch), memory.stages[stage]
-        if place not in memory.rests:
-            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, place, "what the other half of its backward keeps for it")
+        index, home = (stage, micro_batch), memory.stages[stage]
+        if index not in memory.rests:
+            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, index, "what the other half of its backward keeps for it")
         home.micro_batch = micro_batch
-        home.bound.backward_weights(memory.rests.pop(place), home.accumulate, home.totals)
+        home.bound.backward_weights(memory.rests.pop(index), home.accumulate, home.totals)
         home.accumulated += 1
 
-    def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, place: tuple[int, int]) -> tuple[Saved, Any]:
+    def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
         """Return what a backward pass, or its first half, starts from: what its forward kept, and the gradient."""
-        (stage, micro_batch), (_, step) = place, self._steps[place[0]]
+        (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
-        saved = memory.saved.pop(place, None)
+        saved = memory.saved.pop(index, None)
         if saved is None:
-            raise self._missing(ipu, kind, place, "what its forward keeps for it")
+            raise self._missing(ipu, kind, index, "what its forward keeps for it")
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, kind, place, "the gradient of its output")
+            raise self._missing(ipu, kind, index, "the gradient of its output")
         arriving = payload.tensor
         if self._stores[stage]:
-            arriving = self._fetched(ipu, kind, place, arriving, self._stores[stage])
+            arriving = self._fetched(ipu, kind, index, arriving, self._stores[stage])
         return saved, arriving
 
-    def _give_back(self, memory: IpuMemory, place: tuple[int, int], gradient: Any) -> None:
+    def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
         """Put the gradient of a stage's input where the copy takes it from, and what stays on the IPU beside it."""
-        (stage, micro_batch), (_, step) = place, self._steps[place[0]]
+        (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._fetches[stage]:
             gradient = memory.put(self._fetches[stage], micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
 
-    def _fetched(self, ipu: int, kind: Pass, place: tuple[int, int], given: Any, names: Sequence[str]) -> Any:
-        """Return ``given`` with the values, or backward their gradients, that wait on ``ipu`` for this pass."""
+    def _fetched(self, ipu: int, kind: Pass, index: tuple[int, int], tensor: Any, names: Sequence[str]) -> Any:
+        """Return ``tensor`` with the values, or backward their gradients, that wait on ``ipu`` for this pass."""
         try:
-            return self._memories[ipu].take(names, place[1], given, kind != Pass.FORWARD)
+            return self._memories[ipu].take(names, index[1], tensor, kind != Pass.FORWARD)
         except KeyError as error:
-            raise self._missing(ipu, kind, place, f"what another stage of it leaves there ({error})") from None
+            raise self._missing(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
         """Return what seeds the random draws of a micro-batch, which is its place in the feed; none in inference."""
@@ -266,9 +266,9 @@ class NumpyExecutor(PlacedVariables):
         execution = self.executions + self._execution
         return (execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
-    def _missing(self, ipu: int, kind: Pass, place: tuple[int, int], what: str) -> MissingTensorError:
+    def _missing(self, ipu: int, kind: Pass, index: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""
-        op = Op(kind, *place)
+        op = Op(kind, *index)
         return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there")
 
 

@@ -13,5 +13,5 @@ def one_blas_thread() -> AbstractContextManager[object]:
     Which are loaded is looked up anew when modules have been imported since: to look takes milliseconds, as long as a
     small run.
     """
-    found: AbstractContextManager[object] = get_cached_controller().limit(limits=1, user_api="blas")
-    return found
+    limit: AbstractContextManager[object] = get_cached_controller().limit(limits=1, user_api="blas")
+    return limit

@@ -21,7 +21,7 @@ class PlacedVariables:
     """
 
     def __init__(self, copies: Sequence[Sequence[int]], optimizer: Optimizer | None) -> None:
-        """Make room on the IPU of each stage, in each copy of the pipeline."""
+        """Allocate the memory of each stage on its IPU, in each copy of the pipeline."""
         self._copies = copies
         self._mapping = copies[0]
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(self._mapping))}
@@ -33,8 +33,8 @@ class PlacedVariables:
 
     def weights(self) -> dict[str, Array]:
         """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
-        held = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._mapping))
-        return {name: array for parameters in held for name, array in parameters.items()}
+        parameters_of_stages = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._mapping))
+        return {name: array for parameters in parameters_of_stages for name, array in parameters.items()}
 
     def slots(self) -> list[State]:
         """Return the optimizer's state of each stage."""
@@ -79,7 +79,7 @@ class PlacedVariables:
                 self._optimizer.apply(stage.own, stage.accumulators, stage.state)
 
     def _copy_to_others(self) -> None:
-        """Give the other copies of each stage what a joint update has made of the first one's variables."""
+        """Copy the variables of each stage's first copy, which a joint update has changed, to its other copies."""
         for mapping in self._copies[1:]:
             for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
                 mine, right = (self._memories[at].stages[stage] for at in (ipu, first))

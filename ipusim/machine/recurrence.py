@@ -60,12 +60,12 @@ class Period(NamedTuple):
 
     @property
     def micro_batches(self) -> int:
-        """By how many micro-batches the second mark is further on."""
+        """The micro-batches from the first mark to the second."""
         return self.second.micro_batch - self.first.micro_batch
 
     @property
     def executions(self) -> int:
-        """By how many executions the second mark is further on."""
+        """The executions from the first mark to the second."""
         return self.second.execution - self.first.execution
 
 
@@ -75,7 +75,7 @@ _RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute"})
 
 
 def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
-    """Return the events to come, in their order: when from now on, and who is called then.
+    """Return the scheduled events in order: each one's cycles from now, and its callbacks.
 
     Args:
         clock: the time of the machine.
@@ -139,10 +139,10 @@ class Lists:
             (0, len(own)) if repeats is None else _bounds(own, *repeats[ipu]) for ipu, own in zip(ipus, of, strict=True)
         ]
         self._bounds = bounds * replicas
-        self._lengths = [len(each) for each in self._of]
+        self._lengths = [len(instructions_of) for instructions_of in self._of]
 
     def alike(self, first: Mark, second: Mark) -> bool:
-        """Whether each IPU does from the second mark on what it did from the first one on, as long as to the second."""
+        """Whether each IPU's instructions behind the second mark are those between the two marks."""
         if second.execution > first.execution:  # whole executions, which are all alike
             moved = second.execution - first.execution
             return all(

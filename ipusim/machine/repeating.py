@@ -42,17 +42,17 @@ class ShortRun:
 
     @property
     def micro_batches(self) -> int:
-        """What the number of micro-batches that are left out is a multiple of."""
-        return math.lcm(*(each.length for each in self.inner))
+        """The least common multiple of the periods, of which the micro-batches left out are a multiple."""
+        return math.lcm(*(block.length for block in self.inner))
 
     def time_steps(self, left_out: int) -> int:
         """Return how many time-steps of an execution so many micro-batches take that are left out."""
         execution = self.timeline.execution
-        first = [each for each in self.inner if execution[each.first : each.last].max() == 0]
-        return sum(left_out // each.length * each.time_steps for each in first)
+        first = [block for block in self.inner if execution[block.first : block.last].max() == 0]
+        return sum(left_out // block.length * block.time_steps for block in first)
 
     def executions_over(self, left_out: int) -> int:
-        """Return how many of the executions that are left out are no whole block."""
+        """Return how many of the executions left out exceed whole blocks."""
         return left_out % self.outer.executions if self.outer is not None else 0
 
     def stretched(self, info: TimelineInfo) -> Timeline:
@@ -78,10 +78,10 @@ class ShortRun:
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
         """Return the blocks of executions with their copies that are rows, as many micro-batches of each execution."""
-        found = [with_copies(self.timeline.columns, each) for each in inner]
-        folded = min(((each.times - 1) * each.length for each in found), default=0)
+        blocks = [with_copies(self.timeline.columns, block) for block in inner]
+        folded = min(((block.times - 1) * block.length for block in blocks), default=0)
         folded -= folded % self.micro_batches
-        return [each._replace(times=1 + folded // each.length) for each in found]
+        return [block._replace(times=1 + folded // block.length) for block in blocks]
 
 
 def short_run(
@@ -107,17 +107,21 @@ def short_run(
     for execution in range(timeline.info.executions) if within else ():
         of = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
         blocks = [
-            next(_found(columns, [mark for mark in of if mark.phase == phase], lists.alike), None)
+            next(_blocks(columns, [mark for mark in of if mark.phase == phase], lists.alike), None)
             for phase in dict.fromkeys(mark.phase for mark in of)
         ]
-        found = [block for block in blocks if block is not None]
-        if not found or len(found) < len(blocks) or (len(found) > 1 and not _apart(columns, found, plan.sync.meets)):
+        inside = [block for block in blocks if block is not None]
+        if (
+            not inside
+            or len(inside) < len(blocks)
+            or (len(inside) > 1 and not _apart(columns, inside, plan.sync.meets))
+        ):
             return ShortRun(timeline, within=False)
-        inner += found
+        inner += inside
     outer = None
     if across:
         begun = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % across == 0]
-        outer = next(_found(columns, begun, lists.alike), None)
+        outer = next(_blocks(columns, begun, lists.alike), None)
         if outer is None:
             return ShortRun(timeline, across=False)
     return ShortRun(timeline, tuple(inner), outer)
@@ -146,7 +150,7 @@ def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat
     return meets or bool(alone.all())
 
 
-def _found(
+def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
     """Yield blocks of one copy whose spans are those of the next period, too, of the first periods that there are."""

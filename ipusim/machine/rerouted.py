@@ -37,23 +37,27 @@ class Rerouted:
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
     """Return costs whose links are all that ever carry anything, and what changes as routes do, in order."""
     changing = sorted(
-        (each for each in system.disturbances if isinstance(each, Moved) or (isinstance(each, Dead) and each.later)),
-        key=lambda each: each.from_,
+        (
+            change
+            for change in system.disturbances
+            if isinstance(change, Moved) or (isinstance(change, Dead) and change.later)
+        ),
+        key=lambda change: change.from_,
     )
     links = {direction: number for number, direction in enumerate(costs.links)}
-    found, device = [], system
-    for each in changing:
-        if isinstance(each, Moved):
-            device = swapped(device, each)
+    changes, device = [], system
+    for change in changing:
+        if isinstance(change, Moved):
+            device = swapped(device, change)
         else:
-            device = replace(device, topology=device.topology.without([system.cable(each.link)]))
+            device = replace(device, topology=device.topology.without([system.cable(change.link)]))
         after = price_plan(plan, program, device)
         number = [links.setdefault(direction, len(links)) for direction in after.links]
         carried = {Resource("link", direction.label): links[direction] for direction in links}
-        dead = frozenset() if isinstance(each, Moved) else cable(system, each.link)
-        found.append(
+        dead = frozenset() if isinstance(change, Moved) else cable(system, change.link)
+        changes.append(
             Rerouted(
-                _met(each.from_, system),
+                _met(change.from_, system),
                 frozenset(carried[link] for link in dead & carried.keys()),
                 device,
                 tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings),
@@ -63,7 +67,7 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
                 },
             )
         )
-    return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(found)
+    return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(changes)
 
 
 def _met(cycle: int, system: System) -> int:

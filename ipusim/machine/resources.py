@@ -1,4 +1,4 @@
-"""Those who do a piece of work together, by what they are."""
+"""The resources that do a piece of work together, by kind and name."""
 
 from __future__ import annotations
 

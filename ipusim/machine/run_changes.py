@@ -106,20 +106,20 @@ def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int
         system: that loses them.
         mapping: the logical IPU of each stage.
     """
-    losses = sorted((each for each in system.disturbances if isinstance(each, Lost)), key=lambda each: each.lost)
+    losses = sorted((loss for loss in system.disturbances if isinstance(loss, Lost)), key=lambda loss: loss.lost)
     alone = system.replicas == 1 and system.hosts == 1
     spares = [ipu for ipu in range(system.count) if ipu not in mapping] if alone else []
-    found = []
+    replaced = []
     for loss in losses:
         if loss.ipu in spares:
             spares.remove(loss.ipu)
-        found.append((loss, spares.pop(0) if loss.spare and loss.ipu in mapping and spares else None))
-    return found
+        replaced.append((loss, spares.pop(0) if loss.spare and loss.ipu in mapping and spares else None))
+    return replaced
 
 
 def moves_of(system: System) -> list[Moved]:
     """Return the moves to spare IPUs, in order."""
-    return sorted((each for each in system.disturbances if isinstance(each, Moved)), key=lambda each: each.from_)
+    return sorted((move for move in system.disturbances if isinstance(move, Moved)), key=lambda move: move.from_)
 
 
 def swapped(system: System, move: Moved) -> System:
@@ -131,6 +131,6 @@ def swapped(system: System, move: Moved) -> System:
 
 def moved_to(ipu: int, moves: Sequence[Moved], cycle: int) -> int:
     """Return the logical IPU on whose physical IPU of the beginning a logical IPU is in a cycle."""
-    for each in reversed([each for each in moves if each.from_ <= cycle]):
-        ipu = {each.ipu: each.spare, each.spare: each.ipu}.get(ipu, ipu)
+    for move in reversed([move for move in moves if move.from_ <= cycle]):
+        ipu = {move.ipu: move.spare, move.spare: move.ipu}.get(ipu, ipu)
     return ipu

@@ -23,15 +23,15 @@ class SessionRuns:
         self._clock, self._recorder = context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
-            execution: [(each.cycles(context.system), each.bytes) for each in together]
+            execution: [(exchange.cycles(context.system), exchange.bytes) for exchange in together]
             for execution, together in exchanges.items()
         }
         self._recorded: set[int] = set()
         self._waits = context.described(SpanKind.HOST_CALL, context.ipus())
-        pauses = [each for each in context.system.disturbances if isinstance(each, Pause)]
-        self._pauses = {each.execution: each for each in pauses}
+        pauses = [pause for pause in context.system.disturbances if isinstance(pause, Pause)]
+        self._pauses = {pause.execution: pause for pause in pauses}
         self._steps = context.steps
-        kinds = {kind for each in pauses for kind, _ in each.spans}
+        kinds = {kind for pause in pauses for kind, _ in pause.spans}
         self._standing = {kind: context.described(kind, context.ipus()) for kind in sorted(kinds)}
         #: When an IPU has been replaced, and the description of its restart.
         self._replaced = {
@@ -76,7 +76,7 @@ class SessionRuns:
         return self._recorder.record(self._waits[ipu.number], step, start, end, cause)
 
     def _exchanged(self, execution: int, cause: int) -> int:
-        """Return the end of the hosts' collectives before an execution, if these begin now.
+        """Return the end of the hosts' collectives before an execution, where they begin now.
 
         What the network does is recorded once for all IPUs.
         """

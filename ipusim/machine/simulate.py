@@ -1,4 +1,4 @@
-"""Run a Plan on a System: build the processes, let time pass, return what happened."""
+"""Run a Plan on a System: build the processes, run them, return the Timeline."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Machine:
             routes,
             in_phases,
         )
-        self._facilities: list[Facility] = [each for build in FACILITIES for each in build(context)]
+        self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
         self._tell, self._noted = note, 0
         self._first = context.ipu_of(0, 0)
         self._running: list[simpy.Process] = []
@@ -163,7 +163,7 @@ class Machine:
         ]
 
     def run(self, progress: Progress | None = None) -> None:
-        """Let time pass until all executions are done; raises DeadlockError where they never are."""
+        """Run until all executions have ended; raises DeadlockError where they never do."""
         self._progress = progress or self._progress
         running = self._running = [self._clock.process(ipu.run()) for ipu in self.ipus]
         if self._clock.run_all(running):
@@ -178,7 +178,7 @@ class Machine:
         raise DeadlockError("\n".join([_DEADLOCK, *lines]))
 
     def state(self, first_micro_batch: int = 0) -> Hashable:
-        """Return what stands between now and the rest of the run, but for the arithmetic.
+        """Return the machine's whole state relative to now, but for the arithmetic.
 
         Micro-batches are counted from the first one, times from now. Equal states go on equally, but for an execution
         that gives results to the host by its number (the outfeed's mode LAST), and for streams that end.
@@ -208,13 +208,12 @@ class Machine:
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
     """Return an executor for each replica."""
     if isinstance(executor, Replicas):
-        found = executor
+        replicas = executor
     elif executor is None:
-        found = Replicas((NullExecutor(),) * system.replicas)
+        replicas = Replicas((NullExecutor(),) * system.replicas)
     else:
-        found = Replicas((executor,))
-    if len(found.executors) != system.replicas:
-        raise ProgramError(
-            f"expected an executor for each of {system.replicas} replicas of {system.name}, got {len(found.executors)}"
-        )
-    return found
+        replicas = Replicas((executor,))
+    count = len(replicas.executors)
+    if count != system.replicas:
+        raise ProgramError(f"expected an executor for each of {system.replicas} replicas of {system.name}, got {count}")
+    return replicas

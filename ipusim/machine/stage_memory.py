@@ -40,10 +40,10 @@ class StageMemory:
         optimizer = workload.optimizer
         drawn: dict[str, Array] = workload.initial_parameters(stage)
         shared = [(name, other) for other in earlier for name in drawn if name in other.parameters]
-        held = {name: other.parameters[name] for name, other in shared}
-        self.parameters: dict[str, Array] = drawn | held
+        tied = {name: other.parameters[name] for name, other in shared}
+        self.parameters: dict[str, Array] = drawn | tied
         #: The parameters that the weight update changes here, and not with an earlier stage.
-        self.own = {name: array for name, array in drawn.items() if name not in held}
+        self.own = {name: array for name, array in drawn.items() if name not in tied}
         self.bound = workload.stages[stage].bind(self.parameters)
         self.state = optimizer.initial_state(self.own) if optimizer else {}
         self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
@@ -83,7 +83,7 @@ class StageMemory:
         """Return copies of untrained variables for a recomputed pass, whose changes to them are discarded."""
         return None if self._untrained is None else self._untrained.copy()
 
-    def forward_again(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:
+    def recompute(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:
         """Run a forward pass again, on the untrained variables that it has seen; nothing is counted twice."""
         with Surrounded(untrained=seen):
             return self.bound.forward(x, labels, key)
@@ -131,7 +131,7 @@ class StageMemory:
         return self._map is not None or not self._running or self._leaders[name].accumulated > 0
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
-        """Keep a later stage's part of the gradient of a parameter until this stage's comes."""
+        """Hold a later stage's part of a parameter's gradient until this stage's own part comes."""
         before = self._partial.get((name, micro_batch))
         self._partial[name, micro_batch] = gradient if before is None else before + gradient
 

@@ -26,7 +26,7 @@ Passes = Mapping[tuple[int, int], Stream]
 
 @dataclass(eq=False)
 class _Transfer:
-    """A transfer under way: the bytes that are left, and what its IPU waits for."""
+    """A transfer in progress: the bytes left, and the event that its IPU waits for."""
 
     left: Fraction
     done: simpy.Event
@@ -66,13 +66,13 @@ class RemoteMemory:
         (memory,) = self._workers
         worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, self._clock.now)
         moved = self._spec.share(max(len(self._active), 1)) * worked / self._clock_hz
-        return tuple(each.left - moved for each in self._active)
+        return tuple(transfer.left - moved for transfer in self._active)
 
     def _serve(self) -> Process:
         """Let the transfers end one after the other until none is left; a SimPy process."""
         while self._active:
             self._changed = self._clock.event()
-            least = min(each.left for each in self._active)
+            least = min(transfer.left for transfer in self._active)
             rate = self._spec.share(len(self._active))
             cycles = transfer_cycles(least, rate, self._clock_hz)
             yield self._clock.spend(self._workers, SpanKind.REMOTE_LOAD, cycles) | self._changed
@@ -80,17 +80,17 @@ class RemoteMemory:
         self._serving = False
 
     def _advance(self) -> None:
-        """Move on every transfer to this moment, and end those with nothing left."""
+        """Advance every transfer to the current cycle, and end those with no bytes left."""
         now = self._clock.now
         if self._active:
             (memory,) = self._workers
             worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, now)
             moved = self._spec.share(len(self._active)) * worked / self._clock_hz
-            for each in self._active:
-                each.left -= moved
-            for each in [each for each in self._active if each.left <= 0]:
-                self._active.remove(each)
-                each.done.succeed()
+            for transfer in self._active:
+                transfer.left -= moved
+            for transfer in [transfer for transfer in self._active if transfer.left <= 0]:
+                self._active.remove(transfer)
+                transfer.done.succeed()
         self._since = now
 
 

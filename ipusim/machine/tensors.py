@@ -35,7 +35,7 @@ class Pieces:
         self._payloads: list[Payload | None] = [None] * count
 
     def put(self, number: int, payload: Payload) -> None:
-        """Take the piece of stage ``number`` of the concurrent ones."""
+        """Put in the piece of the concurrent stage ``number``."""
         self._payloads[number] = payload
 
     def concatenated(self) -> tuple[Payload, tuple[int, ...]] | None:
@@ -43,22 +43,22 @@ class Pieces:
 
         Of stages with several outputs each, all outputs in order, and the number of each stage's.
         """
-        found = [payload for payload in self._payloads if payload is not None]
-        if len(found) < len(self._payloads):
+        payloads = [payload for payload in self._payloads if payload is not None]
+        if len(payloads) < len(self._payloads):
             return None
-        if isinstance(found[0].tensor, tuple):
-            every = [payload.tensor for payload in found]
-            return Payload(sum(every, ()), found[0].labels), tuple(map(len, every))
-        widths = tuple(payload.tensor.shape[-1] for payload in found)
-        return Payload(np.concatenate([payload.tensor for payload in found], axis=-1), found[0].labels), widths
+        if isinstance(payloads[0].tensor, tuple):
+            every = [payload.tensor for payload in payloads]
+            return Payload(sum(every, ()), payloads[0].labels), tuple(map(len, every))
+        widths = tuple(payload.tensor.shape[-1] for payload in payloads)
+        return Payload(np.concatenate([payload.tensor for payload in payloads], axis=-1), payloads[0].labels), widths
 
     def summed(self) -> Payload | None:
         """Return the sum of gradients, in the order of the stages; None while one is missing."""
-        found = [payload for payload in self._payloads if payload is not None]
-        if len(found) < len(self._payloads):
+        payloads = [payload for payload in self._payloads if payload is not None]
+        if len(payloads) < len(self._payloads):
             return None
-        total = found[0].tensor
-        for payload in found[1:]:
+        total = payloads[0].tensor
+        for payload in payloads[1:]:
             if isinstance(total, tuple):  # None for inputs that have no gradient
                 total = tuple(
                     a if b is None else b if a is None else a + b for a, b in zip(total, payload.tensor, strict=True)
@@ -108,12 +108,12 @@ class IpuMemory:
         rest = made[: -len(names)]
         return rest[0] if len(rest) == 1 else rest
 
-    def take(self, names: Sequence[str], micro_batch: int, given: Any, backward: bool = False) -> Any:
-        """Return ``given`` with what waits under ``names`` behind it; raises KeyError where it does not."""
+    def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
+        """Return ``tensor`` with what waits under ``names`` behind it; raises KeyError where it does not."""
         if not names:
-            return given
-        found = [self.waiting.pop((backward, name, micro_batch)) for name in names]
-        return (*(given if isinstance(given, tuple) else (given,)), *found)
+            return tensor
+        fetched = [self.waiting.pop((backward, name, micro_batch)) for name in names]
+        return (*(tensor if isinstance(tensor, tuple) else (tensor,)), *fetched)
 
 
 class Transfers:
@@ -156,7 +156,7 @@ class Transfers:
         return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
     def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
-        """Give what ``ipu`` made in ``step`` to the IPUs of the step ``target``, each of concurrent ones its part."""
+        """Copy what ``ipu`` made in ``step`` to the IPUs of the step ``target``, to concurrent stages each its part."""
         sources, targets = self._ipus_of_step[0][step], self._ipus_of_step[0][target]
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
@@ -171,7 +171,7 @@ class Transfers:
             pieces.put(sources.index(ipu), part)
 
     def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
-        """Take what has arrived for a step; None where it has not, or not all of its pieces.
+        """Return and remove what has arrived for a step; None unless all of its pieces have.
 
         What the last stage hands its own backward pass needs no copy where that follows in the same time-step.
         """
@@ -206,7 +206,7 @@ class Results:
 
     def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
         """Hand the last stage's results of a micro-batch to the host, or add them up."""
-        element = tuple(results[place] for place in self._outfeed.kept)
+        element = tuple(results[index] for index in self._outfeed.sent)
         if not self._outfeed.accumulate:
             self._queues[micro_batch % len(self._queues)].append(element)
             while queue := self._queues[len(self.elements) % len(self._queues)]:

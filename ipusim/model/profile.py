@@ -61,7 +61,7 @@ class StageProfile:
         waiting_bytes: bytes of the FIFOs of values that wait on the IPU for a later stage there.
         code_bytes: bytes of the stage's code and vertices, where they are known.
         recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
-        kept_again_bytes: what the forward pass keeps then; None: the input.
+        checkpoint_bytes: what the forward pass keeps then; None: the input.
         cluster_bytes: what is alive of that at a time; None: the stash.
         forward_collectives, backward_collectives: what a pass has replicas do together, in its order; where a
             backward pass runs in halves, in the first.
@@ -91,7 +91,7 @@ class StageProfile:
     label_bytes: int = 0
     waiting_bytes: int = 0
     recompute: PassCost | None = None
-    kept_again_bytes: int | None = None
+    checkpoint_bytes: int | None = None
     cluster_bytes: int | None = None
     temporary_bytes: int = 0
     forward_collectives: tuple[CollectiveCall, ...] = ()
@@ -110,11 +110,11 @@ class StageProfile:
     def halves(self) -> tuple[PassCost, PassCost]:
         """What the backward pass costs in halves: for the gradient of the input, and for those of the weights."""
         first, second = self.backward_input, self.backward_weights
-        given = self.backward if isinstance(self.backward, int) else 0
+        whole = self.backward if isinstance(self.backward, int) else 0
         if first is None:
-            first = given - given // 2 if given else self.backward
+            first = whole - whole // 2 if whole else self.backward
         if second is None:
-            second = given // 2
+            second = whole // 2
         return first, second
 
     def of_segment(self, segments: int) -> StageProfile:

@@ -76,15 +76,15 @@ def classes(modules: Iterable[str]) -> Iterator[type[Any]]:
 
     Raises ValueError for two of one kind.
     """
-    found: dict[str, type[Any]] = {}
+    class_of: dict[str, type[Any]] = {}
     for name in modules:
         module = import_module(name)
         for variable in vars(module).values():
             if isinstance(variable, type) and variable.__module__ == name and "kind" in vars(variable):
                 kind: str = vars(variable)["kind"]
-                if kind in found:
-                    raise ValueError(f"two of one kind {kind!r}: {found[kind]} and {variable}")
-                found[kind] = variable
+                if kind in class_of:
+                    raise ValueError(f"two of one kind {kind!r}: {class_of[kind]} and {variable}")
+                class_of[kind] = variable
                 yield variable
 
 

@@ -42,30 +42,30 @@ def violations(plan: Plan) -> list[Violation]:
     """
     rows = _Rows(plan)
     if not plan.sync.meets:
-        found = [*_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
+        broken = [*_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
     else:
         ordered = [*_dependencies(rows), *_segments(rows), *_repeats(rows)]
-        found = [*_once(rows), *_placement(rows), *ordered, *_memory(rows), *meetings(plan)]
-    return found or [*endings(plan), *feeds(plan)]
+        broken = [*_once(rows), *_placement(rows), *ordered, *_memory(rows), *meetings(plan)]
+    return broken or [*endings(plan), *feeds(plan)]
 
 
 def check_plan(plan: Plan) -> None:
     """Raise PlanError with the grid and the broken rules marked in it, if there are any."""
-    found = violations(plan)
-    if not found:
+    broken = violations(plan)
+    if not broken:
         return
     notes: dict[int, str] = {}
-    for violation in found:
+    for violation in broken:
         if violation.time_step is not None:
             notes.setdefault(violation.time_step, f"ERROR HERE: {violation.text}")
     if not plan.sync.meets:
-        more = [f"... and {len(found) - _MOST_SHOWN} more"] if len(found) > _MOST_SHOWN else []
-        raise PlanError("\n".join(["the plan breaks rules:", *map(str, found[:_MOST_SHOWN]), *more]))
+        more = [f"... and {len(broken) - _MOST_SHOWN} more"] if len(broken) > _MOST_SHOWN else []
+        raise PlanError("\n".join(["the plan breaks rules:", *map(str, broken[:_MOST_SHOWN]), *more]))
     grid = format_grid(plan, notes).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
     shown = grid[:3] + grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
-    count = "a rule" if len(found) == 1 else f"rules in {len(found)} places"
-    raise PlanError("\n".join([f"the plan breaks {count}: {found[0]}", *shown]))
+    count = "a rule" if len(broken) == 1 else f"rules in {len(broken)} places"
+    raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}", *shown]))
 
 
 class _Rows:
@@ -87,13 +87,13 @@ class _Rows:
         self._there[self.key[self.known]] = True
 
     def keys(self, kind: int, stage: int) -> slice:
-        """Return the places of a stage's operations of one kind, in the order of their micro-batches."""
+        """Return the keys of a stage's operations of one kind, in the order of their micro-batches."""
         first = (kind * self.plan.shape.stages + stage) * self.plan.shape.micro_batches
         return slice(first, first + self.plan.shape.micro_batches)
 
     @property
     def size(self) -> int:
-        """The places that there are."""
+        """The number of (pass, stage, micro-batch) keys."""
         return len(Pass) * self.plan.shape.stages * self.plan.shape.micro_batches
 
     def in_halves(self, stage: int) -> npt.NDArray[np.bool_]:
@@ -117,7 +117,7 @@ class _Rows:
 
 
 def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
-    """Tell of every place whether one execution of the pipeline needs its operation."""
+    """Return for every key whether one execution of the pipeline needs its operation."""
     shape = rows.plan.shape
     expected = np.zeros(rows.size, bool)
     for stage in range(shape.stages):
@@ -135,22 +135,22 @@ def _once(rows: _Rows) -> list[Violation]:
     times = np.bincount(rows.key[rows.known], minlength=rows.size)
     stranger = ~rows.known | ~expected[rows.key]
     outside = plan.sync.meets & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
-    again = np.zeros(len(plan.table), bool)
-    for place in np.flatnonzero(expected & (times > 1)).tolist():
-        again[np.flatnonzero(rows.key == place)[1]] = True
-    found = []
-    for row in np.flatnonzero(stranger | again | outside).tolist():
+    repeated = np.zeros(len(plan.table), bool)
+    for key in np.flatnonzero(expected & (times > 1)).tolist():
+        repeated[np.flatnonzero(rows.key == key)[1]] = True
+    broken = []
+    for row in np.flatnonzero(stranger | repeated | outside).tolist():
         if stranger[row]:
-            found.append(rows.violation("once", row, "is no operation of this pipeline"))
-        elif again[row]:
-            found.append(rows.violation("once", row, "runs a second time; each runs exactly once"))
+            broken.append(rows.violation("once", row, "is no operation of this pipeline"))
+        elif repeated[row]:
+            broken.append(rows.violation("once", row, "runs a second time; each runs exactly once"))
         if outside[row]:
-            found.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
-    for place in np.flatnonzero(expected & (times == 0)).tolist():
-        stage, micro_batch = divmod(place, plan.shape.micro_batches)
+            broken.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
+    for key in np.flatnonzero(expected & (times == 0)).tolist():
+        stage, micro_batch = divmod(key, plan.shape.micro_batches)
         op = Op(Pass(stage // plan.shape.stages), stage % plan.shape.stages, micro_batch)
-        found.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
-    return found
+        broken.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
+    return broken
 
 
 def _placement(rows: _Rows) -> list[Violation]:
@@ -164,7 +164,7 @@ def _placement(rows: _Rows) -> list[Violation]:
 
 
 def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
-    """What must have run on a micro-batch before a pass, by what forward, recomputation and backward consume."""
+    """Return the passes that must have run on a micro-batch before a pass, by what each kind consumes."""
     if kind == Pass.FORWARD:
         return [(Pass.FORWARD, before) for before in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
@@ -211,20 +211,20 @@ def _segments(rows: _Rows) -> list[Violation]:
     Those are the segment before in a forward pass, and the one behind in a backward pass. They are of the same stage,
     and so of one IPU, which runs passes in the order of its rows.
     """
-    plan, segments, found = rows.plan, rows.plan.shape.segments, []
+    plan, segments, broken = rows.plan, rows.plan.shape.segments, []
     if segments == 1:
         return []
-    place = plan.stage * plan.shape.micro_batches + plan.micro_batch
+    key = plan.stage * plan.shape.micro_batches + plan.micro_batch
     for kinds, further in (((Pass.FORWARD,), -1), ((Pass.BACKWARD, Pass.INPUT_GRADIENT), 1)):
         chosen = np.flatnonzero(rows.known & np.isin(plan.kind, kinds))
         run_at = np.full(plan.shape.stages * plan.shape.micro_batches, NONE)
-        run_at[place[chosen]] = chosen
+        run_at[key[chosen]] = chosen
         segment = plan.micro_batch[chosen] % segments + further
         chosen = chosen[(segment >= 0) & (segment < segments)]
-        for row in chosen[run_at[place[chosen] + further] > chosen].tolist():
-            need = rows.op(int(run_at[place[row] + further])).text(segments)
-            found.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs behind it"))
-    return found
+        for row in chosen[run_at[key[chosen] + further] > chosen].tolist():
+            need = rows.op(int(run_at[key[row] + further])).text(segments)
+            broken.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs behind it"))
+    return broken
 
 
 def _repeats(rows: _Rows) -> list[Violation]:
@@ -237,12 +237,12 @@ def _repeats(rows: _Rows) -> list[Violation]:
         same &= np.diff(column[order]) == 0
     first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(len(order)), 0)) if len(order) else order
     wrong = np.flatnonzero(np.r_[False, same])
-    found = sorted(zip(order[wrong].tolist(), order[first[wrong]].tolist(), strict=True))
+    repeats = sorted(zip(order[wrong].tolist(), order[first[wrong]].tolist(), strict=True))
     return [
         rows.violation(
             "repeat", row, f"runs beside {rows.op(other)}; a stage's program runs at most once in a time-step"
         )
-        for row, other in found
+        for row, other in repeats
     ]
 
 
@@ -256,23 +256,22 @@ def _memory(rows: _Rows) -> list[Violation]:
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
     # A forward pass keeps, a backward pass or its first half lets go of a micro-batch; where activations are
     # computed again, what is kept is the input, and the recomputation lets go of it.
-    again = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
-    change = np.where(again, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
+    recomputed = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
+    change = np.where(recomputed, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
     over: list[tuple[int, int]] = []
     for chosen in _groups(there, plan.stage + plan.shape.stages * (plan.micro_batch % len(plan.shape.copies))):
-        held = np.cumsum(change[chosen])
+        saved = np.cumsum(change[chosen])
         depth = plan.fifo_depths[int(plan.stage[chosen[0]])]
-        wrong = np.flatnonzero((plan.kind[chosen] == Pass.FORWARD) & (held > depth + 1))
-        over += zip(chosen[wrong].tolist(), held[wrong].tolist(), strict=True)
-    found = []
-    for row, kept in sorted(over):
+        wrong = np.flatnonzero((plan.kind[chosen] == Pass.FORWARD) & (saved > depth + 1))
+        over += zip(chosen[wrong].tolist(), saved[wrong].tolist(), strict=True)
+    broken = []
+    for row, count in sorted(over):
         op = rows.op(row)
         bound = plan.fifo_depths[op.stage] + 1
-        text = (
-            f"with {op.text(plan.shape.segments)}, stage {op.stage} holds {kept} micro-batches; its FIFO allows {bound}"
-        )
-        found.append(Violation("memory", *rows.where(row), text))
-    return found
+        where = f"with {op.text(plan.shape.segments)}, stage {op.stage}"
+        text = f"{where} holds {count} micro-batches; its FIFO allows {bound}"
+        broken.append(Violation("memory", *rows.where(row), text))
+    return broken
 
 
 def _groups(among: npt.NDArray[np.bool_], value: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:

@@ -27,5 +27,5 @@ def composites(plan: Plan) -> Iterator[tuple[OnePass, ...]]:
         slot = passes[rows.start : rows.stop]
         made = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind == Pass.FORWARD}
         back = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind != Pass.FORWARD}
-        if made and back and not made & back and len({step_of[each] for each in slot}) == 1:
+        if made and back and not made & back and len({step_of[one] for one in slot}) == 1:
             yield tuple(slot)

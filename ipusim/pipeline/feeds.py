@@ -45,15 +45,15 @@ class Outfeed:
     accumulate_dtype: str = ""
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        """Which of the last stage's results are sent, by their places."""
+    def sent(self) -> tuple[int, ...]:
+        """The indices of the last stage's results that are sent."""
         mask = self.mask or (False,) * len(self.names)
-        return tuple(place for place, masked in enumerate(mask) if not masked)
+        return tuple(index for index, masked in enumerate(mask) if not masked)
 
     @property
-    def kept_names(self) -> tuple[str, ...]:
-        """The names of what is sent."""
-        return tuple(self.names[place] for place in self.kept)
+    def sent_names(self) -> tuple[str, ...]:
+        """The names of the results that are sent."""
+        return tuple(self.names[index] for index in self.sent)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What each IPU keeps in its memory for the whole program, and what a pass of each stage has alive.
+"""The bytes that each IPU holds for the whole program, and those that a pass of each stage has live.
 
 Everything that a Poplar program keeps between its programs is allocated once, at
 compile time, for as long as it runs: parameters, optimizer state, accumulators, and
@@ -43,7 +43,7 @@ class StageFootprint:
     Attributes:
         ipus: where it lives, on each of them whole.
         fifo_depth: micro-batches that its FIFO has room for.
-        kept: of a micro-batch between its forward and its backward pass, or its recomputation: the
+        saved: of a micro-batch between its forward and its backward pass, or its recomputation: the
             stash, or the stage's input.
         recomputed: of a micro-batch between its recomputation and the end of its backward pass: the
             stash; 0 where nothing is computed again.
@@ -55,19 +55,19 @@ class StageFootprint:
         recomputes: whether the forward pass runs again, as a pass of its own.
         training: whether anything is kept at all.
         update: alive while the weight update runs: what it has loaded from Streaming Memory.
-        again: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
+        recompute: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
     """
 
     ipus: tuple[int, ...]
     fifo_depth: int
-    kept: int
+    saved: int
     recomputed: int
     forward: int
     backward: int
     recomputes: bool
     training: bool
     update: int = 0
-    again: int = 0
+    recompute: int = 0
     rest: int = 0
     input_half: int = 0
     weight_half: int = 0
@@ -76,7 +76,7 @@ class StageFootprint:
     @property
     def fifo_bytes(self) -> int:
         """The FIFO's buffer."""
-        return self.fifo_depth * self.kept
+        return self.fifo_depth * self.saved
 
 
 @dataclass(frozen=True)
@@ -124,19 +124,19 @@ def footprint(
     stages = tuple(_stage(plan, program, stage) for stage in range(plan.shape.stages))
     ipus = []
     for ipu in plan.ipus:
-        held: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
-        held[Holder.CODE] = code_bytes + estimates.get(ipu, 0)
+        bytes_of: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
+        bytes_of[Holder.CODE] = code_bytes + estimates.get(ipu, 0)
         for stage, profile in enumerate(program.stages):
             if ipu in stages[stage].ipus:
                 for holder, size in _resident(plan, program, stage, stages[stage]):
-                    held[holder] += size
-                held[Holder.CODE] += profile.code_bytes
-                held[Holder.TEMPORARY] = max(held[Holder.TEMPORARY], profile.temporary_bytes)
-        mine = [stage for stage, each in enumerate(stages) if ipu in each.ipus]
+                    bytes_of[holder] += size
+                bytes_of[Holder.CODE] += profile.code_bytes
+                bytes_of[Holder.TEMPORARY] = max(bytes_of[Holder.TEMPORARY], profile.temporary_bytes)
+        mine = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
         remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in mine)
-        ipus.append(IpuFootprint(ipu, tuple(held.items()), remote, estimates.get(ipu, 0)))
+        ipus.append(IpuFootprint(ipu, tuple(bytes_of.items()), remote, estimates.get(ipu, 0)))
     return Footprint(stages, tuple(ipus))
 
 
@@ -149,25 +149,25 @@ def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int
         for other in shape.neighbours(stage, stride)
         if shape.training or stride > 0
     )
-    kept = program.kept_bytes(stage) if shape.neighbours(stage, 1) else 0
-    return shape.serialization * (sent + kept)
+    saved = program.saved_bytes(stage) if shape.neighbours(stage, 1) else 0
+    return shape.serialization * (sent + saved)
 
 
 def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
     inline = program.recomputes_inside(stage)
-    again = shape.recomputes(stage) or inline
-    recomputes = again and not inline
-    kept = program.kept_bytes(stage)
+    recomputed_somewhere = shape.recomputes(stage) or inline
+    recomputes = recomputed_somewhere and not inline
+    saved = program.saved_bytes(stage)
     # Activations that lie in Streaming Memory are on the IPU while a pass works on them only.
-    away = kept if offload.activations and shape.neighbours(stage, 1) else 0
+    away = saved if offload.activations and shape.neighbours(stage, 1) else 0
     weights = offload.weight_bytes(profile)
-    keeps_nothing = again or not shape.training
+    keeps_nothing = recomputed_somewhere or not shape.training
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
         ipus=shape.ipus_of(stage),
         fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
-        kept=kept - away,
+        saved=saved - away,
         recomputed=profile.stash_bytes if recomputes else 0,
         forward=away
         + weights
@@ -180,7 +180,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         + (_recomputed_inside(profile) if inline else 0),
         recomputes=recomputes,
         training=shape.training,
-        again=weights,
+        recompute=weights,
         rest=profile.between_halves_bytes if shape.training else 0,
         input_half=away + weights + _input_half(profile, inline),
         weight_half=weights + profile.weight_gradient_bytes + sums,
@@ -190,7 +190,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
 
 
 def _input_half(profile: StageProfile, inline: bool) -> int:
-    """Return what the first half of a backward pass has alive beside what the forward pass kept, and its weights."""
+    """Return the bytes that the first half of a backward pass has live beside the stash and its weights."""
     gradients = max(profile.working_bytes, profile.gradient_bytes)
     if inline:
         return gradients + max(_recomputed_inside(profile), profile.between_halves_bytes)
@@ -199,12 +199,12 @@ def _input_half(profile: StageProfile, inline: bool) -> int:
 
 
 def _recomputed_inside(profile: StageProfile) -> int:
-    """Return what a backward pass has alive of the activations that it computes again."""
+    """Return the live bytes of the activations that a backward pass computes again."""
     return profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
 
 
-def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootprint) -> Iterator[tuple[Holder, int]]:
-    """Yield what one stage adds to its IPU.
+def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootprint) -> Iterator[tuple[Holder, int]]:
+    """Yield the holders and bytes that one stage adds to its IPU.
 
     A copy buffer is one for each tensor that goes out or comes in: the copies of a
     time-step run at once, so that a tensor leaves its buffer before the next pass
@@ -216,13 +216,13 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
     yield Holder.PARAMETERS, profile.parameter_bytes - program.offload.weight_bytes(profile) + profile.untrained_bytes
-    yield Holder.FIFOS, held.fifo_bytes + profile.waiting_bytes
+    yield Holder.FIFOS, own.fifo_bytes + profile.waiting_bytes
     if stage == 0:
         yield Holder.STREAMS, program.infeed.element_bytes
     if stage == last:
         yield Holder.STREAMS, program.outfeed.element_bytes
     if plan.shape.training:
-        yield Holder.STATE, program.offload.held_state_bytes(profile)
+        yield Holder.STATE, program.offload.resident_state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
     merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
@@ -231,5 +231,5 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, held: StageFootp
     yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
     yield Holder.COPIES, elements * profile.output_bytes if after else 0
     for neighbour in (*before, *after):
-        if shape.mapping[neighbour] != held.ipus[0] or merged:
+        if shape.mapping[neighbour] != own.ipus[0] or merged:
             yield Holder.COPIES, plan.waiting.get((neighbour, stage), 1) * program.sent_bytes(neighbour, stage)

@@ -32,7 +32,7 @@ def format_grid(plan: Plan, notes: dict[int, str] | None = None) -> str:
         f"{steps}, FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
         f"offsets {list(plan.offsets)}",
     ]
-    cells = {place: " ".join(op.text(shape.segments) for op in ops) for place, ops in _cells(plan).items()}
+    cells = {cell: " ".join(op.text(shape.segments) for op in ops) for cell, ops in _cells(plan).items()}
     columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # a plan in error may use IPUs that hold no stage
     widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in columns]
     for time_step in sorted({time_step for time_step, _ in cells}):

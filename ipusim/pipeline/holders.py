@@ -13,7 +13,7 @@ from ipusim.base.looks import Look, key_of
 
 
 class Holder(StrEnum):
-    """What memory is held for, by its name in messages; the last is not resident.
+    """A holder of memory, by its name in messages; the last is not resident.
 
     Attributes:
         short: in one word, above a column of a table.

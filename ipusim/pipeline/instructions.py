@@ -124,8 +124,8 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
         case Code.LOOK_UP | Code.UPDATE_ROWS:
             rest = f"{stage}.{micro_batch}"
         case Code.BEGIN_IO:
-            given, taken = (str(each) if each != NONE else "." for each in (number, micro_batch))
-            rest = f"{given} {taken}" + (f" /{stage}" if stage != 1 else "")
+            handed_out, taken = (str(moved) if moved != NONE else "." for moved in (number, micro_batch))
+            rest = f"{handed_out} {taken}" + (f" /{stage}" if stage != 1 else "")
         case Code.COLLECTIVE | Code.OUTSIDE:
             rest = str(Op(Pass(number), stage, micro_batch))
         case Code.LOAD | Code.STORE:
@@ -150,34 +150,34 @@ def parse(text: str) -> tuple[int, int, int, int]:
     try:
         if code is None:
             op = Op.parse(word)
-            found = (int(op.kind), op.stage, op.micro_batch, NONE)
+            instruction = (int(op.kind), op.stage, op.micro_batch, NONE)
         elif code is Code.MEET:
-            found = (code, NONE, NONE, int(rest.removeprefix("x") or 1))
+            instruction = (code, NONE, NONE, int(rest.removeprefix("x") or 1))
         elif code in (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE):
             match = _SENT.fullmatch(rest)
             if match is None:
                 raise ValueError(rest)
             source, target, micro_batch = map(int, match.groups())
             ends = (target, micro_batch, source) if code is Code.RECEIVE else (source, micro_batch, target)
-            found = (code, *ends)
+            instruction = (code, *ends)
         elif code is Code.OUTFEED:
             micro, _, period = rest.partition(" /")
-            found = (code, NONE, int(micro), int(period or 1))
+            instruction = (code, NONE, int(micro), int(period or 1))
         elif code in (Code.INFEED, Code.ADD_RESULTS, Code.LOOK_UP, Code.UPDATE_ROWS):
             of_stage, _, micro = rest.rpartition(".")
-            found = (code, int(of_stage or NONE), int(micro), NONE)
+            instruction = (code, int(of_stage or NONE), int(micro), NONE)
         elif code is Code.BEGIN_IO:
             moved, _, period = rest.partition(" /")
-            given, taken = (NONE if each == "." else int(each) for each in moved.split())
-            found = (code, int(period or 1), taken, given)
+            handed_out, taken = (NONE if side == "." else int(side) for side in moved.split())
+            instruction = (code, int(period or 1), taken, handed_out)
         elif code in (Code.LOAD, Code.STORE, Code.COLLECTIVE, Code.OUTSIDE):
-            found = (code, *_of_pass(rest, code in (Code.COLLECTIVE, Code.OUTSIDE)))
+            instruction = (code, *_of_pass(rest, code in (Code.COLLECTIVE, Code.OUTSIDE)))
         elif code in (Code.GATHER, Code.RELEASE):
-            found = (code, NONE if rest == "update" else int(rest), NONE, NONE)
+            instruction = (code, NONE if rest == "update" else int(rest), NONE, NONE)
         else:
-            found = (code, NONE, NONE, NONE)
+            instruction = (code, NONE, NONE, NONE)
     except ValueError:
-        found = None
-    if found is None or text_of(*found) != text.strip():
+        instruction = None
+    if instruction is None or text_of(*instruction) != text.strip():
         raise PlanError(f"expected an instruction such as F1.3, meet, send 0->1.3 or load B1, got {text.strip()!r}")
-    return found
+    return instruction

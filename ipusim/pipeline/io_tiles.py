@@ -14,7 +14,7 @@ AVAILABLE_MEMORY_PROPORTION = Fraction(9, 10)
 
 @dataclass(frozen=True)
 class IoTiles:
-    """What a program asks for.
+    """The I/O tiles that a program asks for.
 
     Attributes:
         count: tiles of each IPU that compute nothing (num_io_tiles).

@@ -1,4 +1,4 @@
-"""How much is alive on an IPU while its passes run, from nothing but their order.
+"""Live bytes on an IPU along its passes, which follow from their order alone.
 
 A stage has one buffer beside its FIFO: what a forward pass keeps lies there until the
 FIFO takes it at the end of the time-step, and what the FIFO gives out lies there until
@@ -48,33 +48,33 @@ class StageLevels(NamedTuple):
 
     Attributes:
         live: bytes alive outside of its FIFO.
-        kept: micro-batches kept for their backward pass, or their recomputation, in the FIFO and outside.
+        saved: micro-batches kept for their backward pass, or their recomputation, in the FIFO and outside.
         in_fifo: those of them that lie in the FIFO.
     """
 
     live: Levels
-    kept: Levels
+    saved: Levels
     in_fifo: Levels
 
 
 class Alive(NamedTuple):
-    """How many micro-batches' parts of a stage are alive along its passes, beside what the passes themselves need.
+    """How many micro-batches a stage has live data of along its passes, beside what the passes themselves need.
 
     Attributes:
-        kept: of what is kept for the backward pass, or the recomputation.
+        saved: of what is kept for the backward pass, or the recomputation.
         outside: those of them that are not in the FIFO.
         recomputed: of what was computed again.
         waiting: of what the second half of the backward pass needs.
     """
 
-    kept: Levels
+    saved: Levels
     outside: Levels
     recomputed: Levels
     waiting: Levels
 
 
 def alive(stage: StageFootprint, kind: Column) -> Alive:
-    """Return the live bytes of ``stage`` along its passes, whose kinds (see Pass) are in execution order.
+    """Return of how many micro-batches ``stage`` has live data along its passes, whose kinds (see Pass) are in order.
 
     It does not depend on bytes.
     """
@@ -82,31 +82,33 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
         nothing = np.zeros(len(kind), dtype=np.int64)
         none = Levels(nothing, nothing)
         return Alive(none, none, none, none)
-    forward, again, inputs, weights = (
-        kind == each for each in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
+    forward, recomputes, inputs, weights = (
+        kind == pass_kind for pass_kind in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     )
     backward = (kind == Pass.BACKWARD) | inputs  # either uses what the forward pass kept
-    taken = again if stage.recomputes else backward
-    kept = _between(forward, taken)
+    taken = recomputes if stage.recomputes else backward
+    saved = _between(forward, taken)
     outside = Levels(
-        np.maximum(kept.during - stage.fifo_depth, np.where(forward | taken, 1, 0)),
-        np.maximum(kept.after - stage.fifo_depth, 0),
+        np.maximum(saved.during - stage.fifo_depth, np.where(forward | taken, 1, 0)),
+        np.maximum(saved.after - stage.fifo_depth, 0),
     )
-    recomputed = _between(again, backward) if stage.recomputes else kept.times(0)
+    recomputed = _between(recomputes, backward) if stage.recomputes else saved.times(0)
     waiting = _between(inputs, weights)
     waiting = Levels(waiting.during - inputs, waiting.after)  # the first half itself counts what it makes
-    return Alive(kept, outside, recomputed, waiting)
+    return Alive(saved, outside, recomputed, waiting)
 
 
 def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
-    running = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.again}
+    running = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.recompute}
     running |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
     there = alive(stage, kind)
-    live = Levels(np.array([running[each] for each in Pass], dtype=np.int64)[kind], np.zeros(len(kind), dtype=np.int64))
-    live += there.outside.times(stage.kept) + there.recomputed.times(stage.recomputed) + there.waiting.times(stage.rest)
-    in_fifo = Levels(there.kept.during - there.outside.during, there.kept.after - there.outside.after)
-    return StageLevels(live, there.kept, in_fifo)
+    live = Levels(np.array([running[run] for run in Pass], dtype=np.int64)[kind], np.zeros(len(kind), dtype=np.int64))
+    live += (
+        there.outside.times(stage.saved) + there.recomputed.times(stage.recomputed) + there.waiting.times(stage.rest)
+    )
+    in_fifo = Levels(there.saved.during - there.outside.during, there.saved.after - there.outside.after)
+    return StageLevels(live, there.saved, in_fifo)
 
 
 def _between(opening: npt.NDArray[np.bool_], closing: npt.NDArray[np.bool_]) -> Levels:
@@ -130,25 +132,25 @@ def spread(levels: Levels, own: npt.NDArray[np.bool_]) -> Levels:
 def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> tuple[Levels, Levels]:
     """Return bytes alive on ``ipu``, and bytes in its FIFOs, along its passes in the order in which they run."""
     nothing = np.zeros(len(kind), dtype=np.int64)
-    live = held = Levels(nothing, nothing)
-    for number, each in enumerate(footprint.stages):
-        if ipu in each.ipus:
+    live = in_fifos = Levels(nothing, nothing)
+    for number, footprint_of in enumerate(footprint.stages):
+        if ipu in footprint_of.ipus:
             own = stage == number
-            levels = stage_levels(each, kind[own])
+            levels = stage_levels(footprint_of, kind[own])
             live += spread(levels.live, own)
-            held += spread(levels.in_fifo.times(each.kept), own)
-    return live, held
+            in_fifos += spread(levels.in_fifo.times(footprint_of.saved), own)
+    return live, in_fifos
 
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
     """Return the bytes alive on ``ipu`` while its weight update runs, beyond its products' room, which is free then."""
     loaded = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
-    (room,) = (dict(each.resident)[Holder.TEMPORARY] for each in footprint.ipus if each.ipu == ipu)
+    (room,) = (dict(own.resident)[Holder.TEMPORARY] for own in footprint.ipus if own.ipu == ipu)
     return max(loaded - room, 0)
 
 
 class Peak(NamedTuple):
-    """The most that an IPU holds.
+    """The peak memory of an IPU.
 
     Attributes:
         ipu: logical IPU.
@@ -177,24 +179,24 @@ class Peak(NamedTuple):
 
     def largest(self, count: int) -> tuple[tuple[Holder, int], ...]:
         """Return the largest holders that hold anything, the largest first."""
-        held = [(holder, size) for holder, size in self.holders if size]
-        return tuple(sorted(held, key=lambda item: -item[1])[:count])
+        holders = [(holder, size) for holder, size in self.holders if size]
+        return tuple(sorted(holders, key=lambda item: -item[1])[:count])
 
 
 def peaks(plan: Plan, footprint: Footprint) -> tuple[Peak, ...]:
     """Return the peak of each IPU that holds a stage, in rising order; every execution has the same ones."""
-    return tuple(_peak(plan, footprint, each) for each in footprint.ipus)
+    return tuple(_peak(plan, footprint, own) for own in footprint.ipus)
 
 
-def _peak(plan: Plan, footprint: Footprint, each: IpuFootprint) -> Peak:
-    rows = np.flatnonzero(plan.ipu == each.ipu)
-    live, held = ipu_levels(footprint, each.ipu, plan.stage[rows], plan.kind[rows])
+def _peak(plan: Plan, footprint: Footprint, own: IpuFootprint) -> Peak:
+    rows = np.flatnonzero(plan.ipu == own.ipu)
+    live, in_fifos = ipu_levels(footprint, own.ipu, plan.stage[rows], plan.kind[rows])
     # What a pass leaves behind was alive while it ran, so that the peak is always within a pass.
-    top = int(np.where(live.during == live.during.max(), held.during, -1).argmax())
-    update = update_bytes(footprint, each.ipu)
+    top = int(np.where(live.during == live.during.max(), in_fifos.during, -1).argmax())
+    update = update_bytes(footprint, own.ipu)
     if update > live.during[top]:  # every micro-batch is behind it, so that the FIFOs are empty
-        return Peak(each.ipu, None, (*each.resident, (Holder.LIVE, update)), 0)
+        return Peak(own.ipu, None, (*own.resident, (Holder.LIVE, update)), 0)
     row = rows[top]
     op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))
-    holders = (*each.resident, (Holder.LIVE, int(live.during[top])))
-    return Peak(each.ipu, op, holders, int(held.during[top]), plan.shape.segments)
+    holders = (*own.resident, (Holder.LIVE, int(live.during[top])))
+    return Peak(own.ipu, op, holders, int(in_fifos.during[top]), plan.shape.segments)

@@ -1,4 +1,4 @@
-"""What a program keeps elsewhere than on its IPUs: Graphcore's offload options, and variables on the host."""
+"""Tensors that a program holds outside of its IPUs: Graphcore's offload options, and variables on the host."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Offload:
         """The least bytes of a tensor of the optimizer's state that is offloaded, all its parts together."""
         return self.minimum_bytes * (self.replicas if self.sharded_state else 1)
 
-    def held_state_bytes(self, profile: StageProfile) -> int:
+    def resident_state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state that stay on its IPU."""
         return 0 if self.variables_on_host else profile.state_bytes - self.state_bytes(profile)
 
@@ -72,7 +72,7 @@ class Offload:
         return -(-self.weight_bytes(profile) // self.replicas)
 
     def gathered_bytes(self, profile: StageProfile) -> int:
-        """Return what replicas put together for a stage's weight update."""
+        """Return the bytes that replicas gather for a stage's weight update."""
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
     def accumulator_bytes(self, profile: StageProfile) -> int:
@@ -87,17 +87,17 @@ class Offload:
         )
 
 
-def check_activations(asked: bool | None, *, remote_memory: bool, serialized: bool) -> None:
+def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized: bool) -> None:
     """Refuse offloaded activations without batch serialization, or without remote memory.
 
     Raises UnsupportedProgramError and RemoteMemoryError.
     """
-    if asked and not serialized:
+    if offloaded and not serialized:
         raise UnsupportedProgramError(
             "Activation offloading is only supported with the `Sequential` schedule and when "
             "`batch_serialization_iterations > 1`."
         )
-    if asked and not remote_memory:
+    if offloaded and not remote_memory:
         raise RemoteMemoryError(
             "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
             "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to "
@@ -105,9 +105,9 @@ def check_activations(asked: bool | None, *, remote_memory: bool, serialized: bo
         )
 
 
-def check_weight_update_variables(asked: bool | None, *, remote_memory: bool) -> None:
+def check_weight_update_variables(offloaded: bool | None, *, remote_memory: bool) -> None:
     """Refuse offloaded optimizer state without remote memory; raises RemoteMemoryError."""
-    if asked and not remote_memory:
+    if offloaded and not remote_memory:
         raise RemoteMemoryError(
             "Current configuration of the IPU devices does not support remote memory and therefore weight update only "
             "variables cannot be offloaded to remote memory.Consider configuring the IPU system with "
@@ -115,9 +115,9 @@ def check_weight_update_variables(asked: bool | None, *, remote_memory: bool) ->
         )
 
 
-def check_accumulation_buffers(asked: bool | None, *, remote_memory: bool) -> None:
+def check_accumulation_buffers(offloaded: bool | None, *, remote_memory: bool) -> None:
     """Refuse offloaded gradient accumulators without remote memory; raises RemoteMemoryError."""
-    if asked and not remote_memory:
+    if offloaded and not remote_memory:
         raise RemoteMemoryError(
             "Gradient accumulation buffer offloading has been enabled, however the current configuration of the IPU "
             "devices does not support remote memory. Set the `offload_gradient_accumulation_buffers` argument of "
@@ -146,25 +146,27 @@ def resolve_offload(
     check_accumulation_buffers(gradient_accumulation_buffers, remote_memory=remote_memory)
     state = remote_memory if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
-    sums, kept = (by_default if asked is None else asked for asked in (gradient_accumulation_buffers, activations))
-    return Offload(state, sums, minimum_bytes, kept)
+    sums, saved = (by_default if chosen is None else chosen for chosen in (gradient_accumulation_buffers, activations))
+    return Offload(state, sums, minimum_bytes, saved)
 
 
-def check_state_sharding(offload: Offload, asked: bool) -> None:
+def check_state_sharding(offload: Offload, sharded: bool) -> None:
     """Refuse to spread optimizer state over replicas that is not offloaded; raises ProgramError."""
-    if asked and not offload.weight_update_variables:
+    if sharded and not offload.weight_update_variables:
         raise ProgramError(
             "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
             "offload_weight_update_variables."
         )
 
 
-def check_weight_sharding(asked: bool | None, offload_weights: bool | None, *, remote_memory: bool, stage: str) -> None:
+def check_weight_sharding(
+    sharded: bool | None, offload_weights: bool | None, *, remote_memory: bool, stage: str
+) -> None:
     """Refuse to spread weights over replicas, of which ``stage`` has some, that are not offloaded.
 
     Raises UnsupportedProgramError.
     """
-    if asked and (offload_weights is False or not remote_memory):
+    if sharded and (offload_weights is False or not remote_memory):
         raise UnsupportedProgramError(
             f"Requested replicated weight sharding for {stage} without offloading. This is currently not supported."
         )
@@ -181,7 +183,7 @@ def resolve_sharding(
     serialized: bool,
     stage: str,
 ) -> Offload:
-    """Return ``offload`` with what replicas share the storage of, from Graphcore's arguments.
+    """Return ``offload`` with the tensors that are sharded over replicas, from Graphcore's arguments.
 
     None shards weights where batches are ``serialized`` and there is remote memory. One replica
     stores all by itself. Raises ProgramError for state that is not offloaded, and
@@ -201,13 +203,13 @@ def no_effect_in_inference(
     weight_update_variables: bool | None, optimizer_state_sharding: bool, variables_on_host: bool
 ) -> tuple[str, ...]:
     """Return Graphcore's warnings about options that an inference pipeline does not have."""
-    asked = {
+    options = {
         "variables_on_host": variables_on_host,
         "replicated_optimizer_state_sharding": optimizer_state_sharding,
         "offload_weight_update_variables": bool(weight_update_variables),
     }
     return tuple(
-        f"{name} will have no effect since this pipeline is in inference." for name, given in asked.items() if given
+        f"{name} will have no effect since this pipeline is in inference." for name, chosen in options.items() if chosen
     )
 
 
@@ -215,14 +217,14 @@ def no_effect_without_replicas(
     offload: Offload, optimizer_state_sharding: bool, weight_sharding: bool | None, offload_weights: bool | None
 ) -> tuple[str, ...]:
     """Return warnings about storage that replicas would share, where there is one, or weights that none share."""
-    asked = {
+    options = {
         "replicated_optimizer_state_sharding": optimizer_state_sharding,
         "replicated_weight_sharding": bool(weight_sharding),
     }
     notes = [
         f"{name} will have no effect since there is one replica."
-        for name, given in asked.items()
-        if given and offload.replicas == 1
+        for name, chosen in options.items()
+        if chosen and offload.replicas == 1
     ]
     if offload_weights and not offload.weights:
         notes.append("offload_weights will have no effect since no weights are spread over replicas.")

@@ -94,12 +94,12 @@ class Order:
         _check_header(shape, len(table), offsets, emitted, fifo_depths, copy_rule)
         joined = np.zeros(len(table), bool) if joined is None else np.array(joined)
         table = table.astype(np.int64, copy=False).reshape(-1, len(columns))
-        place = table[:, 0]
+        rank = table[:, 0]
         if emitted is not None:
-            place = place * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
+            rank = rank * (int(table[:, 1].max(initial=0)) + 1) + table[:, 1]
         _check_joined(joined, len(table), emitted)
-        if (np.diff(place) < 0).any():
-            order = np.argsort(place, kind="stable")
+        if (np.diff(rank) < 0).any():
+            order = np.argsort(rank, kind="stable")
             table, joined = table[order], joined[order]
         if (joined & (np.r_[table[1:, 0], NOWHERE] != table[:, 0])).any():
             raise PlanError("joined: expected a pass of the same IPU behind each that is joined to the next")
@@ -141,9 +141,9 @@ class Order:
 
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
         """Return the same Order with FIFOs of other depths, in micro-batches."""
-        found = copy(self)
-        found.fifo_depths = fifo_depths
-        return found
+        order = copy(self)
+        order.fifo_depths = fifo_depths
+        return order
 
     def __eq__(self, other: object) -> bool:
         """Compare everything that an Order says."""
@@ -204,7 +204,7 @@ def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int,
 
 
 def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int) -> None:
-    """Refuse what a schedule of one's own may get wrong, before anything else reads it; raises PlanError."""
+    """Refuse a malformed table of a user's schedule before anything else reads it; raises PlanError."""
     if table.size and (table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu"):
         raise PlanError(
             f"table: expected whole numbers in rows of {', '.join(columns)}, got {table.dtype} of shape {table.shape}"

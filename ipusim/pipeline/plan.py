@@ -173,7 +173,7 @@ class Plan:
 
     @property
     def shape(self) -> PlanShape:
-        """What the schedule was asked for."""
+        """The shape that the schedule laid out."""
         return self.order.shape
 
     @property
@@ -238,5 +238,5 @@ def parse_listing(text: str) -> Table:
         number = head.removeprefix("IPU ")
         if not colon or not number.isdecimal():
             raise PlanError(f"expected a line that begins with an IPU, such as 'IPU 0: ', got {line!r}")
-        rows += ((int(number), *parse(each)) for each in rest.split(";"))
+        rows += ((int(number), *parse(instruction)) for instruction in rest.split(";"))
     return np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))

@@ -103,8 +103,8 @@ class PlanShape:
 
     def ipu_of(self, stage: Column, micro_batch: Column) -> Column:
         """Return on which IPU each of these stages runs each of these micro-batches."""
-        found: Column = np.asarray(self.copies)[micro_batch % len(self.copies), stage]
-        return found
+        ipus: Column = np.asarray(self.copies)[micro_batch % len(self.copies), stage]
+        return ipus
 
     @property
     def alike(self) -> tuple[tuple[int, ...], ...]:
@@ -144,8 +144,8 @@ class PlanShape:
     @property
     def passes(self) -> int:
         """The passes of one execution: of every stage over every micro-batch, recomputations included."""
-        again = self.stages - 1 if self.training and self.recompute else 0
-        return self.micro_batches * (self.stages * (2 if self.training else 1) + again)
+        recomputations = self.stages - 1 if self.training and self.recompute else 0
+        return self.micro_batches * (self.stages * (2 if self.training else 1) + recomputations)
 
     def step_of(self, kind: int, stage: int) -> int:
         """Return the step of a pass: forward of the stage in place i is step i, its backward step 2N - 1 - i."""
@@ -229,7 +229,7 @@ class PipelineProgram:
     @property
     def offchip_weight_bytes(self) -> int:
         """The bytes of weights whose optimizer state lies off chip, of all stages."""
-        return sum(each.parameter_bytes for each in self.stages if self.offload.state_bytes(each))
+        return sum(stage.parameter_bytes for stage in self.stages if self.offload.state_bytes(stage))
 
     @property
     def streamed_state_bytes(self) -> int:
@@ -239,7 +239,7 @@ class PipelineProgram:
     @property
     def updated_variables(self) -> int:
         """The variables that a weight update changes, of all stages whose update is counted from layers."""
-        return sum(0 if isinstance(each.update, int) else len(each.update) for each in self.stages)
+        return sum(0 if isinstance(stage.update, int) else len(stage.update) for stage in self.stages)
 
     def recomputes_inside(self, stage: int) -> bool:
         """Return whether the backward pass of ``stage`` computes activations again.
@@ -290,7 +290,7 @@ class PipelineProgram:
             case _:
                 return forward
 
-    def kept_bytes(self, stage: int) -> int:
+    def saved_bytes(self, stage: int) -> int:
         """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass.
 
         Args:
@@ -302,8 +302,8 @@ class PipelineProgram:
         profile = self.stages[stage]
         if not self.shape.training:
             return 0
-        if self.recomputes_inside(stage) and profile.kept_again_bytes is not None:
-            return profile.kept_again_bytes
+        if self.recomputes_inside(stage) and profile.checkpoint_bytes is not None:
+            return profile.checkpoint_bytes
         return profile.input_bytes + profile.changing_bytes if self.shape.recomputes(stage) else profile.stash_bytes
 
     def sent_bytes(self, source: int, target: int) -> int:

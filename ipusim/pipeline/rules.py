@@ -67,12 +67,12 @@ def check_concurrent(stages: int, devices: int | None) -> None:
         raise ProgramError("Pipeline stage list and device_id list must be the same length.")
 
 
-def check_stage_options(name: str, given: int, stages: int) -> None:
+def check_stage_options(name: str, count: int, stages: int) -> None:
     """Refuse a list ``name`` of stage options that is not as long as the list of stages; raises ProgramError."""
-    if given != stages:
+    if count != stages:
         raise ProgramError(
             f"{name} must be a list or a tuple of PipelineStageOptions objects of length {stages} (same number as the "
-            f"number of computational stages) but is {given}."
+            f"number of computational stages) but is {count}."
         )
 
 
@@ -99,14 +99,14 @@ def check_not_serialized(iterations: int) -> None:
         raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
 
 
-def check_interleaved(places: Sequence[Sequence[int]], training: bool, schedule: str = "interleaved") -> None:
+def check_interleaved(mapping: Sequence[Sequence[int]], training: bool, schedule: str = "interleaved") -> None:
     """Refuse training with several stages on one IPU, as Graphcore's Interleaved does; raises UnsupportedProgramError.
 
-    ``places`` are the IPUs of each stage, several for concurrent ones. Graphcore's compiler has all
+    ``mapping`` are the IPUs of each stage, several for concurrent ones. Graphcore's compiler has all
     concurrent stages on one device of their own, so that there can be no two of them either.
     """
-    ipus = [ipu for place in places for ipu in place]
-    concurrent = sum(len(place) > 1 for place in places)
+    ipus = [ipu for ipus_of in mapping for ipu in ipus_of]
+    concurrent = sum(len(ipus_of) > 1 for ipus_of in mapping)
     if training and (len(set(ipus)) != len(ipus) or concurrent > 1):
         raise UnsupportedProgramError(
             f"The pipelining schedule '{schedule.capitalize()}' does not currently support multiple pipeline stages on "
@@ -256,5 +256,5 @@ def nearest_counts(count: int, overlap: int, overlapped_io: bool = False) -> tup
     With overlapped I/O the least is twice the overlap length.
     """
     lower = count // overlap * overlap
-    found = {max(lower, overlap), max(lower, 0) + (overlap if count != lower else 0)} - {0}
-    return tuple(sorted({max(each, 2 * overlap) for each in found} if overlapped_io else found))
+    counts = {max(lower, overlap), max(lower, 0) + (overlap if count != lower else 0)} - {0}
+    return tuple(sorted({max(count, 2 * overlap) for count in counts} if overlapped_io else counts))

@@ -30,13 +30,13 @@ def standstill(plan: Plan) -> list[Violation]:
         return []
     circle = circle_of({ipu: others for ipu, (_, others) in waiting.items()})
     if not circle:
-        each = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
-        return [Violation("deadlock", None, None, f"a deadlock: what is waited for never comes: {each}")]
+        listed = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
+        return [Violation("deadlock", None, None, f"a deadlock: what is waited for never comes: {listed}")]
     first, *others_there = (f"IPU {ipu}, which waits at '{waiting[ipu][0]}'" for ipu in circle)
-    told = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
+    steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
     others = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items() if ipu not in circle]
     behind = f"; behind them wait {', '.join(others)}" if others else ""
-    return [Violation("deadlock", None, None, f"a deadlock: {told}{behind}")]
+    return [Violation("deadlock", None, None, f"a deadlock: {steps}{behind}")]
 
 
 def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
@@ -134,6 +134,6 @@ class _Walk:
     def _late(self, ipu: int, at: Instruction) -> tuple[int, ...]:
         code, stage, micro_batch, number = at
         if code == Code.RECEIVE:
-            wanted = {(each, number, micro_batch, stage) for each in _SENDS}
-            return tuple(other for other, left in self._left.items() if wanted & set(left))
+            sends = {(send, number, micro_batch, stage) for send in _SENDS}
+            return tuple(other for other, left in self._left.items() if sends & set(left))
         return tuple(other for other, left in self._left.items() if other != ipu and (not left or left[-1][0] != code))

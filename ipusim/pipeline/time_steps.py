@@ -23,13 +23,13 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     what = [*zip(kinds, stages, strict=True)]
     made: dict[tuple[int, int], dict[int, int]] = {one: {} for one in what}  # in which time-step, by micro-batch
-    wanted = {one: [_made_by(made, *need) for need in needs(order.shape, *one)] for one in made}
+    makers = {one: [_made_by(made, *need) for need in needs(order.shape, *one)] for one in made}
     left: dict[int, list[range]] = {}
     for rows in _slots(order):
         left.setdefault(ipus[rows[0]], []).append(rows)
     for slots in left.values():
         slots.reverse()
-    found = [0] * len(what)
+    steps = [0] * len(what)
     now = dict.fromkeys(left, 0)
     there: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in left}
     ignoring = False
@@ -41,7 +41,7 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
                 before = [
                     whole.get(micro_batches[row], half.get(micro_batches[row]))
                     for row in rows
-                    for whole, half in wanted[what[row]]
+                    for whole, half in makers[what[row]]
                 ]
                 if None in before and not ignoring:
                     break
@@ -54,23 +54,23 @@ def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
                     there[ipu].clear()
                 there[ipu] |= own
                 for row in rows:
-                    found[row] = made[what[row]][micro_batches[row]] = step
+                    steps[row] = made[what[row]][micro_batches[row]] = step
                 slots.pop()
                 moved = True
         ignoring = not moved
-    return np.array(found, np.int64)
+    return np.array(steps, np.int64)
 
 
 def _slots(order: Order) -> Iterator[range]:
     """Yield the rows of each slot: one, or those of passes that are joined and do not need each other."""
     for rows in order.slots:
-        if len(rows) > 1 and _need_each_other(order, rows):
+        if len(rows) > 1 and _depend(order, rows):
             yield from (range(row, row + 1) for row in rows)
         else:
             yield rows
 
 
-def _need_each_other(order: Order, rows: range) -> bool:
+def _depend(order: Order, rows: range) -> bool:
     made: set[tuple[int, int, int]] = set()
     for _, kind, stage, micro_batch in order.passes[rows.start : rows.stop].tolist():
         if any((*need, micro_batch) in made for need in needs(order.shape, kind, stage)):
@@ -90,8 +90,8 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
         return [(Pass.FORWARD, stage)]
     if kind == Pass.WEIGHT_GRADIENT:
         return [(Pass.BACKWARD, stage)]
-    kept = Pass.RECOMPUTE if shape.recompute and shape.recomputes(stage) else Pass.FORWARD
-    return [(kept, stage), *((Pass.BACKWARD, after) for after in shape.neighbours(stage, 1))]
+    saving = Pass.RECOMPUTE if shape.recompute and shape.recomputes(stage) else Pass.FORWARD
+    return [(saving, stage), *((Pass.BACKWARD, after) for after in shape.neighbours(stage, 1))]
 
 
 def _made_by(

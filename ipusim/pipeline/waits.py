@@ -25,27 +25,27 @@ def meetings(plan: Plan) -> list[Violation]:
     """Return the IPUs that do not meet after each time-step, and passes that run in others than the Plan says."""
     ipu, code, _, _, number = plan.instructions.T
     meets = np.where(code == Code.MEET, number, 0)
-    found = []
+    broken = []
     for one in plan.ipus:
         own = ipu == one
         times = int(meets[own].sum())
         if times != plan.emitted:
             text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
-            found.append(Violation("meeting", 0, one, text))
+            broken.append(Violation("meeting", 0, one, text))
             continue
         said = plan.time_step[plan.ipu == one]
         ran = np.cumsum(meets[own])[code[own] < PASSES]
         inside = (said >= 0) & (said < plan.emitted)
         if len(said) != len(ran) or (said != ran)[inside].any():
-            found.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
-    return [*found, *standstill(plan)] if found else []
+            broken.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
+    return [*broken, *standstill(plan)] if broken else []
 
 
 def waits(plan: Plan) -> list[Violation]:
     """Return tensors awaited but never sent, tensors sent but never produced, and circles of waiting IPUs."""
     graph = _Graph(plan)
-    found = [*graph.unsent(), *graph.unordered()]
-    return found or (standstill(plan) if graph.circles() else [])
+    broken = [*graph.unsent(), *graph.unordered()]
+    return broken or (standstill(plan) if graph.circles() else [])
 
 
 def endings(plan: Plan) -> list[Violation]:
@@ -55,9 +55,9 @@ def endings(plan: Plan) -> list[Violation]:
     first = np.searchsorted(ipu, plan.ipus)
     met = np.cumsum(times)
     met -= (met - times)[first][np.searchsorted(plan.ipus, ipu)]
-    rows = np.flatnonzero(np.isin(code, [each for each in MEETINGS if each != Code.MEET]))
-    each = [[(int(code[row]), int(met[row])) for row in rows[ipu[rows] == one]] for one in plan.ipus]
-    return standstill(plan) if any(other != each[0] for other in each) else []
+    rows = np.flatnonzero(np.isin(code, [kind for kind in MEETINGS if kind != Code.MEET]))
+    met_at = [[(int(code[row]), int(met[row])) for row in rows[ipu[rows] == one]] for one in plan.ipus]
+    return standstill(plan) if any(other != met_at[0] for other in met_at) else []
 
 
 def feeds(plan: Plan) -> list[Violation]:
@@ -65,14 +65,14 @@ def feeds(plan: Plan) -> list[Violation]:
 
     An element that is taken a second time, or a result, is one for which the host would never come.
     """
-    graph, found = _Graph(plan), []
+    graph, broken = _Graph(plan), []
     last = plan.shape.stages - 1
     rows = np.arange(len(graph.ipu))
     beside = graph.code == Code.BEGIN_IO
     taken = rows[(graph.code == Code.INFEED) | (beside & (graph.micro != NONE))]
-    given = rows[np.isin(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))]
+    handed_out = rows[np.isin(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))]
     of = np.where(beside, graph.number, graph.micro)
-    for stage, moved, number, before in ((0, taken, graph.micro, True), (last, given, of, False)):
+    for stage, moved, number, before in ((0, taken, graph.micro, True), (last, handed_out, of, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
         if graph.all_fed(passes, moved, number[moved], before):
             continue
@@ -83,13 +83,15 @@ def feeds(plan: Plan) -> list[Violation]:
             right = at is not None and graph.ipu[at] == graph.ipu[row] and (row < at) == before
             if not right or micro_batch in seen:
                 text = "comes too late for its pass" if before else "comes before its pass"
-                again = "is there a second time"
-                found.append(graph.violation("feed", row, f"'{graph.text(row)}' {again if right else text}"))
+                repeated = "is there a second time"
+                broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {repeated if right else text}"))
             seen.add(micro_batch)
         if before:
             unfed = [row for micro_batch, row in ran.items() if micro_batch not in seen]
-            found += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
-    return found
+            broken += [
+                graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed
+            ]
+    return broken
 
 
 class _Graph:
@@ -107,8 +109,8 @@ class _Graph:
     def _key(self, rows: Rows, back: npt.NDArray[np.bool_], stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return a number of each tensor: of a stage's output, or (``back``) of what it gives to the stage before."""
         shape = self.plan.shape
-        found: npt.NDArray[np.int64] = (back * shape.stages + stage) * shape.micro_batches + self.micro[rows]
-        return found
+        key: npt.NDArray[np.int64] = (back * shape.stages + stage) * shape.micro_batches + self.micro[rows]
+        return key
 
     def _first(self, rows: Rows, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return of each key the first of ``rows`` with it; -1 where there is none."""
@@ -132,7 +134,7 @@ class _Graph:
         rows = self.receive
         return self._key(rows, self.number[rows] > self.stage[rows], self.number[rows])
 
-    def _wanted(self) -> tuple[Rows, npt.NDArray[np.int64]]:
+    def _taken(self) -> tuple[Rows, npt.NDArray[np.int64]]:
         """Return the passes that take what another stage has made, and its key."""
         kind, last = self.code[self.passes], self.plan.shape.stages - 1
         stage = self.stage[self.passes]
@@ -165,22 +167,22 @@ class _Graph:
         return Violation(rule, None, int(self.ipu[row]), text)
 
     def unsent(self) -> list[Violation]:
-        """Return sends of what is not made, receives of what nobody sends, and passes whose tensor has not come."""
-        found = []
+        """Return sends before the pass that makes a tensor, receives without a send, and passes before their tensor."""
+        broken = []
         made, sent = self._made(), self._sent()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])
         maker = made[keys]
         wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
-        found += [
+        broken += [
             self.violation("sending", row, f"'{self.text(row)}' comes before the pass that makes what it sends")
             for row in self.send[wrong].tolist()
         ]
         received = self._received()
-        found += [
+        broken += [
             self.violation("sending", row, f"'{self.text(row)}' waits for what nobody sends")
             for row in self.receive[sent[received] < 0].tolist()
         ]
-        rows, keys = self._wanted()
+        rows, keys = self._taken()
         source = keys // self.plan.shape.micro_batches % self.plan.shape.stages
         away = self.plan.shape.ipu_of(source, self.micro[rows]) != self.ipu[rows]
         here = self._first(self.receive, received)
@@ -188,12 +190,12 @@ class _Graph:
         late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
         for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
             text = f"{self.text(row)} runs before what stage {key} makes for it has come"
-            found.append(self.violation("dependency", row, text))
-        return found
+            broken.append(self.violation("dependency", row, text))
+        return broken
 
     def unordered(self) -> list[Violation]:
         """Return passes that run before one of their own stage that they need."""
-        found = []
+        broken = []
         shape = self.plan.shape
         own: dict[int, npt.NDArray[np.int64]] = {}
         for kind in Pass:
@@ -201,22 +203,22 @@ class _Graph:
             at = np.full(self.size, -1, np.int64)
             at[self.stage[rows] * shape.micro_batches + self.micro[rows]] = rows
             own[kind] = at
-        again = [shape.recompute and shape.recomputes(stage) for stage in range(shape.stages)]
-        recomputed = np.repeat(again, shape.micro_batches)
-        kept = np.where(recomputed, own[Pass.RECOMPUTE], own[Pass.FORWARD])
+        recomputes = [shape.recompute and shape.recomputes(stage) for stage in range(shape.stages)]
+        recomputed = np.repeat(recomputes, shape.micro_batches)
+        saving = np.where(recomputed, own[Pass.RECOMPUTE], own[Pass.FORWARD])
         pairs = (
-            (Pass.BACKWARD, kept),
-            (Pass.INPUT_GRADIENT, kept),
+            (Pass.BACKWARD, saving),
+            (Pass.INPUT_GRADIENT, saving),
             (Pass.RECOMPUTE, own[Pass.FORWARD]),
             (Pass.WEIGHT_GRADIENT, own[Pass.INPUT_GRADIENT]),
         )
         for kind, need in pairs:
             runs = own[kind]
-            for place in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
-                row = int(runs[place])
+            for key in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
+                row = int(runs[key])
                 text = f"{self.text(row)} runs before the pass of its stage that it needs"
-                found.append(self.violation("dependency", row, text))
-        return found
+                broken.append(self.violation("dependency", row, text))
+        return broken
 
     def circles(self) -> bool:
         """Whether instructions follow on themselves, along IPUs and from sends to their receives."""

@@ -1,4 +1,4 @@
-"""Code: what a program's code takes of the memory of each IPU, estimated from its compute sets.
+"""The memory that a program's code takes on each IPU, estimated from its compute sets.
 
 On each tile there are the code that every program has, with the workers' stacks, and for each compute set the code
 that starts it, that of the exchange before it and the state of its vertices:
@@ -37,7 +37,7 @@ def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapp
     However many micro-batches there are, the code is the same, so that it is estimated once in a shared cache.
     """
     stages = plan.shape.stages
-    passes = [divmod(each, stages) for each in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
+    passes = [divmod(key, stages) for key in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
     smallest = replace(program, shape=plan.shape.fewest_micro_batches)
     return shared()(_code_by_ipu, tuple(passes), smallest, system)
 
@@ -72,7 +72,7 @@ def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
 
 
 def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
-    """Return how many compute sets there are in ``works``, equal products counted once."""
+    """Return the number of compute sets in ``works``, equal products counted once."""
     planning = PlannerRates.of(rates)
     products = {planned.plan for work in works for planned in plans(work, ipu, planning)}
     return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
@@ -88,10 +88,10 @@ def _most_temporary(stage: StageProfile, system: System) -> int:
     rates = PlannerRates.of(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}
-    held = (planned.plan.temporary_bytes for work in works for planned in plans(work, system.ipu, rates))
-    return system.ipu.tiles * max(held, default=0)
+    temporary = (planned.plan.temporary_bytes for work in works for planned in plans(work, system.ipu, rates))
+    return system.ipu.tiles * max(temporary, default=0)
 
 
 def _works(costs: Iterable[PassCost]) -> Iterator[Work]:
-    """Yield the works of passes that ask anything."""
+    """Yield the works of passes that are not empty."""
     return (work for cost in costs for work in leaves(cost) if not work.is_nothing)

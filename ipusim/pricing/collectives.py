@@ -1,4 +1,4 @@
-"""What replicas do together: gradients are summed up, parts of variables put together, and what a pass calls."""
+"""Costs of collectives among replicas: sums of gradients, all-gathers of variables, and those that passes call."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
 
 def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
     """Return the sum of something of the stages on each IPU of a replica, in rising order of the IPUs."""
-    held = dict.fromkeys(sorted(program.shape.mapping), 0)
+    total = dict.fromkeys(sorted(program.shape.mapping), 0)
     for stage, ipu in program.shape.homes:
-        held[ipu] += of(program.stages[stage])
-    return held
+        total[ipu] += of(program.stages[stage])
+    return total
 
 
 def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
@@ -36,13 +36,13 @@ def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -
     """
     if not side.copies_summed:
         return None
-    held = accumulators_by_ipu(program)
+    accumulators = accumulators_by_ipu(program)
     itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
     groups = copy_groups(program.shape, system)
     plans, cost = fastest_all_reduce(
-        system, groups, [-(-held[group[0] % system.shards] // itemsize) for group in groups], itemsize
+        system, groups, [-(-accumulators[group[0] % system.shards] // itemsize) for group in groups], itemsize
     )
-    return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
+    return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators.values()))
 
 
 def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
@@ -58,40 +58,40 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     """
     if not side.summed:
         return None
-    held = accumulators_by_ipu(program)
+    sizes = accumulators_by_ipu(program)
     widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
     itemsize = min(widths, default=1)
     # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
-    held = {ipu: size for ipu, size in held.items() if size} or dict.fromkeys(list(held)[:1], itemsize)
-    return all_reduce_cycles(system, held, itemsize)
+    sizes = {ipu: size for ipu, size in sizes.items() if size} or dict.fromkeys(list(sizes)[:1], itemsize)
+    return all_reduce_cycles(system, sizes, itemsize)
 
 
-def all_reduce_cycles(system: System, held: Mapping[int, int], itemsize: int) -> ReplicaCollective:
+def all_reduce_cycles(system: System, sizes: Mapping[int, int], itemsize: int) -> ReplicaCollective:
     """Return the all-reduces of buffers of so many bytes on each IPU of a replica, in all replicas and all at once."""
-    groups = [range(ipu, system.count, system.shards) for ipu in held]
-    plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in held.values()], itemsize)
-    return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
+    groups = [range(ipu, system.count, system.shards) for ipu in sizes]
+    plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in sizes.values()], itemsize)
+    return ReplicaCollective(plans[0].algorithm, cost, sum(sizes.values()))
 
 
-def all_gathers(system: System, held: Mapping[int, int]) -> dict[int, ReplicaCollective]:
+def all_gathers(system: System, sizes: Mapping[int, int]) -> dict[int, ReplicaCollective]:
     """Return the all-gathers of so many bytes on each IPU of a replica, in all replicas and all at once."""
-    groups = [range(ipu, system.count, system.shards) for ipu in held]
-    plans, cost = fastest("all_gather", system, groups, list(held.values()), 1)
-    return {ipu: ReplicaCollective(plans[0].algorithm, cost, size) for ipu, size in held.items()}
+    groups = [range(ipu, system.count, system.shards) for ipu in sizes]
+    plans, cost = fastest("all_gather", system, groups, list(sizes.values()), 1)
+    return {ipu: ReplicaCollective(plans[0].algorithm, cost, size) for ipu, size in sizes.items()}
 
 
 def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -> HostSum | None:
-    """Return how hosts sum up what the replicas of each have; None where there is one host, or nothing to sum up.
+    """Return the cost of the sum over hosts; None where there is one host, or nothing to sum up.
 
     Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica. Over
     links each IPU sums up with its likes of the other hosts, all at once.
     """
     if not side.summed_by_hosts:
         return None
-    held = accumulators_by_ipu(program)
-    most, every = max(held.values()), sum(held.values())
+    accumulators = accumulators_by_ipu(program)
+    most, every = max(accumulators.values()), sum(accumulators.values())
     if system.joined is not None:
-        return HostSum(0, 0, 0, every, over_links=_sum_over_links(held, program, system, system.joined))
+        return HostSum(0, 0, 0, every, over_links=_sum_over_links(accumulators, program, system, system.joined))
     return HostSum(
         write=laws.SUM_OUT(system.outfeed_cycles(most)),
         network=laws.NETWORK_SUM(host_network.sum_cycles(system, every)),
@@ -101,7 +101,7 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
 
 def host_update(program: PipelineProgram, system: System, side: SideInstructions) -> HostUpdate | None:
-    """Return what the weight update takes that the host does; None where IPUs do it.
+    """Return the cost of the weight update on the host; None where IPUs do it.
 
     Each IPU copies its accumulators to the host, of one replica where these have summed up, and its weights back, all
     at once. The host's arithmetic is as fast as it reads gradients from its buffers and writes weights there (assumed).
@@ -121,7 +121,7 @@ def host_update(program: PipelineProgram, system: System, side: SideInstructions
 
 
 def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
-    """Return the cycles of the way there, of the host, and of the way back, where an IPU has at most so many bytes."""
+    """Return the cycles of the copies to the host, of its work, and of the copies back, for the fullest IPU's bytes."""
     return (
         laws.SUM_OUT(system.outfeed_cycles(gradients)),
         laws.UPDATE_ON_HOST(Cycles(total, system.host_drain_cycles(gradients), system.host_fill_cycles(weights))),
@@ -130,17 +130,17 @@ def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[in
 
 
 def _sum_over_links(
-    held: Mapping[int, int], program: PipelineProgram, system: System, joined: System
+    accumulators: Mapping[int, int], program: PipelineProgram, system: System, joined: System
 ) -> ReplicaCollective:
     """Return the all-reduces of the IPUs of all hosts, which ``joined`` has one host's behind the other's."""
     itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
     groups, elements = [], []
-    for ipu, size in held.items():
+    for ipu, size in accumulators.items():
         for shard in range(ipu, system.count, system.shards) if size else ():
             groups.append(range(shard, system.hosts * system.count, system.count))
             elements.append(-(-size // itemsize))
     plans, cost = fastest_all_reduce(joined, groups, elements, itemsize)
-    return ReplicaCollective(plans[0].algorithm, cost, sum(held.values()))
+    return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators.values()))
 
 
 def weight_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
@@ -148,23 +148,23 @@ def weight_gathers(program: PipelineProgram, system: System, side: SideInstructi
 
     Each is priced as if it had the links for itself (assumed); of the copies of a stage, the slowest.
     """
-    found = {}
+    gathers = {}
     for stage in sorted(side.gathered):
         size = program.stages[stage].parameter_bytes
         ways = [all_gathers(system, {ipu: size})[ipu] for ipu in program.shape.ipus_of(stage)]
-        found[stage] = max(ways, key=lambda way: way.cost.total_cycles)
-    return found
+        gathers[stage] = max(ways, key=lambda way: way.cost.total_cycles)
+    return gathers
 
 
 def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the all-gather of each place's weights and optimizer state before a weight update, all at once."""
+    """Return the all-gather of each shard's weights and optimizer state before a weight update, all at once."""
     if not side.gathered_updates:
         return {}
-    held = dict.fromkeys(sorted(side.gathered_updates), 0)
+    sizes = dict.fromkeys(sorted(side.gathered_updates), 0)
     for stage, shard in program.shape.homes:
-        if shard in held:
-            held[shard] += program.offload.gathered_bytes(program.stages[stage])
-    return all_gathers(system, held)
+        if shard in sizes:
+            sizes[shard] += program.offload.gathered_bytes(program.stages[stage])
+    return all_gathers(system, sizes)
 
 
 def pass_collectives(
@@ -187,7 +187,7 @@ def pass_collectives(
 
     return {
         (kind, stage): tuple(
-            max((priced(ipu, call) for ipu in program.shape.ipus_of(stage)), key=lambda each: each.cost.total_cycles)
+            max((priced(ipu, call) for ipu in program.shape.ipus_of(stage)), key=lambda way: way.cost.total_cycles)
             for call in program.collectives(kind, stage)
         )
         for kind, stage in sorted(side.collective)

@@ -63,7 +63,7 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
 
 
 def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
-    """Price what follows the time-steps of ``plan`` on ``system``, for all its replicas.
+    """Price the copies behind the time-steps of ``plan`` on ``system``, for all its replicas.
 
     They meet all together, or each replica by itself where the program says so. Copies are priced once in a
     shared cache.
@@ -82,8 +82,8 @@ def _meetings(
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
     links: dict[LinkDirection, int] = {}
-    found = tuple(tuple(_step_copy(rule, program, device, edges, links) for edges in sets) for device in devices)
-    return found, tuple(links)
+    copies = tuple(tuple(_step_copy(rule, program, device, edges, links) for edges in sets) for device in devices)
+    return copies, tuple(links)
 
 
 def send_costs(
@@ -100,9 +100,9 @@ def send_costs(
     """
     if plan.sync.meets:
         return {}
-    found, links_then = shared()(_sends, plan.edges(), program, system, tuple(links))
+    sends, links_then = shared()(_sends, plan.edges(), program, system, tuple(links))
     links |= {direction: number for number, direction in enumerate(links_then)}
-    return found
+    return sends
 
 
 def _sends(
@@ -110,7 +110,7 @@ def _sends(
 ) -> tuple[Sends, tuple[LinkDirection, ...]]:
     """Return what is sent along ``edges``, and the link directions by number: those ``known``, then the others."""
     links = {direction: number for number, direction in enumerate(known)}
-    found: Sends = {}
+    sends: Sends = {}
     for (number, mapping), edge in product(enumerate(program.shape.copies), edges):
         for copy in stage_copies(program, edge):
             source, target = mapping[copy.source], mapping[copy.target]
@@ -118,13 +118,13 @@ def _sends(
                 continue
             for replica, first in enumerate(range(0, system.count, system.shards)):
                 cost = system.merged_copy({(first + source, first + target): copy.bytes})
-                found[replica, number, copy.source, copy.target] = Send(
+                sends[replica, number, copy.source, copy.target] = Send(
                     copy.bytes,
                     Sum(tuple((term, 1) for term in laws.fixed_terms(cost.fixed._replace(sync_cycles=0)))),
                     tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
                     laws.COPY_LINK(cost.transfer_cycles),
                 )
-    return found, tuple(links)
+    return sends, tuple(links)
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
@@ -135,8 +135,8 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
     made: list[tuple[int, ...]] = [()] * plan.emitted
     handing = ~np.isin(plan.kind, _HANDING_ON_NOTHING)
-    for place in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
-        time_step, step = divmod(place, shape.steps)
+    for key in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
+        time_step, step = divmod(key, shape.steps)
         if step in edges:
             made[time_step] = (*made[time_step], step)
     index: dict[tuple[int, ...], int] = {}

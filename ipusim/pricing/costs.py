@@ -1,4 +1,4 @@
-"""Costs: what each thing of a Plan takes on a System, in whole cycles of the tile clock; the machine never rounds."""
+"""Costs of a Plan on a System, in whole cycles of the tile clock; the machine never rounds."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class HostCosts:
     state: int = 0
 
     def behind(self, execution: int, repeat_count: int) -> int:
-        """Return what the host does behind so many executions, of which ``repeat_count`` are a session run."""
+        """Return the cycles of the host behind so many executions, of which ``repeat_count`` are a session run."""
         return self.state if execution % repeat_count else self.state + self.call
 
 
@@ -168,7 +168,7 @@ class PassCollective(ReplicaCollective):
 
 @dataclass(frozen=True)
 class HostSum:
-    """What hosts sum up before each weight update, in cycles.
+    """The sum over hosts before each weight update, in cycles.
 
     Attributes:
         write, read: the longest of the IPUs' copies of their gradients to the host, and back; they do not come back
@@ -187,7 +187,7 @@ class HostSum:
 
 @dataclass(frozen=True)
 class HostUpdate:
-    """What the weight update takes that the host does, in cycles.
+    """The weight update on the host, in cycles.
 
     Attributes:
         write: the longest of the IPUs' copies of their gradients to the host; 0 where it has them from the sum over
@@ -206,7 +206,7 @@ class HostUpdate:
 
 @dataclass(frozen=True)
 class PassHostCall:
-    """What the host does in the middle of a pass, in cycles.
+    """A host call in the middle of a pass, in cycles.
 
     Attributes:
         call: what it is asked.
@@ -307,13 +307,13 @@ class Costs:
             return laws.SLOT(self.overlapped)
         back = [kind != Pass.FORWARD for kind, _ in passes]
         ways = [
-            joined(*(self.passes[each] for each, own in zip(passes, back, strict=True) if own == is_back))
+            joined(*(self.passes[one] for one, own in zip(passes, back, strict=True) if own == is_back))
             for is_back in (False, True)
         ]
         return laws.SLOT(Cycles(longest, *ways))
 
     def parts_of_slot(self, passes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """Return which part of a composite pass each of its passes has, in proportion to its own cycles.
+        """Return each pass's part of the cycles of a composite pass, in proportion to its own.
 
         Args:
             passes: each (pass, stage) that runs in its slot, in the order in which they run.
@@ -321,7 +321,7 @@ class Costs:
         Returns:
             Cycles of each; all of them are those of the slot.
         """
-        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[each] for each in passes)]
+        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[one] for one in passes)]
         if not ends[-1]:
             return (*(0,) * (len(passes) - 1), whole)
         return tuple(whole * end // ends[-1] - whole * begin // ends[-1] for begin, end in pairwise(ends))

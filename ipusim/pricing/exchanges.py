@@ -1,4 +1,4 @@
-"""What hosts do together between session runs, such as a mean of losses: which collective, of how many bytes."""
+"""Collectives of hosts between session runs, such as a mean of losses: their law, and their bytes."""
 
 from __future__ import annotations
 

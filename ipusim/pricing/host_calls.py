@@ -1,4 +1,4 @@
-"""What a pass has the host do: the arrays' way there, the host's own work on its buffers and on them, their way back.
+"""Costs of host calls in passes: copies to the host, its work on its buffers and on the arrays, copies back.
 
 The host's operations are calls of a library on one of its cores, with one rate whatever they are (assumed); what they
 read and write beside its buffers for the IPU is in its caches (assumed). Cycles that a user gives are cycles of the
@@ -39,7 +39,7 @@ def _host_operations(call: HostCall, rates: Rates) -> Fraction:
 
 
 def _host_calls(call: HostCall) -> int:
-    """Return the calls of a library that these are: one for each product, and each step of vector work."""
+    """Return the number of library calls: one for each product, and each step of vector work."""
     return sum(len(work.products) + work.compute_sets for work in _counted(call))
 
 

@@ -1,4 +1,4 @@
-"""Laws: by which formula each kind of cost is priced, from which rates and figures, and where that is from.
+"""Laws: the formula of each kind of cost, its rates and figures, and their source.
 
 They stand in the order in which the terms of one thing are listed.
 """
@@ -55,7 +55,7 @@ class Term(int):
     cycles: int
 
     def __new__(cls, law: Law, cycles: int) -> Term:
-        """Return what ``cycles`` are, the value of a formula or a sum of such values, as a term of a law."""
+        """Return ``cycles``, the value of a formula or a sum of such values, as a term of a law."""
         term = super().__new__(cls, cycles)
         term.law, term.cycles = law, cycles
         return term

@@ -86,12 +86,12 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
     if work.is_nothing:
         return Sum(())
     planned = tuple(plans(work, ipu, PlannerRates.of(rates)))
-    products = [(_OF_PRODUCTS[term.name](term.cycles), each.times) for each in planned for term in each.plan.terms]
+    products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in planned for term in way.plan.terms]
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:
         terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
-    if times := sum(each.times for each in planned):
+    if times := sum(way.times for way in planned):
         terms.append(laws.LAYOUT(Cycles(launched, times, rates.product_layout_cycles)))
     if work.variables:
         terms.append(laws.LAYOUT(Cycles(launched, work.variables, rates.variable_layout_cycles)))
@@ -116,7 +116,7 @@ def _computed(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) 
 
 
 def _in_rows(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any, units: Any, workers: Any) -> Any:
-    """Return the cycles of units of which each worker of each tile takes whole ones, as many as the busiest."""
+    """Return the cycles of the busiest worker, where workers of all tiles share whole units."""
     return ceil(operations / units * size * slowdown / path * (workers * ceil(units / (tiles * workers))))
 
 
@@ -129,7 +129,7 @@ def _beyond(size: Any, tiles: Any, per_cycle: Any, arithmetic: Any) -> Any:
 
 
 def operations(vector: VectorWork, rates: Rates) -> Fraction | int:
-    """Return the operations of a tile's vector unit that vector work of all kinds comes to."""
+    """Return the operations of a tile's vector unit for vector work of all kinds."""
     kinds: list[Fraction | int] = [vector.elementwise, vector.reductions, vector.quotients]
     if vector.transcendentals:
         kinds.append(Amount(product, rates.transcendental_operations, vector.transcendentals))
@@ -139,7 +139,7 @@ def operations(vector: VectorWork, rates: Rates) -> Fraction | int:
 
 
 def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:
-    """Return what a pass of a stage is made of.
+    """Return the works of a pass of a stage.
 
     A backward pass, or the half of it for the input, may run the forward pass again inside it.
     """

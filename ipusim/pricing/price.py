@@ -44,8 +44,8 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     copies = copy_costs(plan, program, system)
     summed = cache(gradient_sum, program, system, side)
     of_copies = cache(copy_sum, program, system, side)
-    sums = [each for each in (of_copies, summed) if each is not None]
-    summed_on = [direction for each in sums for direction, _ in each.cost.link_bytes]
+    sums = [collective for collective in (of_copies, summed) if collective is not None]
+    summed_on = [direction for collective in sums for direction, _ in collective.cost.link_bytes]
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
     return Costs(

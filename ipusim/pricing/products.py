@@ -1,4 +1,4 @@
-"""Products of a pass, as the planner is asked for them."""
+"""Products of a pass, as the planner takes them."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ class Planned(NamedTuple):
 
 
 def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
-    """Yield how each product of ``work`` is laid over the tiles, and what it takes once; empty ones take nothing.
+    """Yield the plan of each product of ``work``, and how often it runs; empty products are left out.
 
     The matrix unit holds the second operand, which weights are, and streams the rows of the first past it. Elements
     of 8 bytes, which no IPU computes on, count as float32.
     """
     size = min(work.itemsize, 4)
     partials = max(size, work.partials_itemsize)
-    given = work.memory_proportion
-    proportion = AVAILABLE_MEMORY_PROPORTION if given is None else float(given)
-    for asked in work.products:
-        if not asked.macs:
+    stated = work.memory_proportion
+    proportion = AVAILABLE_MEMORY_PROPORTION if stated is None else float(stated)
+    for operation in work.products:
+        if not operation.macs:
             continue
-        if isinstance(asked, Product):
-            yield Planned(plan_product(_dense(asked, size, partials), ipu, rates, proportion), asked.times)
+        if isinstance(operation, Product):
+            yield Planned(plan_product(_dense(operation, size, partials), ipu, rates, proportion), operation.times)
         else:
-            yield Planned(plan_convolution(_convolution(asked, size, partials), ipu, rates, proportion), 1)
+            yield Planned(plan_convolution(_convolution(operation, size, partials), ipu, rates, proportion), 1)
 
 
-def _dense(asked: Product, size: int, partials: int) -> product.Product:
-    own = -(-asked.k // asked.shared) if asked.shared > 1 else 0
+def _dense(dense: Product, size: int, partials: int) -> product.Product:
+    own = -(-dense.k // dense.shared) if dense.shared > 1 else 0
     return product.Product(
-        m=asked.n, k=asked.k, n=asked.m, groups=asked.groups, itemsize=size, partials_itemsize=partials, own_inputs=own
+        m=dense.n, k=dense.k, n=dense.m, groups=dense.groups, itemsize=size, partials_itemsize=partials, own_inputs=own
     )
 
 
-def _convolution(asked: Convolution, size: int, partials: int) -> convolution.Convolution:
+def _convolution(kernel: Convolution, size: int, partials: int) -> convolution.Convolution:
     return convolution.Convolution(
-        positions=asked.positions,
-        in_channels=asked.channels,
-        out_channels=asked.filters,
-        taps=asked.taps,
-        stride=asked.stride,
-        groups=asked.groups,
+        positions=kernel.positions,
+        in_channels=kernel.channels,
+        out_channels=kernel.filters,
+        taps=kernel.taps,
+        stride=kernel.stride,
+        groups=kernel.groups,
         itemsize=size,
         partials_itemsize=partials,
     )

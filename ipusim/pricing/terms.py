@@ -1,4 +1,4 @@
-"""The terms of Costs, listed: what each thing of a Plan costs by which law, with the formula and its numbers."""
+"""The terms of Costs, listed: the law, formula and numbers of each part of a Plan that costs anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Called = TypeVar("_Called")
 
 @dataclass(frozen=True)
 class Thing:
-    """Something of a Plan that costs something.
+    """A part of a Plan with its costs: a pass, a copy, an update.
 
     Attributes:
         of: what it is called.
@@ -43,7 +43,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class TermRow:
-    """What something costs by one law.
+    """The cost of a part of a Plan by one law.
 
     Attributes:
         of: what costs it, such as ``forward of stage 0``.
@@ -72,7 +72,7 @@ def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System)
 
 
 def _rows(thing: Thing) -> Iterator[TermRow]:
-    """Yield a row for each law that something costs anything by."""
+    """Yield a row for each law by which a part costs anything."""
     by_law: dict[Law, tuple[list[int], Counter[Written]]] = {}
     for part in thing.cycles:
         for term, times in addends(part):
@@ -87,7 +87,7 @@ def _rows(thing: Thing) -> Iterator[TermRow]:
 
 
 def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:
-    """Yield everything that costs anything; stages are called ``names``."""
+    """Yield all parts that cost anything; stages are called ``names``."""
     stages = plan.shape.stages
     often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
     passes = _Passes(plan, names, Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}))
@@ -137,7 +137,7 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
             times = passes.runs[kind, stage] - within[kind, stage]
             yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
     for slot, times in slots.items():
-        of = " and ".join(passes.name(*each) for each in slot)
+        of = " and ".join(passes.name(*key) for key in slot)
         yield Thing(f"{of} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
     for ipu in passes.plan.ipus if shape.training else ():
         yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))
@@ -163,12 +163,12 @@ def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 
 def _spans(cycles: Sequence[int]) -> int:
-    """Return the spans of what is not a pass."""
+    """Return the number of spans that are not of passes."""
     return sum(part.law.spans for part in cycles if isinstance(part, Term))
 
 
 def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield what moves between the host and the IPUs for each micro-batch."""
+    """Yield the copies between the host and the IPUs for each micro-batch."""
     micro_batches = system.replicas * passes.plan.shape.micro_batches
     for of, moved, host in (
         ("infeed element", costs.host.infeed, costs.host.fill),
@@ -184,7 +184,7 @@ def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 
 def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
-    """Yield what passes have the host do."""
+    """Yield the host calls of passes."""
     for (kind, stage), calls in costs.host_calls.items():
         for call, number, where in passes.within(kind, stage, calls):
             parts = (call.send, call.host, call.read)
@@ -192,7 +192,7 @@ def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
 
 
 def _updates(costs: Costs, system: System) -> Iterator[Thing]:
-    """Yield what hosts do for a weight update, and between session runs."""
+    """Yield the work of hosts for a weight update, and between session runs."""
     if (summed := costs.host_sum) is not None:
         yield Thing(f"sum over {system.hosts} hosts", (summed.write, summed.network, summed.read))
     if (update := costs.host_update) is not None:
@@ -202,7 +202,7 @@ def _updates(costs: Costs, system: System) -> Iterator[Thing]:
 
 
 def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield what IPUs load and store, each alone at its Streaming Memory."""
+    """Yield the loads and stores of IPUs, each alone at its Streaming Memory."""
     for (kind, stage), stream in costs.pass_streams.items():
         parts = _streamed(stream, system)
         yield Thing(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         read_stages,
         wrong_number,
     )
-    from ipusim.runs.request.request import given, index_of, plain, validate
+    from ipusim.runs.request.request import index_of, options_set, plain, validate
     from ipusim.runs.request.schema import InfeedSpec, Options, OutfeedSpec, json_schema
     from ipusim.runs.session import Hook
     from ipusim.runs.time_alone import Priced, timeline_of

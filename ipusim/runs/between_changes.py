@@ -23,7 +23,7 @@ from ipusim.machine.simulate import simulate
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
-from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
 from ipusim.timeline.repeats import Repeat, block_between
@@ -67,7 +67,7 @@ class BetweenChanges:
             skipped = sum(skip.cycles for skip in self.skips)
             begin, end = segments[0][0] - skipped, None if segments[0][1] is None else segments[0][1] - skipped
             within = [mark for mark in marks if begin <= mark.cycle and (end is None or mark.cycle < end)]
-            block, times = next(self._found(within, plan, timeline, end, left - count), (None, 0))
+            block, times = next(self._blocks(within, plan, timeline, end, left - count), (None, 0))
             if block is not None and end is not None:
                 self._leave_out(block, timeline, times)
                 left -= times * self._length(block)
@@ -90,7 +90,7 @@ class BetweenChanges:
 
     @property
     def _step(self) -> int:
-        """What the micro-batches, or executions, that are left out are a multiple of."""
+        """The number of which the micro-batches, or executions, left out are a multiple."""
         return self.in_a_row if self.executions > 1 else self.job.schedule.step(self.job.program.shape)
 
     def _length(self, block: Repeat) -> int:
@@ -98,11 +98,11 @@ class BetweenChanges:
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield of how many micro-batches, or executions, the first short run is; nothing where there are too few."""
+        """Yield the micro-batches, or executions, of the first short run; nothing where there are too few."""
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # of which each has its own micro-batches left out
                 yield from short_counts(self.job.schedule, self.job.program.shape)
-        elif 2 * (least := KEPT_EXECUTIONS * self.in_a_row) <= self.executions:
+        elif 2 * (least := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
             yield nearest_count(least, self.executions, self.in_a_row)
 
     def _simulated(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
@@ -130,7 +130,7 @@ class BetweenChanges:
         )
         return short.plan, [mark for mark in marks if (mark.micro_batch == NONE) == (self.executions > 1)], timeline
 
-    def _found(
+    def _blocks(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
     ) -> Iterator[tuple[Repeat, int]]:
         """Yield blocks among ``marks``, early ones first, and how many copies of them can be left out before ``end``.

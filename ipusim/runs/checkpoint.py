@@ -19,7 +19,7 @@ from ipusim.runs.session import Session, SessionState
 __all__ = [
     "OPTIMIZER",
     "Arrays",
-    "Wanted",
+    "NameFilter",
     "arrays_of",
     "check_arrays",
     "check_arrays_of",
@@ -33,7 +33,7 @@ __all__ = [
 
 Arrays = Mapping[str, Array]
 #: Whether an array of a name is wanted.
-Wanted = Callable[[str], bool]
+NameFilter = Callable[[str], bool]
 
 #: What names begin with that are none of variables.
 OPTIMIZER: Final = "optimizer/"
@@ -46,47 +46,47 @@ _LISTED: Final = 8
 def arrays_of(session: Session) -> dict[str, Array]:
     """Return copies of all that a session goes on from, by name."""
     state = session.state()
-    found = dict(state.variables)
+    arrays = dict(state.variables)
     for stage, slots in zip(session.stages if state.slots else (), state.slots, strict=True):
         for key, array in slots.items():
-            found |= dict.fromkeys(slot_names(stage, key), array)
+            arrays |= dict.fromkeys(slot_names(stage, key), array)
     for replica, values in enumerate(state.untrained):
         for name, array in values.items():
-            if name not in found:
-                found[name] = array
-            elif array.tobytes() != found[name].tobytes():  # bit by bit, as what is no number differs from itself
-                found[_of_replica(replica, name)] = array
-    return found | {_EXECUTIONS: np.array(state.executions or 0)}
+            if name not in arrays:
+                arrays[name] = array
+            elif array.tobytes() != arrays[name].tobytes():  # bit by bit, as what is no number differs from itself
+                arrays[_of_replica(replica, name)] = array
+    return arrays | {_EXECUTIONS: np.array(state.executions or 0)}
 
 
 def everything(_: str) -> bool:
-    """Want all that there is."""
+    """Choose every name."""
     return True
 
 
-def check_arrays_of(session: Session, arrays: Arrays, wanted: Wanted = everything) -> None:
+def check_arrays_of(session: Session, arrays: Arrays, chosen: NameFilter = everything) -> None:
     """Refuse arrays that a session cannot go on from; raises FileError as :func:`check_arrays` does."""
-    held = arrays_of(session)
-    check_arrays({name: array for name, array in held.items() if wanted(name) and not is_own(name)}, arrays)
+    own = arrays_of(session)
+    check_arrays({name: array for name, array in own.items() if chosen(name) and not is_own(name)}, arrays)
 
 
-def set_arrays_of(session: Session, arrays: Arrays, wanted: Wanted = everything) -> None:
-    """Let a session go on from ``arrays`` of one of the same network, or only from those whose names are ``wanted``.
+def set_arrays_of(session: Session, arrays: Arrays, chosen: NameFilter = everything) -> None:
+    """Let a session go on from ``arrays`` of one of the same network, or only from those whose names are ``chosen``.
 
     Names that this session has no use for are left alone. Raises FileError, before anything is set, for arrays that
     are missing, or have other shapes or types.
     """
-    check_arrays_of(session, arrays, wanted)
+    check_arrays_of(session, arrays, chosen)
     before = session.state()
     session.set_state(
         SessionState(
-            {name: arrays[name] for name in before.variables if wanted(name)},
-            tuple(_slots(session.stages, before.slots, arrays, wanted)) if before.slots else (),
+            {name: arrays[name] for name in before.variables if chosen(name)},
+            tuple(_slots(session.stages, before.slots, arrays, chosen)) if before.slots else (),
             tuple(
-                {name: arrays.get(_of_replica(replica, name), arrays[name]) for name in values if wanted(name)}
+                {name: arrays.get(_of_replica(replica, name), arrays[name]) for name in values if chosen(name)}
                 for replica, values in enumerate(before.untrained)
             ),
-            int(arrays[_EXECUTIONS]) if _EXECUTIONS in arrays and wanted(_EXECUTIONS) else None,
+            int(arrays[_EXECUTIONS]) if _EXECUTIONS in arrays and chosen(_EXECUTIONS) else None,
         )
     )
 
@@ -101,19 +101,19 @@ def is_own(name: str) -> bool:
     return name.startswith(_OWN)
 
 
-def check_arrays(wanted: Arrays, given: Arrays) -> None:
-    """Refuse arrays that lack some of those ``wanted``, or have them in another form; raises FileError."""
-    missing = [name for name in wanted if name not in given]
+def check_arrays(expected: Arrays, arrays: Arrays) -> None:
+    """Refuse arrays that lack some of those ``expected``, or have them in another form; raises FileError."""
+    missing = [name for name in expected if name not in arrays]
     differences = [
-        f"{name!r} is {_form(given[name])} in it and {_form(array)} here"
-        for name, array in wanted.items()
-        if name in given and _form(array) != _form(given[name])
+        f"{name!r} is {_form(arrays[name])} in it and {_form(array)} here"
+        for name, array in expected.items()
+        if name in arrays and _form(array) != _form(arrays[name])
     ]
     problems = differences[:_LISTED]
     if len(differences) > _LISTED:
         problems.append(f"{len(differences) - _LISTED} more differ")
     if missing:
-        beyond = [name for name in given if name not in wanted and not is_own(name)]
+        beyond = [name for name in arrays if name not in expected and not is_own(name)]
         problems.insert(0, f"it lacks {_names(missing)}" + (f", and holds {_names(beyond)}" if beyond else ""))
     if problems:
         raise FileError(f"of another model: {'; '.join(problems)}")
@@ -126,29 +126,29 @@ def slot_names(stage: Sequence[str], key: str) -> list[str]:
     return [f"{OPTIMIZER}{name}/{key}" for name in stage]
 
 
-def slots_of(variable: str, arrays: Arrays, wanted: Wanted = everything) -> dict[str, Array]:
+def slots_of(variable: str, arrays: Arrays, chosen: NameFilter = everything) -> dict[str, Array]:
     """Return an optimizer's slots of a variable by name, out of the expected arrays."""
     begin = f"{OPTIMIZER}{variable}"
     return {
         name: array
         for name, array in arrays.items()
-        if (name == begin or name.startswith(f"{begin}/")) and wanted(name)
+        if (name == begin or name.startswith(f"{begin}/")) and chosen(name)
     }
 
 
 def _slots(
-    stages: Sequence[Sequence[str]], held: Sequence[Arrays], arrays: Arrays, wanted: Wanted
+    stages: Sequence[Sequence[str]], slots_of_stages: Sequence[Arrays], arrays: Arrays, chosen: NameFilter
 ) -> Iterator[dict[str, Array]]:
-    """Return the optimizer's arrays of each stage: those ``held``, and those of its variables that it may get."""
+    """Return the optimizer's arrays of each stage: its own slots, and those of its variables."""
     seen: set[str] = set()
-    for stage, slots in zip(stages, held, strict=True):
+    for stage, slots in zip(stages, slots_of_stages, strict=True):
         own = [name for name in stage if name not in seen]
         seen.update(stage)
-        found = {key: arrays[names[0]] for key in slots if (names := slot_names(stage, key)) and wanted(names[0])}
+        own_slots = {key: arrays[names[0]] for key in slots if (names := slot_names(stage, key)) and chosen(names[0])}
         taken = {name for key in slots for name in slot_names(stage, key)}
         begins = tuple(f"{OPTIMIZER}{name}/" for name in own)
-        more = [name for name in arrays if begins and name.startswith(begins) and name not in taken and wanted(name)]
-        yield found | {name.removeprefix(OPTIMIZER): arrays[name] for name in more}
+        more = [name for name in arrays if begins and name.startswith(begins) and name not in taken and chosen(name)]
+        yield own_slots | {name.removeprefix(OPTIMIZER): arrays[name] for name in more}
 
 
 def _of_replica(replica: int, name: str) -> str:

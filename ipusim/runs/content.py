@@ -1,4 +1,4 @@
-"""What the stages of a request cost and compute, whatever they are given as."""
+"""Costs and arithmetic of the stages of a request, in whichever form it describes them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What stages cost and compute.
+    """Costs and arithmetic of stages.
 
     Attributes:
         profiles: what each stage asks of an IPU.
         infeed_bytes: of one element for the first stage.
         outfeed: what leaves the last stage, with its bytes.
         micro_batch_size: samples in a micro-batch.
-        kept_bytes: of the outfeed's elements, those that the host keeps of each.
+        result_bytes: of the outfeed's elements, those that the host keeps of each.
         samples: of the data, 0 where they do not end.
         sums_gradients: whether replicas sum up their gradients before a weight update; else the stages do.
         sums_over_hosts: whether hosts do; else what they do themselves with gradients does.
@@ -50,7 +50,7 @@ class Content:
     infeed_bytes: int
     outfeed: Outfeed
     micro_batch_size: int = 1
-    kept_bytes: int = 0
+    result_bytes: int = 0
     samples: int = 0
     sums_gradients: bool = True
     sums_over_hosts: bool = True

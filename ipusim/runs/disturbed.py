@@ -51,7 +51,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
 
 def _ends(system: System) -> bool:
     """Whether every disturbance ends, and none is permanent from some cycle on."""
-    return all(getattr(each, "until", 0) is not None and not isinstance(each, Dead) for each in system.disturbances)
+    return all(getattr(event, "until", 0) is not None and not isinstance(event, Dead) for event in system.disturbances)
 
 
 def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:

@@ -1,4 +1,4 @@
-"""Kinds of models, and between which errors the throughputs of published trainings of each kind are simulated."""
+"""Kinds of models, and the range of errors of the simulated throughputs of published trainings of each kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SMALL: Final = 20 * 10**6
 
 
 def kind_of(job: Job) -> str:
-    """Return what kind of model a Job trains or asks, by its layers; empty for one that is like no published one.
+    """Return the kind of a Job's model, by its layers; empty for one that is like no published one.
 
     >>> from ipusim.api import Request, assemble
     >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
@@ -53,19 +53,19 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
 
 
 def error_words(job: Job) -> str:
-    """Return between which errors throughputs of models like a Job's are simulated, or that none is known."""
+    """Return the range of errors of simulated throughputs of models like a Job's, in words, or that none is known."""
     return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
 
 
 @cache
 def _words() -> dict[str, str]:
     """Return the errors of each kind, in words."""
-    found = {}
+    words = {}
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
         said = row.cells
         least, most = (f"{float(said[end]):+.0%}" for end in ("least", "most"))
-        found[said["kind"]] = f"models of this kind ({said['kind']}, {said['rows']} rows): {least} to {most}"
-    return found
+        words[said["kind"]] = f"models of this kind ({said['kind']}, {said['rows']} rows): {least} to {most}"
+    return words
 
 
 def _flat(layers: Sequence[Any]) -> Iterator[Any]:

@@ -9,11 +9,11 @@ from ipusim.runs.session import Session
 
 
 class Evaluations:
-    """Evaluates as often as a request asks for; ``found`` has a step and its evaluation each time."""
+    """Evaluates as often as a request asks for; ``results`` has the step and the evaluation of each time."""
 
     def __init__(self, held_out: HeldOut) -> None:
         """Begin without any."""
-        self.found: list[tuple[int, Evaluation]] = []
+        self.results: list[tuple[int, Evaluation]] = []
         self._held_out = held_out
 
     def before(self, session: Session, execution: int) -> None:
@@ -24,10 +24,10 @@ class Evaluations:
             self._evaluate(session, step)
 
     def after(self, session: Session) -> None:
-        """Evaluate what has been learnt."""
+        """Evaluate after the last step."""
         self._evaluate(session, session.job.steps)
 
     def _evaluate(self, session: Session, step: int) -> None:
         with Failing(f"the evaluation after step {step - 1} failed"):  # on other samples a user's function may
-            found = evaluate(self._held_out.stages, [session.variables()], self._held_out.dataset)
-        self.found.append((step, found))
+            result = evaluate(self._held_out.stages, [session.variables()], self._held_out.dataset)
+        self.results.append((step, result))

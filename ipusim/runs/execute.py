@@ -69,7 +69,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
             losses=losses,
             outputs=outputs,
             weights=session.variables(),
-            evaluations=tuple(found for evaluation in evaluations for found in evaluation.found),
+            evaluations=tuple(result for evaluation in evaluations for result in evaluation.results),
             constant_loss=job.constant_loss,
             not_finite=session.not_finite,
         )
@@ -129,13 +129,13 @@ def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
     def reports(of: Job) -> tuple[OrderReport, ...]:
         return order_reports(of.plan, replace(of.program, shape=of.plan.shape), of.system, of.costs)
 
-    found = reports(job)
+    laid_out = reports(job)
     if job.plan.shape.micro_batches == whole:
-        return found
+        return laid_out
     cycles = job.of_whole(
         lambda of: np.array([report.execution_cycles for report in reports(of)], np.int64), count, period
     )
-    return tuple(replace(report, execution_cycles=of) for report, of in zip(found, cycles.tolist(), strict=True))
+    return tuple(replace(report, execution_cycles=of) for report, of in zip(laid_out, cycles.tolist(), strict=True))
 
 
 def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:
@@ -151,5 +151,5 @@ def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bo
         session = Session(job, this_host())
         return session, session.run(job.executions, None if rank else progress, () if rank else hooks)
 
-    found = run_together([partial(on_host, rank) for rank in range(job.system.hosts)])
-    return [session for session, _ in found], found[0][1]
+    hosts = run_together([partial(on_host, rank) for rank in range(job.system.hosts)])
+    return [session for session, _ in hosts], hosts[0][1]

@@ -39,7 +39,7 @@ class Findings:
         return At(self, path, context)
 
     def cached(self, make: Callable[..., _T], *arguments: Any) -> _T:
-        """Return what ``make`` gives for ``arguments`` and these findings, or what is kept of it.
+        """Return the result of ``make`` for ``arguments`` and these findings, from the cache where it is there.
 
         What was made with a finding is not kept, so that the next request has that finding as well.
         """

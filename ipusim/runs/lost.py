@@ -1,4 +1,4 @@
-"""Where an IPU is lost: which executions are, what IPUs do instead, and where the run goes on.
+"""Losses of IPUs: the executions that are lost, the pauses of all IPUs, and the moves to spare ones.
 
 A checkpoint is written behind so many weight updates. What was done since the last one, up to the loss, is one span of
 lost work; behind it come detection and restart, and the executions since that checkpoint as they are done again, with
@@ -27,13 +27,13 @@ _Spans = list[tuple[SpanKind, int]]
 
 def loses(system: System) -> bool:
     """Whether a system loses an IPU at some time."""
-    return any(isinstance(each, Lost) for each in system.disturbances)
+    return any(isinstance(disturbance, Lost) for disturbance in system.disturbances)
 
 
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system in which losses of IPUs, of which there are some, are the pauses and moves that they come to.
+    """Return a system in which pauses and moves stand for its losses of IPUs, of which there are some.
 
     Args:
         job: what runs, all micro-batches of it.
@@ -43,7 +43,7 @@ def with_pauses(
         between: what hosts do together before an execution, by its number.
     """
     losses = replacements(system, job.program.shape.mapping)
-    others = [each for each in system.disturbances if not isinstance(each, Lost)]
+    others = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]
     every, writing = losses[0][0].checkpoint_every, losses[0][0].checkpoint
     saved = [(SpanKind.CHECKPOINT, writing)] if writing else []
     pauses: dict[int, _Spans] = {0: [], **{number: [*saved] for number in range(every, executions, every)}}
@@ -51,12 +51,12 @@ def with_pauses(
     under_way: dict[int, int] = {}
 
     def paused() -> System:
-        spans = (
-            Pause(number, tuple(found), under_way.get(number, NONE))
-            for number, found in sorted(pauses.items())
-            if found
+        stops = (
+            Pause(number, tuple(of_pause), under_way.get(number, NONE))
+            for number, of_pause in sorted(pauses.items())
+            if of_pause
         )
-        return replace(system, disturbances=(*others, *spans))
+        return replace(system, disturbances=(*others, *stops))
 
     for loss, spare in losses:
         begins, end = _begins(job, costs, paused(), executions, between)
@@ -64,8 +64,8 @@ def with_pauses(
             continue
         # A checkpoint that is being written is none yet.
         written = {
-            number: begins[number] - sum(cycles for _, cycles in spans) + (writing if number else 0)
-            for number, spans in pauses.items()
+            number: begins[number] - sum(cycles for _, cycles in of_pause) + (writing if number else 0)
+            for number, of_pause in pauses.items()
         }
         last = max(number for number, cycle in written.items() if cycle <= loss.lost)
         pauses[last] = _until(pauses[last], loss.lost - written[last] + (writing if last else 0))
@@ -87,12 +87,12 @@ def with_pauses(
 
 def _until(spans: _Spans, cycles: int) -> _Spans:
     """Return the spans of the first so many cycles, of which the last is cut."""
-    found: _Spans = []
+    first: _Spans = []
     for kind, length in spans:
         if cycles > 0:
-            found.append((kind, min(length, cycles)))
+            first.append((kind, min(length, cycles)))
         cycles -= length
-    return found
+    return first
 
 
 def _begins(

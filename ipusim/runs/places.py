@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class PlacedProblem:
-    """One thing that is wrong with a scenario, with its place.
+    """One mistake in a scenario, with its place.
 
     Attributes:
         place: of the value, or of the key when the key itself is wrong.

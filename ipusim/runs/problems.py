@@ -19,7 +19,7 @@ MOST_NUMBER: Final = 10**_SHOWN
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a request.
+    """One mistake in a request.
 
     Attributes:
         path: the option.

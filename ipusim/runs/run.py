@@ -1,4 +1,4 @@
-"""A Run: a Job that was executed, and everything that came of it."""
+"""A Run: an executed Job with its results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def memory(self) -> Fit:
-        """What the IPUs hold, against what they have."""
+        """The peaks of the IPUs against their memory."""
         return self.job.memory
 
     @property

@@ -47,16 +47,16 @@ class SessionState(NamedTuple):
 
 
 class Hook(Protocol):
-    """What looks on while a Job runs: an evaluation, a checkpoint of the training.
+    """An observer of a running Job: an evaluation, a checkpoint of the training.
 
     It may ask the session for its results and variables. Where there is no arithmetic it sees the end alone.
     """
 
     def before(self, session: Session, execution: int) -> None:
-        """Look on at the beginning of an execution of the pipeline, which counts from 0 in each run."""
+        """Observe the beginning of an execution of the pipeline, which counts from 0 in each run."""
 
     def after(self, session: Session) -> None:
-        """Look on at the end of a run."""
+        """Observe the end of a run."""
 
 
 class Session:
@@ -134,7 +134,7 @@ class Session:
         return next((executor.not_finite for executor in self._executors if executor.not_finite), "")
 
     def state(self) -> SessionState:
-        """Return copies of all that runs go on from: what is to be kept of a training, and set again."""
+        """Return copies of the state that runs go on from, which a checkpoint of a training holds."""
         if self._together is None:
             return SessionState({}, (), ())
         first = self._executors[0]
@@ -153,18 +153,18 @@ class Session:
             state: variables, slots of the optimizer and position in the data; parts may be left out.
 
         Raises:
-            ModelError: for variables that there are not, or of another shape or type.
+            ModelError: for unknown variables, or of another shape or type.
         """
         if self._together is None:
             return
         with self._together.all_gathered():
-            for place, executor in enumerate(self._executors):
+            for replica, executor in enumerate(self._executors):
                 set_arrays(executor.weights(), state.variables)
-                for held, slots in zip(executor.slots(), state.slots, strict=False):
+                for own_slots, slots in zip(executor.slots(), state.slots, strict=False):
                     # an optimizer of the user's own may have made some in its first update, which is still to come
-                    held.update({name: slot.copy() for name, slot in slots.items() if name not in held})
-                    set_arrays(held, slots)
-                values = state.untrained[place] if place < len(state.untrained) else {}
+                    own_slots.update({name: slot.copy() for name, slot in slots.items() if name not in own_slots})
+                    set_arrays(own_slots, slots)
+                values = state.untrained[replica] if replica < len(state.untrained) else {}
                 check_known(executor.untrained, values)
                 executor.untrained.update((name, frozen(array)) for name, array in values.items())
         self.executions = self.executions if state.executions is None else state.executions
@@ -187,7 +187,7 @@ class Session:
             values: arrays by the variables' names, of the shapes and types that they have.
 
         Raises:
-            ModelError: for variables that there are not, or of another shape or type.
+            ModelError: for unknown variables, or of another shape or type.
         """
         if self._executors:
             free = self._executors[0].untrained.keys()
@@ -207,8 +207,8 @@ class Session:
         if self._together is None:
             return {}
         with self._together.all_gathered():
-            held = self._executors[0].weights() | self._executors[0].untrained
-            return {name: array.copy() for name, array in held.items() if names is None or name in names}
+            arrays = self._executors[0].weights() | self._executors[0].untrained
+            return {name: array.copy() for name, array in arrays.items() if names is None or name in names}
 
     def run(
         self,
@@ -279,7 +279,7 @@ class Session:
         )
 
     def _on_time(self) -> Replicas | None:
-        """Return the arithmetic, which notes for how long hosts wait for each other, or what the job says of that."""
+        """Return the arithmetic, which records how long hosts wait for each other, or the job's record of that."""
         together, said = self._together, iter(self.job.late)
         if together is None:
             alone = Replicas((NullExecutor(),) * self.job.system.replicas)
@@ -320,4 +320,4 @@ class Session:
 
 
 def _ignore(_: int) -> None:
-    """Do nothing: the hooks look on once for all replicas."""
+    """Do nothing: hooks observe once for all replicas."""

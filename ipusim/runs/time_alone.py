@@ -1,4 +1,4 @@
-"""A run of time alone: simulated in part where it repeats itself, and told as a whole."""
+"""A run of time alone: where it repeats itself it is simulated in part, and its Timeline is that of the whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import KEPT_EXECUTIONS
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
@@ -25,7 +25,7 @@ from ipusim.runs.problems import Problem, RequestError
 from ipusim.timeline.timeline import Timeline
 
 #: Numbers of executions that are tried before all of them are simulated, in those that have to repeat themselves.
-_TRIED_EXECUTIONS: Final = (KEPT_EXECUTIONS, 16, 64)
+_TRIED_EXECUTIONS: Final = (SIMULATED_EXECUTIONS, 16, 64)
 #: What a Job costs, and the device that it runs on.
 Priced = Callable[[Job], tuple[Costs, System]]
 
@@ -70,15 +70,15 @@ def timeline_of(
     run = _InPart(job, count, priced, replicas, between, progress)
     parts: list[Callable[[], Timeline | None]] = []
     if steady_from(device) is not None:
-        parts.append(lambda: run.found(repeats=repeats))
+        parts.append(lambda: run.in_part(repeats=repeats))
     if repeats and changes(device):
         # Of several executions that are long enough to be simulated in part, those behind all changes are tried first.
         behind = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
         parts.insert(len(parts) if behind else 0, lambda: _between_changes(run))
     for part in parts if jump else ():
-        found = part()
-        if found is not None:
-            return found
+        timeline = part()
+        if timeline is not None:
+            return timeline
     whole = job.whole
     costs, system = priced(whole)
     return simulate(
@@ -111,7 +111,7 @@ class _InPart:
     between: Mapping[int, Sequence[HostExchange]] | None
     progress: Progress | None
 
-    def found(self, *, repeats: bool) -> Timeline | None:
+    def in_part(self, *, repeats: bool) -> Timeline | None:
         """Return the Timeline by the shortest run that repeats itself; None where none does.
 
         Micro-batches and executions are taken as few as they can be, and more of those that do not repeat themselves;
@@ -120,47 +120,47 @@ class _InPart:
         whole, executions = self.job.program.shape.micro_batches, self.executions
         counts = short_counts(self.job.schedule, self.job.program.shape) if self.job.of is not None else iter(())
         fewer = (tried * self.in_a_row for tried in (_TRIED_EXECUTIONS if repeats and self.job.of is not None else ()))
-        some = (each for each in fewer if each < executions)
-        micro_batches, kept = next(counts, whole), next(some, executions)
-        found: ShortRun | None = None
+        some = (number for number in fewer if number < executions)
+        micro_batches, part_executions = next(counts, whole), next(some, executions)
+        short: ShortRun | None = None
         tried = 0
-        while (micro_batches, kept) != (whole, executions):
-            found = None  # the run before, which would take as much memory as the next one
+        while (micro_batches, part_executions) != (whole, executions):
+            short = None  # the run before, which would take as much memory as the next one
             try:
-                found = self._short_run(micro_batches, kept)
+                short = self._short_run(micro_batches, part_executions)
             except RequestError as error:  # of a count that nobody has asked for
-                raise error if micro_batches == whole else RequestError(_never_again(error, whole, tried)) from None
+                raise error if micro_batches == whole else RequestError(_never_repeats(error, whole, tried)) from None
             tried = micro_batches
-            if not found.within:
+            if not short.within:
                 micro_batches = next(counts, whole)
-            elif not found.across:
-                kept = next(some, executions)
-            elif (count := self._count(micro_batches, found)) != micro_batches:
+            elif not short.across:
+                part_executions = next(some, executions)
+            elif (count := self._count(micro_batches, short)) != micro_batches:
                 micro_batches = count
-            elif left_out := found.executions_over(executions - kept):
-                kept += left_out
+            elif left_out := short.executions_over(executions - part_executions):
+                part_executions += left_out
             else:
-                return self._whole(found)
+                return self._whole(short)
         return None
 
     @property
     def in_a_row(self) -> int:
-        """How many executions follow each other before all is as before: those of a session run of several."""
+        """The executions after which a run may repeat itself: those of a session run where there are several."""
         return 1 if self.executions <= self.job.program.repeat_count else self.job.program.repeat_count
 
-    def _count(self, micro_batches: int, found: ShortRun) -> int:
-        """Return the least number of micro-batches, ``micro_batches`` or more, that whole periods are missing from."""
+    def _count(self, micro_batches: int, short: ShortRun) -> int:
+        """Return the least number of micro-batches, from ``micro_batches`` up, that leaves whole periods out."""
         shape, schedule = self.job.program.shape, self.job.schedule
-        if not found.inner:
+        if not short.inner:
             return micro_batches
-        multiple = math.lcm(schedule.step(shape), found.micro_batches)
+        multiple = math.lcm(schedule.step(shape), short.micro_batches)
         return nearest_count(micro_batches, shape.micro_batches, multiple)
 
-    def _short_run(self, micro_batches: int, kept: int) -> ShortRun:
+    def _short_run(self, micro_batches: int, executions: int) -> ShortRun:
         """Return the run of so many micro-batches and executions, and where it repeats itself."""
         job = self.job
         one_run = self.executions == job.program.repeat_count
-        short = _of(job, micro_batches, kept if one_run else job.program.repeat_count)
+        short = _of(job, micro_batches, executions if one_run else job.program.repeat_count)
         whole = job.program.shape.micro_batches
         period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
         costs, system = self.priced(short)
@@ -171,7 +171,7 @@ class _InPart:
             system,
             costs=costs,
             executor=self.replicas,
-            executions=kept,
+            executions=executions,
             between=self.between,
             marked=range(0, micro_batches if micro_batches < whole else 0, period),
             in_phases=job.schedule.in_phases,
@@ -180,24 +180,24 @@ class _InPart:
         )
         steady = steady_from(system)  # before that a state may recur, and not what follows it
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
-        across = self.in_a_row if kept < self.executions else 0
+        across = self.in_a_row if executions < self.executions else 0
         return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
 
-    def _whole(self, found: ShortRun) -> Timeline:
-        """Return the Timeline of the whole run, of which ``found`` is a part."""
-        short, count = found.timeline.info, self.job.program.shape.micro_batches
+    def _whole(self, short: ShortRun) -> Timeline:
+        """Return the Timeline of the whole run, of which ``short`` is a part."""
+        info_of_part, count = short.timeline.info, self.job.program.shape.micro_batches
         info = replace(
-            short,
+            info_of_part,
             count=count,
-            time_steps=short.time_steps + found.time_steps(count - short.count),
+            time_steps=info_of_part.time_steps + short.time_steps(count - info_of_part.count),
             overlap=self.job.plan.overlap,
             executions=self.executions,
             executions_per_step=self.job.program.repeat_count,
         )
-        return found.stretched(info)
+        return short.stretched(info)
 
 
-def _never_again(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
+def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
     """Yield the problems of a part of a run that is too large, as those of the whole run."""
     for problem in error.problems:
         text = (

@@ -1,4 +1,4 @@
-"""What a run is called in pictures: the first sentence of its description."""
+"""The title of a run in pictures: the first sentence of its description."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def priced(job: Job, cuts: int) -> tuple[Costs, System]:
 
 
 def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
-    """Return the cycles of passes were every IPU given an equal part of all passes of a kind.
+    """Return the cycles of passes with an equal part of all passes of a kind on every IPU.
 
     IPUs that hold copies of the same stages count as one.
 
@@ -72,7 +72,7 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     """
     shape = job.plan.shape
     groups = shape.alike
-    found: dict[tuple[int, int], int] = {}
+    cycles_of: dict[tuple[int, int], int] = {}
     begin = 0
     for kind in sorted({kind for kind, _ in passes}):
         own, over = divmod(sum(cycles for (of, _), cycles in passes.items() if of == kind), len(groups))
@@ -80,9 +80,9 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
         begin += over
         for group in groups:
             stages = [stage for stage in range(shape.stages) if shape.mapping[stage] in group]
-            each, left = divmod(own + (group in more), len(stages))
-            found |= {(kind, stage): each + (number < left) for number, stage in enumerate(stages)}
-    return found
+            share, left = divmod(own + (group in more), len(stages))
+            cycles_of |= {(kind, stage): share + (number < left) for number, stage in enumerate(stages)}
+    return cycles_of
 
 
 def busiest_cycles(job: Job, costs: Costs) -> int:
@@ -104,12 +104,12 @@ def _busy_cycles(plan: Plan, costs: Costs) -> npt.NDArray[np.int64]:
         _, stage, micro_batch = slot[0]
         own = [(kind, of) for kind, of, _ in slot]
         ipu = plan.shape.copies[micro_batch % len(plan.shape.copies)][stage]
-        cycles[ipu] += costs.slot_cycles(own) - sum(passes[each] for each in own)
+        cycles[ipu] += costs.slot_cycles(own) - sum(passes[one] for one in own)
     return cycles
 
 
 def _run_cycles(job: Job, executions: int, cuts: int, *, between: bool) -> int:
-    """Return what the run takes without so many parts."""
+    """Return the cycles of the run without so many parts."""
     timeline = timeline_of(
         job,
         executions,
@@ -137,8 +137,8 @@ def _without_updates(_: Job, costs: Costs) -> Costs:
     )
 
 
-def _free(found: _Collective) -> _Collective:
-    return replace(found, cost=replace(found.cost, fixed=NOTHING_FIXED, rounds=()))
+def _free(collective: _Collective) -> _Collective:
+    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=()))
 
 
 def _without_streams(_: Job, costs: Costs) -> Costs:

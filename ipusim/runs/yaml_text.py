@@ -133,7 +133,7 @@ class _Plainly(SafeRepresenter):
         return self.represent_scalar(f"{_TAG}str", data, style=None if _WORDS.fullmatch(data) else '"')
 
     def ignore_aliases(self, _: Any) -> bool:
-        """Write whatever comes twice twice: an anchor is refused where it is read."""
+        """Write repeated values out: an anchor is refused where it is read."""
         return True
 
 
@@ -182,7 +182,7 @@ def _decimal_comma(node: MappingNode, index: int) -> str:
     if not node.flow_style or not index:
         return ""
     (_, before), (key, value) = node.value[index - 1 : index + 1]
-    scalars = all(isinstance(each, ScalarNode) for each in (before, key, value))
+    scalars = all(isinstance(scalar, ScalarNode) for scalar in (before, key, value))
     if not scalars or value.value or not (before.value.lstrip("+-").isdecimal() and key.value.isdecimal()):
         return ""
     return f"{before.value}.{key.value}"
@@ -194,7 +194,7 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
     if mark is None:
         return ""
     lines = text.splitlines()
-    line, above = lines[mark.line], [(at, each) for at, each in enumerate(lines[: mark.line]) if each.strip()]
+    line, above = lines[mark.line], [(at, row) for at, row in enumerate(lines[: mark.line]) if row.strip()]
     key = line[: mark.column]
     if not above or ": " in key or not _KEY.fullmatch(key.strip()):
         return ""
@@ -203,7 +203,7 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
         return f"expected a space behind the colon of line {number}, got {show(before)}"
     if ":" not in before:
         return f"expected a colon behind the key of line {number}, got {show(before)}"
-    indents = [len(each) - len(each.lstrip()) for each in (line, above[-1][1])]
+    indents = [len(row) - len(row.lstrip()) for row in (line, above[-1][1])]
     if indents[0] > indents[1]:
         return (
             f"expected {key.strip()!r} below the beginning of line {number}, {show(before)}, which has its value, "
@@ -213,7 +213,7 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
 
 
 def _syntax(error: MarkedYAMLError, text: str) -> str:
-    """Say what is wrong with the syntax of a text."""
+    """Return the message for a mistake in the syntax of a text."""
     problem = str(error.problem)
     if "mapping values are not allowed" in problem and (cause := _further_in(error, text)):
         return cause

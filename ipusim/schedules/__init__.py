@@ -17,9 +17,9 @@ if TYPE_CHECKING:
         default_serialized,
         find,
         is_of_the_house,
-        kept,
         names,
         register,
+        scoped,
     )
     from ipusim.schedules.torch_csv import write_torch_csv
     from ipusim.schedules.words import in_words

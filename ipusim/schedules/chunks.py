@@ -25,15 +25,15 @@ def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]
     Raises UnsupportedProgramError unless the way of a micro-batch goes round all IPUs in one order, equally often.
     """
     runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(shape.stages), key=shape.mapping.__getitem__)]
-    found: dict[int, list[tuple[int, ...]]] = {}
+    chunks: dict[int, list[tuple[int, ...]]] = {}
     for ipu, stages in runs:
-        found.setdefault(ipu, []).append(stages)
-    if [ipu for ipu, _ in runs] != list(found) * len(next(iter(found.values()))):
+        chunks.setdefault(ipu, []).append(stages)
+    if [ipu for ipu, _ in runs] != list(chunks) * len(next(iter(chunks.values()))):
         raise UnsupportedProgramError(
             f"The schedule '{schedule}' needs stages that go round all IPUs in one order, equally often, such as "
             f"0, 1, 0, 1; the mapping is {', '.join(map(str, shape.mapping))}."
         )
-    return found
+    return chunks
 
 
 def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> dict[int, list[tuple[int, ...]]]:
@@ -63,13 +63,13 @@ def _waves(stages: tuple[int, ...], half: int, waves: int) -> Iterator[tuple[int
 
 def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
     """Return the one chunk of each IPU; raises UnsupportedProgramError where a micro-batch comes back to one."""
-    found = chunks_of(shape, schedule)
-    if any(len(chunks) > 1 for chunks in found.values()):
+    chunks_by_ipu = chunks_of(shape, schedule)
+    if any(len(chunks) > 1 for chunks in chunks_by_ipu.values()):
         raise UnsupportedProgramError(
             f"The schedule '{schedule}' has the stages of an IPU follow each other; the mapping is "
             f"{', '.join(map(str, shape.mapping))}. Stages that come back to an IPU are what interleaved_1f1b is for."
         )
-    return {ipu: chunks[0] for ipu, chunks in found.items()}
+    return {ipu: chunks[0] for ipu, chunks in chunks_by_ipu.items()}
 
 
 def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:

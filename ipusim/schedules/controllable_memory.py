@@ -141,8 +141,8 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool) -> list[_La
     """
     slots = [_slots_of(lane, count) for lane in lanes]
     begin, end = slots[0][_GRADIENT_THERE * count], slots[0][(_THERE + 1) * count - 1]
-    kept = [_Kept(lane, count, halves=ramp_up) for lane in lanes]
-    most = max(of_ipu.most for of_ipu in kept)
+    saved = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
+    most = max(of_ipu.most for of_ipu in saved)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of those looked at so far
     for slot, rank, one in sorted(
         (slot, rank, one) for rank, lane in enumerate(lanes) for slot, one in enumerate(lane) if one != _FREE
@@ -155,10 +155,10 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool) -> list[_La
             else:
                 before += [own[one - count]] if number else []
                 before += [neighbour[one] for neighbour in _neighbours(slots, rank, number)]
-            own[one] = kept[rank].moved(slot, max(before) + 1, most)
+            own[one] = saved[rank].moved(slot, max(before) + 1, most)
         if number in _GRADIENTS:
             insort(gradients[rank], own[one])
-    return [of_ipu.lane for of_ipu in kept]
+    return [of_ipu.lane for of_ipu in saved]
 
 
 def _slots_of(lane: _Lane, count: int) -> _Slots:
@@ -178,7 +178,7 @@ def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Sl
     return ranks[before : before + 1] if before >= 0 else ()
 
 
-class _Kept:
+class _SavedBySlot:
     """What an IPU keeps of micro-batches of its stages behind each slot, from a forward pass to the weights' half.
 
     Attributes:
@@ -196,7 +196,7 @@ class _Kept:
     @property
     def most(self) -> int:
         """The most that it keeps."""
-        return max(kept for kept, _ in self._states)
+        return max(saved for saved, _ in self._states)
 
     def moved(self, slot: int, ready: int, most: int) -> int:
         """Move a pass to the first free slot from ``ready`` on with which it keeps no more than ``most``; return it."""
@@ -222,15 +222,15 @@ class _Kept:
         self._states[earlier + 1 : earlier + 1 + len(states)] = states
         return True
 
-    def _from(self, begin: int, kept: int, waiting: int) -> Iterator[tuple[int, int]]:
+    def _from(self, begin: int, saved: int, waiting: int) -> Iterator[tuple[int, int]]:
         """Yield the states behind each slot from ``begin`` on: micro-batches kept, and weights' halves not yet run."""
         for one in islice(self.lane, begin, None):
             if one != _FREE:
                 more, wait = self._changes[one]
-                kept, waiting = kept + more, waiting + wait
+                saved, waiting = saved + more, waiting + wait
             elif waiting:
-                kept, waiting = kept - 1, waiting - 1
-            yield kept, waiting
+                saved, waiting = saved - 1, waiting - 1
+            yield saved, waiting
 
 
 def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:

@@ -69,13 +69,13 @@ def check_supported(name: str, supports: Collection[Feature], shape: PlanShape) 
         check_not_serialized(shape.serialization)
     ways = ((Feature.TRAINING, shape.training), (Feature.INFERENCE, not shape.training))
     concurrent = (Feature.CONCURRENT_STAGES, any(len(parts) > 1 for parts in shape.parts))
-    for feature, asked in (*ways, concurrent, (Feature.SEGMENTS, shape.segments > 1)):
-        if asked and feature not in supports:
+    for feature, used in (*ways, concurrent, (Feature.SEGMENTS, shape.segments > 1)):
+        if used and feature not in supports:
             raise UnsupportedProgramError(f"The pipelining schedule '{name}' does not support {feature.value}.")
     if Feature.SEVERAL_STAGES not in supports:
         check_interleaved([[shape.mapping[stage] for stage in parts] for parts in shape.parts], shape.training, name)
     if Feature.OVERLAPPED_IO not in supports:
         check_no_overlapped_io(shape.overlapped_io, name)
-    for wanted, mode in ((shape.recompute, THEN_BACKPROPAGATE), (shape.recompute_inline, INTERLEAVED)):
-        if wanted:
+    for used, mode in ((shape.recompute, THEN_BACKPROPAGATE), (shape.recompute_inline, INTERLEAVED)):
+        if used:
             recomputation(mode, recomputation_modes(supports), name)

@@ -16,11 +16,11 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     A rotation of the steps' IPUs is taken if it differs from every one taken
     before in every place, so that each IPU has at most one step a time-step.
     """
-    steps, places = shape.steps, defaultdict[int, list[int]](list)
-    for place, ipu in enumerate(shape.device_of_step):
-        places[ipu].append(place)
+    steps, steps_of = shape.steps, defaultdict[int, list[int]](list)
+    for step, ipu in enumerate(shape.device_of_step):
+        steps_of[ipu].append(step)
     # Two rotations meet on an IPU where they are as far apart as two steps on it.
-    meeting = {(one - other) % steps for each in places.values() for one in each for other in each}
+    meeting = {(one - other) % steps for own in steps_of.values() for one in own for other in own}
     chosen: list[int] = []
     for start in range(steps):
         if not any(start - other in meeting for other in chosen):

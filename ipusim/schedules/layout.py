@@ -46,11 +46,11 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
         time_step += 1  # the infeed of the first stage goes ahead
     table = np.stack([time_step, np.asarray(shape.mapping)[stage], kind, stage, micro_batch], axis=1)
     if shape.recompute and shape.training:
-        again = table[backward & (stage < shape.stages - 1)].copy()
-        again[:, 0] -= 1
-        again[:, 2] = Pass.RECOMPUTE
-        table = np.concatenate([table, again])
-        rank = np.concatenate([rank, steps - np.asarray(shape.position_of)[again[:, 3]]])
+        recomputes = table[backward & (stage < shape.stages - 1)].copy()
+        recomputes[:, 0] -= 1
+        recomputes[:, 2] = Pass.RECOMPUTE
+        table = np.concatenate([table, recomputes])
+        rank = np.concatenate([rank, steps - np.asarray(shape.position_of)[recomputes[:, 3]]])
     # One number orders as the three would: time-step, IPU, and rank within both.
     ipus, ranks = int(table[:, 1].max()) + 1, 2 * steps + 1
     return table[np.argsort((table[:, 0] * ipus + table[:, 1]) * ranks + rank + steps, kind="stable")]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ipusim.base.errors import ModelError, PlanError, ProgramError
 from ipusim.model.functions.python_file import load_value
-from ipusim.model.functions.users_code import first_line, line_of, told
+from ipusim.model.functions.users_code import first_line, line_of, message_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules import registry
@@ -30,24 +30,24 @@ def schedule_of(text: str, folder: Path) -> Schedule:
     ``file.py:name`` is a function from a shape to an Order, or a :class:`Schedule`; ``file.csv`` is an Order as
     torch.distributed.pipelining writes it. A file is read anew by each call, and nothing is registered.
 
-    Raises ProgramError for a name that there is not, FileError for a csv file, and ModelError for a Python file
+    Raises ProgramError for an unknown name, FileError for a csv file, and ModelError for a Python file
     that cannot be read, fails as it runs, or has no such schedule.
     """
     if not re.fullmatch(FILE, text):
         return registry.find(text)
     if text.endswith(".csv"):
         return read_schedule(folder / text, text)
-    with registry.kept():
-        found = load_value(
-            text, folder, "function or Schedule", lambda each: callable(each) or isinstance(each, Schedule)
+    with registry.scoped():
+        value = load_value(
+            text, folder, "function or Schedule", lambda value: callable(value) or isinstance(value, Schedule)
         )
-    if not isinstance(found, Schedule):
-        return Schedule(text.rpartition(":")[2], _Guarded(found, Order), any_count, True, f"of {text}")
+    if not isinstance(value, Schedule):
+        return Schedule(text.rpartition(":")[2], _Guarded(value, Order), any_count, True, f"of {text}")
     try:
-        registry.check(found)
+        registry.check(value)
     except ProgramError as error:
         raise ModelError(f"{text!r}: {error}") from None
-    return replace(found, order=_Guarded(found.order, Order), multiple=_Guarded(found.multiple, int))
+    return replace(value, order=_Guarded(value.order, Order), multiple=_Guarded(value.multiple, int))
 
 
 class _Guarded:
@@ -61,12 +61,12 @@ class _Guarded:
     def __call__(self, shape: PlanShape) -> Any:
         """Return what the function gives; raises PlanError for whatever it raises but a refusal of ``shape``."""
         try:
-            found = self._function(shape)
+            result = self._function(shape)
         except (KeyboardInterrupt, ProgramError):
             raise
         except BaseException as error:
-            raise PlanError(f"{line_of(error, self._function)}: {told(error)}") from error
-        if not isinstance(found, self._gives) or isinstance(found, bool) or (isinstance(found, int) and found < 1):
-            wanted = "an Order" if self._gives is Order else "a whole number from 1 up"
-            raise PlanError(f"{first_line(self._function)}: expected {wanted}, got {found!r}")
-        return found
+            raise PlanError(f"{line_of(error, self._function)}: {message_of(error)}") from error
+        if not isinstance(result, self._gives) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
+            expected = "an Order" if self._gives is Order else "a whole number from 1 up"
+            raise PlanError(f"{first_line(self._function)}: expected {expected}, got {result!r}")
+        return result

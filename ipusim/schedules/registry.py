@@ -238,7 +238,7 @@ def register(schedule: Schedule) -> None:
 def check(schedule: Schedule) -> None:
     """Refuse a Schedule of one's own that cannot lay anything out.
 
-    Raises ProgramError for a name that nobody could say, and for features or sync modes that there are not;
+    Raises ProgramError for a name that nobody could say, and for unknown features or sync modes;
     ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
@@ -250,14 +250,14 @@ def check(schedule: Schedule) -> None:
         if not callable(getattr(schedule, argument)):
             raise ProgramTypeError(f"{argument}: expected a function, got {getattr(schedule, argument)!r}")
     for argument, vocabulary in (("supports", Feature), ("syncs", Sync)):
-        given = getattr(schedule, argument)
-        if not isinstance(given, tuple | frozenset | set) or not set(given) <= set(vocabulary) or not given:
-            known = ", ".join(each.name for each in vocabulary)
-            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {given!r}")
+        chosen = getattr(schedule, argument)
+        if not isinstance(chosen, tuple | frozenset | set) or not set(chosen) <= set(vocabulary) or not chosen:
+            known = ", ".join(member.name for member in vocabulary)
+            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {chosen!r}")
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def scoped() -> Iterator[None]:
     """Unregister schedules registered within the block when it ends."""
     before = dict(_SCHEDULES)
     try:
@@ -269,7 +269,7 @@ def kept() -> Iterator[None]:
 
 def default_serialized() -> Schedule:
     """Return the schedule that a program with batch serialization has by default."""
-    return next(each for each in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in each.supports)
+    return next(schedule for schedule in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in schedule.supports)
 
 
 def names() -> tuple[str, ...]:
@@ -278,7 +278,7 @@ def names() -> tuple[str, ...]:
 
 
 def called(words: Sequence[str]) -> list[str]:
-    """Return the schedules that ``words`` ask for: the word ``all`` alone for every one that there is, else themselves.
+    """Return the schedules that ``words`` name: all of them for the single word ``all``.
 
     >>> called(["grouped", "mine.py:last"])
     ['grouped', 'mine.py:last']
@@ -293,8 +293,8 @@ def is_of_the_house(schedule: Schedule) -> bool:
 
 def find(name: str) -> Schedule:
     """Return the schedule of that name, in any case; raises ProgramError naming those that exist."""
-    found = _SCHEDULES.get(name.lower())
-    if found is None:
+    schedule = _SCHEDULES.get(name.lower())
+    if schedule is None:
         hint = did_you_mean(name, _SCHEDULES, quoted=True)
         raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {listed([*_SCHEDULES], name)}"))
-    return found
+    return schedule

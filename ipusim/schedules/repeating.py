@@ -74,7 +74,7 @@ class Repeating(Schedule):
 
 
 def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
-    """Return a schedule that says no period with the one that its Order of a shape has; as it is where that has none.
+    """Return a schedule without a period with the one that its Order of a shape has; unchanged where that has none.
 
     The Order is laid out once. Raises what ``schedule.check`` and ``schedule.laid_out`` do.
     """
@@ -84,7 +84,7 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     whole = schedule.laid_out(shape)
     stretch = _stretch(whole)
     if stretch is None:
-        return replace(schedule, order=lambda asked: whole if asked == shape else schedule.order(asked))
+        return replace(schedule, order=lambda other: whole if other == shape else schedule.order(other))
     said = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
     said |= {"order": partial(_cut, whole, stretch), "period": lambda _: stretch.period, "written": None}
     return Repeating(**said, count=shape.micro_batches, stretch=stretch)
@@ -138,12 +138,12 @@ def _stretch(order: Order) -> Stretch | None:
     if not _is_complete(order, count) or any(len(part) % count for part in parts):
         return None
     for period in _periods(order.passes[parts[0], 1:], count):
-        found = _stretch_of(order, rows, period)
-        out = found.most_cut(count)
+        stretch = _stretch_of(order, rows, period)
+        out = stretch.most_cut(count)
         if 2 * out >= count:
-            short = _cut(order, found, replace(order.shape, micro_batches=count - out))
+            short = _cut(order, stretch, replace(order.shape, micro_batches=count - out))
             if _is_complete(short, count - out):
-                return found
+                return stretch
     return None
 
 
@@ -161,9 +161,9 @@ def _periods(passes: Rows, count: int) -> list[int]:
     length = tried * (len(passes) // count)
     middle = (len(passes) - length) // 2
     apart = passes[middle + length] - passes[middle]
-    again = (apart[:, :2] == 0).all(axis=1) & (apart[:, 2] == tried)
-    found: list[int] = tried[again][:_TRIED].tolist()
-    return found
+    recurs = (apart[:, :2] == 0).all(axis=1) & (apart[:, 2] == tried)
+    periods: list[int] = tried[recurs][:_TRIED].tolist()
+    return periods
 
 
 def _stretch_of(order: Order, rows: Mapping[int, Rows], period: int) -> Stretch:
@@ -177,8 +177,8 @@ def _stretch_of(order: Order, rows: Mapping[int, Rows], period: int) -> Stretch:
         middle = len(apart) // 2
         time_steps = int(apart[middle, 0]) if time_steps is None else time_steps
         others = np.flatnonzero((apart != [time_steps, 0, 0, 0, period]).any(axis=1))
-        place = int(np.searchsorted(others, middle))
-        first = int(others[place - 1]) + 1 if place else 0
-        last = int(others[place]) if place < len(others) else len(apart)
+        index = int(np.searchsorted(others, middle))
+        first = int(others[index - 1]) + 1 if index else 0
+        last = int(others[index]) if index < len(others) else len(apart)
         bounds[ipu] = first, last + length
     return Stretch(period, time_steps or 0, rows, bounds)

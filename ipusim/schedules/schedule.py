@@ -157,10 +157,10 @@ class Schedule:
         made = self.order(shape)
         if not isinstance(made, Order):
             raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
-        for asked in fields(shape):
-            right, got = getattr(shape, asked.name), getattr(made.shape, asked.name)
+        for part in fields(shape):
+            right, got = getattr(shape, part.name), getattr(made.shape, part.name)
             if got != right:
-                raise PlanError(f"schedule {self.name!r}: expected an Order of {asked.name} {right}, got one of {got}")
+                raise PlanError(f"schedule {self.name!r}: expected an Order of {part.name} {right}, got one of {got}")
         return made
 
 

@@ -53,7 +53,7 @@ def check_copies(copies: Sequence[Copy], rows: Sequence[Sequence[Op]], mapping: 
     if not copies:
         return
     kinds = {Pass.FORWARD: True, Pass.BACKWARD: False, Pass.INPUT_GRADIENT: False}
-    wanted: dict[tuple[bool, int, bool, int], tuple[int, Op]] = {}
+    needed: dict[tuple[bool, int, bool, int], tuple[int, Op]] = {}
     for row in rows:
         for turn, op in enumerate(row):
             if op.kind not in kinds:
@@ -62,23 +62,23 @@ def check_copies(copies: Sequence[Copy], rows: Sequence[Sequence[Op]], mapping: 
             for sends, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
                 other = op.stage + step
                 if 0 <= other < len(mapping) and mapping[other] != mapping[op.stage]:
-                    wanted[sends, op.stage, forward, op.micro_batch] = turn, op
+                    needed[sends, op.stage, forward, op.micro_batch] = turn, op
     seen: set[tuple[bool, int, bool, int]] = set()
     for copy in copies:
         key = copy.sends, copy.stage, copy.forward, copy.micro_batch
-        found = wanted.get(key)
-        if found is None:
+        of_copy = needed.get(key)
+        if of_copy is None:
             raise FileError(
                 f"{copy.place}: expected copies between the rows of a stage and its neighbour, got '{copy}'"
             )
         if key in seen:
             raise FileError(f"{copy.place}: expected each copy once, got '{copy}' again")
         seen.add(key)
-        turn, op = found
+        turn, op = of_copy
         if copy.rank != mapping[copy.stage] or (turn >= copy.passes) == copy.sends:
             side = "behind" if copy.sends else "before"
             raise FileError(f"{copy.place}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
-    for (sends, stage, forward, micro_batch), (_, op) in wanted.items():
+    for (sends, stage, forward, micro_batch), (_, op) in needed.items():
         if (sends, stage, forward, micro_batch) not in seen:
             left_out = Copy(0, 0, stage, sends, forward, micro_batch, "")
             raise FileError(f"{name!r}: expected every copy that passes need, or none; got no '{left_out}' for {op}")

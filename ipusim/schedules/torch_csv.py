@@ -93,8 +93,8 @@ def read_schedule(path: Path, name: str) -> Schedule:
     if skipped:
         notes.append(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))))
 
-    def order(asked: PlanShape) -> Order:
-        return Order.of(path.name, asked, passes, joined)
+    def order(for_shape: PlanShape) -> Order:
+        return Order.of(path.name, for_shape, passes, joined)
 
     return Schedule(
         name,

@@ -72,7 +72,7 @@ def _laid_out(ipus: int, count: int) -> list[list[ChunkPass]]:
     ]
     every = sorted(chain.from_iterable(passes))
     lanes = [_Lane(own, every[-1][0] + _PERIOD) for own in passes]
-    most = max(int(lane.kept.max()) for lane in lanes)
+    most = max(int(lane.saved.max()) for lane in lanes)
     for slot, rank, number, micro_batch in every:
         source = rank - _PASSES[number][2]
         there = 0 <= source < ipus
@@ -85,7 +85,7 @@ class _Lane:
     """The slots of an IPU.
 
     Attributes:
-        kept: the micro-batches of both chunks that the IPU keeps in each slot.
+        saved: the micro-batches of both chunks that the IPU keeps in each slot.
     """
 
     def __init__(self, passes: list[tuple[int, int, int, int]], slots: int) -> None:
@@ -97,7 +97,7 @@ class _Lane:
             length = _LENGTHS[number]
             self._taken[slot : slot + length] = True
             change[slot + length - 1] += 1 if _PASSES[number][0] is Pass.FORWARD else -1
-        self.kept = np.cumsum(change)
+        self.saved = np.cumsum(change)
 
     def end_of(self, number: int, micro_batch: int) -> int:
         """Return the slot behind a pass that has moved; 0 where there is no such pass."""
@@ -108,7 +108,7 @@ class _Lane:
         """Move a pass from ``slot`` to the first one that is free from ``ready`` on, keeping no more than ``most``."""
         length, forward = _LENGTHS[number], _PASSES[number][0] is Pass.FORWARD
         if forward:
-            full = np.flatnonzero(self.kept[ready:slot] >= most)
+            full = np.flatnonzero(self.saved[ready:slot] >= most)
             ready += int(full[-1]) + 1 if len(full) else 0
         free = ~self._taken[ready : slot + length - 1]
         if not forward:
@@ -118,7 +118,7 @@ class _Lane:
         if target < slot:
             self._taken[slot : slot + length] = False
             self._taken[target : target + length] = True
-            self.kept[target + length - 1 : slot + length - 1] += 1 if forward else -1
+            self.saved[target + length - 1 : slot + length - 1] += 1 if forward else -1
 
     def passes(self) -> list[ChunkPass]:
         """Return the passes in the order of their slots."""

@@ -95,13 +95,13 @@ def _three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
 
 
 def _letters(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
-    found = []
+    letters = []
     for letter in text.split():
         match = _LETTER.fullmatch(letter)
         if match is None:
             raise PlanError(f"{name}, IPU {ipu}: expected letters such as F0, B0, I1 or W1, got {letter!r}")
-        found.append((int(_KINDS[match[1]]), int(match[2])))
-    return tuple(found)
+        letters.append((int(_KINDS[match[1]]), int(match[2])))
+    return tuple(letters)
 
 
 def _least(name: str, parts: _Parts) -> int:

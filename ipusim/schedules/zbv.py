@@ -38,7 +38,7 @@ def order(shape: PlanShape) -> Order:
 def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
     """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``.
 
-    The rule needs 2 ``ipus`` - 1 micro-batches: of fewer, the passes of those that there are not are left out.
+    The rule needs 2 ``ipus`` - 1 micro-batches: of fewer, the passes of micro-batches that do not exist are left out.
     """
     done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (_THERE, _BACK)}
     for kind, chunk in _turns(max(count, 2 * ipus - 1), rank, ipus):

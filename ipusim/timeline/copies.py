@@ -99,7 +99,7 @@ def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tup
 
 
 def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
-    """Return what chooses the copies that have a span in a window of cycles, of rows from ``start`` to ``end``."""
+    """Return a function that chooses copies with a span in a window of cycles, of rows from ``start`` to ``end``."""
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
         number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
@@ -109,7 +109,7 @@ def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
 
 
 def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
-    """Return what chooses the copies that have a span from one number up to another, among all spans written out."""
+    """Return a function that chooses the copies with a span from one number up to another, of all written out."""
     positions = blocks.positions()
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
@@ -121,12 +121,12 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
     return choose
 
 
-def some_copies(times: int, wanted: Iterable[int]) -> Chosen:
-    """Return the ``wanted`` of so many copies, and of each stretch of others the first one."""
-    kept = sorted({number for number in wanted if 0 <= number < times})
+def some_copies(times: int, chosen: Iterable[int]) -> Chosen:
+    """Return the ``chosen`` of so many copies, and of each stretch of others the first one."""
+    inside = sorted({number for number in chosen if 0 <= number < times})
     number, stands_for = [], []
     following = 0
-    for copy in (*kept, times):
+    for copy in (*inside, times):
         if following < copy:
             number.append(following)
             stands_for.append(copy - following)
@@ -208,8 +208,8 @@ def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
         cause: position of each row's cause among all spans, written out; negative where there is none.
         gaps: of the rows, as :func:`written_out` returns them.
     """
-    row, found = np.arange(len(cause)), cause.copy()
+    row, rows = np.arange(len(cause)), cause.copy()
     for gap in sorted(gaps, key=lambda gap: (-gap.block.last, gap.block.first)):
-        behind = (row >= gap.block.last) & (found >= gap.position)
-        found[behind] -= (gap.block.times - 1) * gap.spans
-    return found
+        behind = (row >= gap.block.last) & (rows >= gap.position)
+        rows[behind] -= (gap.block.times - 1) * gap.spans
+    return rows

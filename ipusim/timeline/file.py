@@ -58,7 +58,7 @@ def write_timeline(
 
 
 def read_timeline(file: Path | BinaryIO) -> Parts:
-    """Return what a Timeline is made of, as :func:`write_timeline` wrote it.
+    """Return the parts of a Timeline, as :func:`write_timeline` wrote them.
 
     Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
     """
@@ -80,7 +80,7 @@ def read_timeline(file: Path | BinaryIO) -> Parts:
 
 
 def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse what no run records, which a reader would stumble over; raises FileError."""
+    """Refuse values that no run records; raises FileError."""
     rows = len(columns["start"])
     ends = {
         "start": _LATEST,
@@ -193,9 +193,9 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     for name, value in loaded.items():
         if not _FITS[kinds[name]](value):
             raise FileError(f"info has {name} {str(value)[:_SHOWN]}")
-    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
-    given["sync"] = Sync(given.get("sync", Sync.LOCK_STEP))
-    info = TimelineInfo(**given)
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
+    values["sync"] = Sync(values.get("sync", Sync.LOCK_STEP))
+    info = TimelineInfo(**values)
     if not (
         info.ipus
         and info.stages
@@ -218,10 +218,10 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
         raise FileError(f"blocks of {array.dtype} and shape {array.shape}")
     if not 0 < len(array) <= _MOST_BLOCKS:
         raise FileError(f"{len(array)} blocks, expected 1 to {_MOST_BLOCKS}")
-    found = tuple(Repeat(*row) for row in array.tolist())
+    blocks = tuple(Repeat(*row) for row in array.tolist())
     around: list[Repeat] = []
     total, further = rows, 0
-    for repeat in found:
+    for repeat in blocks:
         if not (0 <= repeat.first < repeat.last <= rows and repeat.times > 1 and min(_sizes(repeat)) >= 0):
             raise FileError(f"a block of rows {repeat.first} to {repeat.last}, {repeat.times} times")
         while around and around[-1].last <= repeat.first:
@@ -233,13 +233,13 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
         further += math.prod(outer.times for outer in around) * max(_sizes(repeat))
         if max(total, further) > _LATEST:
             raise FileError(f"a block of {repeat.times} copies")
-    if list(found) != sorted(found, key=lambda repeat: (repeat.first, -repeat.last)):
+    if list(blocks) != sorted(blocks, key=lambda repeat: (repeat.first, -repeat.last)):
         raise FileError("blocks out of order")
-    return found
+    return blocks
 
 
 def _sizes(repeat: Repeat) -> tuple[int, ...]:
-    """Return how many cycles, micro-batches, time-steps and executions a copy of a block is of."""
+    """Return the cycles, micro-batches, time-steps and executions of a copy of a block."""
     return repeat.cycles, repeat.length, repeat.time_steps, repeat.executions
 
 

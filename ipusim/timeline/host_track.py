@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class HostTrack(IntEnum):
-    """What the host works on. Whoever adds one takes the next number, as saved Timelines have them."""
+    """A kind of the host's work. A new one takes the next number, as saved Timelines hold the numbers."""
 
     INFEED = 0
     OUTFEED = 1

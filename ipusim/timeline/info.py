@@ -97,7 +97,7 @@ class TimelineInfo:
 
     @property
     def position_of(self) -> tuple[int, ...]:
-        """The place in the pipeline of each stage."""
+        """The position of each stage in the pipeline."""
         return self.positions or tuple(range(len(self.stages)))
 
     @property
@@ -121,13 +121,13 @@ class TimelineInfo:
     @property
     def stages_of_ipu(self) -> dict[int, tuple[int, ...]]:
         """The stages on each logical IPU that holds any, of all replicas, in rising order."""
-        held: dict[int, tuple[int, ...]] = {}
+        stages_of: dict[int, tuple[int, ...]] = {}
         for replica in range(self.replicas):
             for stage, ipu in enumerate(self.mapping):
                 for at in dict.fromkeys((ipu, self.mapping[-1 - stage]) if self.mirrored else (ipu,)):
-                    place = replica * self.shards + at
-                    held[place] = (*held.get(place, ()), stage)
-        return dict(sorted(held.items()))
+                    ipu_of_device = replica * self.shards + at
+                    stages_of[ipu_of_device] = (*stages_of.get(ipu_of_device, ()), stage)
+        return dict(sorted(stages_of.items()))
 
 
 def layers_text(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What can be said of a kind of spans: a row of the table in :mod:`ipusim.timeline.kinds`."""
+"""The properties of a kind of spans: a row of the table in :mod:`ipusim.timeline.kinds`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Use:
     Attributes:
         name: in ``summary.json``, with ``_cycles`` behind it.
         column: in the table of IPUs; empty without a column of its own.
-        place: of that column, from the left; those of one place stand in the order of their kinds' numbers.
+        rank: of that column, from the left; those of one rank stand in the order of their kinds' numbers.
         always: whether the column is there where no IPU has any such cycles: in sync modes in which IPUs meet after
             each time-step ("meets"), in the others ("alone"), in all of them, or in none.
         computes: whether that is a stage's own arithmetic.
@@ -54,7 +54,7 @@ class Use:
 
     name: str
     column: str = ""
-    place: int = 9
+    rank: int = 9
     always: tuple[Literal["meets", "alone"], ...] = ()
     computes: bool = False
     idle: Idle | None = None
@@ -62,7 +62,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a kind.
+    """The properties of a kind.
 
     Attributes:
         doc: what happens in such a span.

@@ -356,9 +356,9 @@ class SpanKind(IntEnum):
     )
 
 
-def kinds_with(wanted: Callable[[Row], object]) -> tuple[SpanKind, ...]:
-    """Return the kinds whose row is ``wanted``, in the order of their numbers."""
-    return tuple(kind for kind in sorted(SpanKind) if wanted(kind.row))
+def kinds_with(condition: Callable[[Row], object]) -> tuple[SpanKind, ...]:
+    """Return the kinds whose row meets ``condition``, in the order of their numbers."""
+    return tuple(kind for kind in sorted(SpanKind) if condition(kind.row))
 
 
 def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
@@ -379,7 +379,7 @@ def _among(kinds: tuple[SpanKind, ...]) -> npt.NDArray[np.bool_]:
 #: Passes of stages over micro-batches.
 PASSES: Final = kinds_with(lambda row: row.is_pass)
 #: The kind of each Pass, by its number; and the Pass of each kind, -1 for those that are none.
-KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass is each) for each in Pass])
+KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass is of_pass) for of_pass in Pass])
 PASS_OF_KIND: Final = by_number(lambda row: -1 if row.of_pass is None else row.of_pass, np.int64)
 #: Kinds that are a stage's own arithmetic.
 COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.computes)

@@ -1,4 +1,4 @@
-"""Tables of spans, a column for each field of :class:`Span`, whose rows stand for later copies of themselves."""
+"""Tables of spans, a column for each field of :class:`Span`, with rows moved to later copies of blocks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int
         added: to each row, shape (rows,) each.
         sign: 1, or -1 to take them away.
     """
-    found = table.copy(order="F")
+    result = table.copy(order="F")
     for names, more in zip(_MOVED, added, strict=True):
         for name in names:
-            column = found[:, Span._fields.index(name)]
+            column = result[:, Span._fields.index(name)]
             column += np.where(column == NONE, 0, sign * more)
-    return found
+    return result
 
 
 def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Column]:
@@ -41,8 +41,8 @@ def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Colu
     """
     added = copies.cycles, copies.micro_batches, copies.time_steps, copies.executions
     cause = blocks.causes(table[:, Span._fields.index("cause")])[copies.row]
-    found = moved(np.asfortranarray(table[copies.row]), added, 1)
-    return found, np.where(cause == NONE, NONE, cause + copies.causes)
+    result = moved(np.asfortranarray(table[copies.row]), added, 1)
+    return result, np.where(cause == NONE, NONE, cause + copies.causes)
 
 
 def alone(table: Column, blocks: Blocks, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Column:
@@ -54,8 +54,8 @@ def alone(table: Column, blocks: Blocks, copies: Copies, chosen: npt.NDArray[np.
         copies: of its rows.
         chosen: which of them.
     """
-    found, cause = written(table, blocks, Copies(*(column[chosen] for column in copies)))
+    result, cause = written(table, blocks, Copies(*(column[chosen] for column in copies)))
     position = copies.position[chosen]
     row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
-    found[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
-    return found
+    result[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
+    return result

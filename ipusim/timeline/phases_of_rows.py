@@ -28,7 +28,7 @@ def phases(columns: Mapping[str, Column]) -> Column:
         stage; shape (rows,).
     """
     kind, cause = columns["kind"], columns["cause"]
-    backward = of_kinds(kind, [each for each in PASSES if each is not SpanKind.FORWARD])
+    backward = of_kinds(kind, [pass_kind for pass_kind in PASSES if pass_kind is not SpanKind.FORWARD])
     sent = of_kinds(kind, _SENDS) & (cause != NONE)
     backward[sent] = backward[cause[sent]]
     return 2 * columns["stage"] + backward

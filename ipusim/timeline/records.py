@@ -1,4 +1,4 @@
-"""What the machine has recorded, sorted, of which columns of spans are made when somebody reads them."""
+"""The machine's records, sorted; columns of spans are made of them when first read."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Records:
         sizes = np.array([len(group) for group in self._groups], dtype=np.int64)
         begins = len(self._descriptions) + np.cumsum(sizes) - sizes
         begin = np.where(self._what < 0, begins[np.maximum(-self._what, 1) - 1], self._what)
-        place = (begin - self._rows + self._counts)[self._record]
-        place += np.arange(len(place))
-        expanded: Column = table[place]
+        index = (begin - self._rows + self._counts)[self._record]
+        index += np.arange(len(index))
+        expanded: Column = table[index]
         return expanded

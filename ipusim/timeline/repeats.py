@@ -41,7 +41,7 @@ class Repeat(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many micro-batches a copy is of."""
+        """The number of micro-batches of a copy."""
         return abs(self.micro_batches)
 
     def contains(self, other: Repeat) -> bool:
@@ -57,7 +57,7 @@ class Blocks:
         self.repeats = tuple(repeats)
         self.rows = rows
         parents = {repeat: self._parent(repeat) for repeat in self.repeats}
-        self._inner = {repeat: [each for each in self.repeats if parents[each] is repeat] for repeat in self.repeats}
+        self._inner = {repeat: [inner for inner in self.repeats if parents[inner] is repeat] for repeat in self.repeats}
         #: Those that are in no other block.
         self.outermost = [repeat for repeat in self.repeats if parents[repeat] is None]
 
@@ -92,46 +92,46 @@ class Blocks:
         return self._times([repeat for repeat in self.repeats if repeat.executions])
 
     def _times(self, repeats: Sequence[Repeat]) -> Column:
-        found = np.ones(self.rows, dtype=np.int64)
+        times = np.ones(self.rows, dtype=np.int64)
         for repeat in repeats:
-            found[repeat.first : repeat.last] *= repeat.times
-        return found
+            times[repeat.first : repeat.last] *= repeat.times
+        return times
 
     def cycles_to_last(self) -> Column:
         """Return by how many cycles each row is later in the last copies of its blocks, shape (rows,)."""
-        found = np.zeros(self.rows, dtype=np.int64)
+        cycles = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
-            found[repeat.first : repeat.last] += (repeat.times - 1) * repeat.cycles
-        return found
+            cycles[repeat.first : repeat.last] += (repeat.times - 1) * repeat.cycles
+        return cycles
 
     def cycles_of_executions(self) -> Column:
-        """Return by how many cycles the copies of blocks of executions put each row behind them off, shape (rows,)."""
-        found = np.zeros(self.rows, dtype=np.int64)
+        """Return by how many cycles copies of blocks of executions delay each row behind them, shape (rows,)."""
+        cycles = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             if repeat.executions:
-                found[repeat.last :] += (repeat.times - 1) * repeat.cycles
-        return found
+                cycles[repeat.last :] += (repeat.times - 1) * repeat.cycles
+        return cycles
 
     def positions(self) -> Column:
         """Return the position of each row among all spans, written out, in the first copies of its blocks."""
-        found = np.arange(self.rows, dtype=np.int64)
+        positions = np.arange(self.rows, dtype=np.int64)
         for repeat in self.repeats:
-            found[repeat.last :] += (repeat.times - 1) * self.spans_of_copy(repeat)
-        return found
+            positions[repeat.last :] += (repeat.times - 1) * self.spans_of_copy(repeat)
+        return positions
 
     def causes(self, cause: Column) -> Column:
         """Return the position, written out, of the cause of each row in the first copies of its blocks."""
         row = np.arange(self.rows)
-        found = np.where(cause == _NONE, _NONE, self.positions()[cause])
+        positions = np.where(cause == _NONE, _NONE, self.positions()[cause])
         for repeat in self.repeats:
             # Behind a block, what was just before is in its last copy, or in the copy before that.
             size = repeat.last - repeat.first
             recent = (row >= repeat.last) & (cause < repeat.last) & (cause >= max(repeat.first - size, 0))
-            found[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
-        return found
+            positions[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
+        return positions
 
     def added(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
-        """Return by how much all copies of blocks before each row put it further on.
+        """Return the cycles and counts that all copies of blocks before each row add to it.
 
         Of several blocks of an execution each moves the micro-batches of the stages' passes that its own rows are of.
 

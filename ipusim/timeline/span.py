@@ -1,4 +1,4 @@
-"""A span: one row of a Timeline, and what is known of it before it happens."""
+"""A span: one row of a Timeline, and its description, which is known before it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What time is taken for: the parts of a run's time, and why an IPU is idle, each with its look."""
+"""The parts of a run's time, and the causes of idle IPUs, each with its look."""
 
 from __future__ import annotations
 

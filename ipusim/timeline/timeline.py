@@ -89,7 +89,7 @@ class Timeline:
     def __init__(
         self, info: TimelineInfo, columns: npt.NDArray[np.int64] | Records, repeats: Sequence[Repeat] = ()
     ) -> None:
-        """Take the columns, or what makes them: those are written when they are first read."""
+        """Take the columns, or the records that they are made of when first read."""
         self.info = info
         self.repeats = tuple(repeats)
         self._records = columns if isinstance(columns, Records) else None
@@ -99,7 +99,7 @@ class Timeline:
             self._space = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column. Of records it is written when it is read first: many are never read."""
+        """Return a column, which is made of the records when it is first read: many never are."""
         if name not in Span._fields:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         column = self._space[:, Span._fields.index(name)]
@@ -121,7 +121,7 @@ class Timeline:
         return table
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Return what a copy in another process is made of."""
+        """Return the arguments of a copy in another process."""
         return Timeline, (self.info, self._table, self.repeats)
 
     def __len__(self) -> int:
@@ -212,19 +212,19 @@ class Timeline:
         Returns:
             The run with these blocks; None where a row behind one has its cause too far back in the block.
         """
-        kept = np.ones(len(self), dtype=bool)
+        remaining = np.ones(len(self), dtype=bool)
         gaps, before = [], 0
         for repeat in repeats:
             size = repeat.last - repeat.first
-            kept[repeat.last : repeat.first + repeat.times * size] = False
+            remaining[repeat.last : repeat.first + repeat.times * size] = False
             block = repeat._replace(first=repeat.first - before, last=repeat.last - before)
             gaps.append(Gap(block, repeat.first, size))
             before += (repeat.times - 1) * size
-        table, cause = self._table[kept], cause_rows(self.cause[kept], gaps)
+        table, cause = self._table[remaining], cause_rows(self.cause[remaining], gaps)
         table[:, Span._fields.index("cause")] = cause
-        found = Timeline(self.info, table, [gap.block for gap in gaps])
-        right = (cause >= NONE).all() and np.array_equal(found.blocks.causes(cause), self.cause[kept])
-        return found if right else None
+        folded = Timeline(self.info, table, [gap.block for gap in gaps])
+        right = (cause >= NONE).all() and np.array_equal(folded.blocks.causes(cause), self.cause[remaining])
+        return folded if right else None
 
     def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
         """Return the run of ``info`` in which blocks of this one happen several times; :meth:`contiguous` undoes it.
@@ -353,7 +353,7 @@ class Timeline:
         """
         return np.flatnonzero(of_kinds(self.kind, kinds))
 
-    def on_each_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def per_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return rows once for each IPU that they occupy.
 
         Args:

@@ -11,9 +11,9 @@ import pytest
 
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.optimizers import Optimizer
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping
 from ipusim.model.functions.gradient import pullback_of_several
 from ipusim.model.functions.surrounded import Surrounded

@@ -136,7 +136,7 @@ def ran(first=hidden, last=loss_of, mode=IPUOutfeedMode.ALL, x=None, labels=None
 @pytest.mark.parametrize(("first", "layered"), [(hidden, True), (doubled, False)])
 def test_it_takes_the_programs_time(option, first, layered, tmp_path):
     program = ran(first, **OPTIONS[option])
-    said = as_scenario(program.kept())
+    said = as_scenario(program.as_job())
     assert (said.request.options.model is not None) is layered
     (tmp_path / "said.yaml").write_text(scenario_text(said.request, tmp_path), encoding="utf-8")
     job = load_job(tmp_path / "said.yaml", ["numerics=off"])
@@ -149,8 +149,8 @@ def test_it_takes_the_programs_time(option, first, layered, tmp_path):
 
 
 def test_a_stage_that_counts_beside_its_layers_is_one_of_layers():
-    said = as_scenario(ran(counted).kept()).request.without_defaults()
-    assert said["model"] == as_scenario(ran().kept()).request.without_defaults()["model"]
+    said = as_scenario(ran(counted).as_job()).request.without_defaults()
+    assert said["model"] == as_scenario(ran().as_job()).request.without_defaults()["model"]
 
 
 def test_layers_with_what_they_are_made_with(tmp_path):
@@ -164,7 +164,7 @@ def test_layers_with_what_they_are_made_with(tmp_path):
             return tf.losses.mean_squared_error(targets, layers.Dense(2, use_bias=False, name="out")(y))
 
     x, targets = np.ones((2, 8, 8, 3), np.float32), np.ones((2, 2), np.float32)
-    said = as_scenario(ran(first, last, x=x, labels=targets, optimizer_function=learning(adam)).kept())
+    said = as_scenario(ran(first, last, x=x, labels=targets, optimizer_function=learning(adam)).as_job())
     given = said.request.without_defaults()
     assert given["model"]["layers"] == [
         {"name": "conv", "type": "conv2d", "filters": 4, "kernel_size": [3, 3], "strides": [2, 2],
@@ -181,7 +181,7 @@ def test_layers_with_what_they_are_made_with(tmp_path):
 def test_data_are_enough_for_all_hosts():
     def on_host():
         with IPUHorovodStrategy().scope():
-            return ran(config=device(), optimizer_function=None).kept()
+            return ran(config=device(), optimizer_function=None).as_job()
 
     assert as_scenario(hvd.run(on_host, np=2)[0]).request.options.data.samples == 8 * 4 * 2 * 2
 
@@ -195,7 +195,7 @@ def test_tokens():
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
 
     tokens = np.zeros((2, 5), np.int32)
-    data = as_scenario(ran(first, last, x=tokens, labels=tokens).kept()).request.without_defaults()["data"]
+    data = as_scenario(ran(first, last, x=tokens, labels=tokens).as_job()).request.without_defaults()["data"]
     assert data == {"type": "synthetic_tokens", "length": 5, "vocabulary": 10, "samples": 16}
 
 
@@ -247,7 +247,7 @@ class Clipped(optimizers.GradientDescentOptimizer):
     ],
 )
 def test_why_it_is_no_scenario_of_layers(changes, why):
-    said = as_scenario(ran(**changes).kept())
+    said = as_scenario(ran(**changes).as_job())
     assert f"It is no scenario of layers: {why}." in " ".join(said.comments)
     assert assemble(said.request).name == "small"
 
@@ -258,7 +258,7 @@ def test_one_that_no_scenario_says_is_refused(monkeypatch):
     with pytest.raises(
         UnsupportedProgramError, match="no scenario takes the time that the program 'small' takes; of its"
     ):
-        as_scenario(program.kept())
+        as_scenario(program.as_job())
 
 
 def test_short_names_tell_layers_apart():

@@ -11,7 +11,7 @@ import pytest
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.model.stages.bound_stage import BoundStage
-from ipusim.model.stages.stash import kept_arrays
+from ipusim.model.stages.stash import saved_arrays
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
@@ -108,7 +108,7 @@ def test_one_cluster_is_alive_at_a_time(load, monkeypatch, splits):
         output, saved = plain(self, x, labels, key)
         inputs = {id(x), *(id(array) for array in (output if isinstance(output, tuple) else (output,)))}
         parameters = {name: array for bound in self._layers for name, array in bound.own.items()}
-        mine = [array for array in kept_arrays(saved, parameters) if id(array) not in inputs and array is not labels]
+        mine = [array for array in saved_arrays(saved, parameters) if id(array) not in inputs and array is not labels]
         known[:] = [ref for ref in known if ref() is not None] + [weakref.ref(array) for array in mine]
         return output, saved
 
@@ -144,11 +144,11 @@ def test_what_is_kept_and_what_is_alive(load):
     profile = load(*INLINE, at("drop", "b")).program.stages[0]
     labels = 4 * 4
     assert profile.input_bytes == 4 * 6 * 8 + labels
-    assert profile.kept_again_bytes == profile.input_bytes + 4 * (40 + 30) * 8
+    assert profile.checkpoint_bytes == profile.input_bytes + 4 * (40 + 30) * 8
     assert profile.cluster_bytes < profile.stash_bytes
     without = execute(load(*INLINE)).memory.footprint.stages[0]
     with_them = execute(load(*INLINE, at("drop", "b"))).memory.footprint.stages[0]
-    assert with_them.kept - without.kept == 4 * 70 * 8
+    assert with_them.saved - without.saved == 4 * 70 * 8
     assert without.backward - with_them.backward == profile.stash_bytes - profile.cluster_bytes
 
 
@@ -157,13 +157,13 @@ def test_the_last_stage_keeps_what_is_behind_its_last_checkpoint(load):
     experiment = load(*INLINE, at("d"))
     profile = experiment.program.stages[1]
     labels = 4 * 4
-    tail = profile.kept_again_bytes - 4 * 20 * 8
+    tail = profile.checkpoint_bytes - 4 * 20 * 8
     assert 4 * (10 + 3) * 8 + labels <= tail <= 4 * (10 + 2 * 3) * 8 + labels
     assert tail + 4 * 20 * 8 <= load().program.stages[1].stash_bytes
     held = execute(experiment).memory.footprint.stages[1]
-    assert held.kept == profile.kept_again_bytes
+    assert held.saved == profile.checkpoint_bytes
     none = execute(load(*INLINE)).memory.footprint.stages[1]
-    assert none.kept == load().program.stages[1].stash_bytes
+    assert none.saved == load().program.stages[1].stash_bytes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 
 from ipusim.analysis.executions import find_execution
-from ipusim.analysis.recovery import done_again
+from ipusim.analysis.recovery import redone_work
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -149,7 +149,7 @@ def test_a_loss_costs_what_was_done_since_the_last_checkpoint_and_detection_and_
         assert find_execution(timeline, kept).start == lost + 1000
         writing = 49 if lost == 3 * ONE + 49 else 0  # of a checkpoint, which is no work
         expected = ((lost + 1000, lost + 1000 + again - writing),)
-    assert done_again(timeline) == (expected if again else ())
+    assert redone_work(timeline) == (expected if again else ())
     assert run.summary.disturbances.plain_cycles == 8 * ONE
     assert execute(job, jump=False).timeline == timeline.expanded()
 
@@ -242,7 +242,7 @@ def test_losses_come_one_after_the_other_and_while_another_is_being_mended():
     second = begins + 3 * ONE + 50
     lost = 9 * ONE - (begins if second > 9 * ONE else second)
     assert timeline.makespan_cycles == 8 * ONE + 100 + first + 200 + 1000 + lost + 1000
-    assert done_again(timeline) == ((begins, begins + first), (9 * ONE + 1000, 9 * ONE + 1000 + lost))
+    assert redone_work(timeline) == ((begins, begins + first), (9 * ONE + 1000, 9 * ONE + 1000 + lost))
 
 
 def test_arithmetic_behind_a_loss_is_that_without_it():

@@ -12,8 +12,8 @@ from scipy.stats import binned_statistic, chisquare
 from ipusim.app.scenario import load_job
 from ipusim.ipu import image_ops, math_ops, nn_ops, rnn_ops, slicing_ops, statistics_ops
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.layers.augru import AUGRU

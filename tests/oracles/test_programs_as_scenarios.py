@@ -73,7 +73,7 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path):
     programs = once(path.stem, *(each.format(folder=tmp_path) for each in ARGUMENTS.get(path.stem, []))).recorded
     assert programs
     for each in programs:
-        said = as_scenario(each.kept())
+        said = as_scenario(each.as_job())
         file = tmp_path / "said.yaml"
         file.write_text(scenario_text(said.request, tmp_path, said.comments), encoding="utf-8")
         assert said.comments
@@ -99,7 +99,7 @@ def test_what_the_host_updates_is_refused():
     assert len(timeline.rows(SpanKind.HOST_UPDATE)) == 4  # there and back, in each of the two runs
     assert not len(timeline.rows(SpanKind.WEIGHT_UPDATE))
     with pytest.raises(UnsupportedProgramError, match="the host applies gradients, which a scenario does not say"):
-        as_scenario(last.kept())
+        as_scenario(last.as_job())
 
 
 def test_what_replicas_do_together_is_refused():
@@ -109,19 +109,19 @@ def test_what_replicas_do_together_is_refused():
         r"in pipeline_stage_0, which a scenario does not say$"
     )
     with pytest.raises(UnsupportedProgramError, match=text):
-        as_scenario(program.kept())
+        as_scenario(program.as_job())
 
 
 def test_what_is_looked_up_on_the_host_is_refused():
     (program,) = once("host_embedding").recorded
     with pytest.raises(UnsupportedProgramError, match="pipeline_stage_0 looks up rows in tables on the host, which a"):
-        as_scenario(program.kept())
+        as_scenario(program.as_job())
 
 
 def test_the_layers_are_those_of_the_tutorials_scenario():
     """Kind by kind and size by size; the loss has no name in the program."""
     (program,) = once("step3_pipelining", "--epochs", "1").recorded
-    said = as_scenario(program.kept()).request.options
+    said = as_scenario(program.as_job()).request.options
     twin = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml").request.options
     assert said.model.layers[:-1] == twin.model.layers[:-1]
     assert said.model.layers[-1].type == twin.model.layers[-1].type

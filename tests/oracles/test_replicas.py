@@ -245,7 +245,7 @@ def test_an_executor_for_one_replica_does_not_do_for_several(load):
 def test_what_all_do_lies_on_each_ipu_of_its_replica(load):
     timeline = execute(load("numerics=off", "system.sync_replicas_independently=true")).timeline
     syncs = timeline.rows(SpanKind.SYNC)
-    source, ipu = timeline.on_each_ipu(syncs)
+    source, ipu = timeline.per_ipu(syncs)
     assert (timeline.ipu[syncs] == ALL_IPUS).all()
     assert len(source) == 2 * len(syncs)
     assert (ipu // 2 == timeline.replica[source]).all()

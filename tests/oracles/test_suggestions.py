@@ -374,7 +374,7 @@ def test_stages_that_run_at_the_same_time_are_refused_as_a_run_of_them_is(change
 def test_no_limit_is_good_where_nothing_is_searched() -> None:
     with pytest.raises(OptionError) as error:
         suggest(load_request(SCENARIOS / "concurrent_stages.yaml"), Limits(ipus=(2,), global_batch=32))
-    assert error.value.told(lambda name: f"--{name}") == (
+    assert error.value.worded(lambda name: f"--{name}") == (
         "--global_batch: expected no limits of a search where stages run at the same time, which stay as they are, got "
         "--global_batch and --ipus"
     )

@@ -114,7 +114,7 @@ def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     found = synthesize(request, seconds=SHORT, memory=most)
     if found.made is None or not found.is_periodic:
         return
-    with schedules.kept():
+    with schedules.scoped():
         schedules.register(schedules.in_words(NAME, found.words))
         counts = [found.least + 60 * further for further in (0, *range(4, 14))]
         options = {"pipeline.schedule": NAME, "pipeline.sync": found.best.sync.value}

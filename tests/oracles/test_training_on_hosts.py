@@ -172,7 +172,7 @@ def test_the_time_of_what_hosts_do_between_runs():
         (4, loss),
     ]
     with pytest.raises(UnsupportedProgramError, match=r"its hosts do something together between its session runs$"):
-        as_scenario(program.kept())
+        as_scenario(program.as_job())
 
 
 @pytest.mark.parametrize("strategy", ["horovod", "links"])
@@ -190,7 +190,7 @@ def test_the_profile_of_a_host_that_waits_for_a_slower_one_has_its_waits(strateg
     assert even.job.late == ()
     check_explained(late.timeline)
     with pytest.raises(UnsupportedProgramError, match="its host waits for slower ones, which a scenario does not say"):
-        as_scenario(program.kept())
+        as_scenario(program.as_job())
 
 
 @pytest.mark.parametrize(

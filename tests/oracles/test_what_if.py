@@ -139,7 +139,7 @@ def test_every_refusal_of_what_is_asked_for_is_in_one_message():
     wanted = [f"{LARGER}=13", "pipelines.count=3", "pipeline.schedule=x2", "nothing", "rates.link=x0", f"{LARGER}=16"]
     with pytest.raises(OptionError) as error:
         requested_changes(job, timeline, wanted)
-    lines = error.value.told(lambda name: f"--{name}").split("\n")
+    lines = error.value.worded(lambda name: f"--{name}").split("\n")
     assert len(lines) >= 5
     assert lines[0].startswith(f"--what: {LARGER}=13: pipeline.gradient_accumulation_count: The number of iterations")
     for part in ("pipelines", "pipeline.schedule: expected an option with a number", "'nothing'", "rates.link"):

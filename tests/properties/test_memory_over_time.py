@@ -132,7 +132,7 @@ def profile(draw, index, inside):
     sizes["label_bytes"] = draw(st.integers(0, sizes["output_bytes"]))
     if inside and draw(st.booleans()):  # with checkpoints
         sizes |= {"recompute": draw(st.integers(0, 9))}
-        sizes |= {name: draw(st.integers(0, 999)) for name in ("kept_again_bytes", "cluster_bytes")}
+        sizes |= {name: draw(st.integers(0, 999)) for name in ("checkpoint_bytes", "cluster_bytes")}
     return StageProfile(
         f"s{index}", draw(st.integers(0, 40)), draw(st.integers(0, 40)), draw(st.integers(0, 9)), **sizes
     )
@@ -148,7 +148,7 @@ def kept_bytes(program, index):
     """Bytes that a forward pass keeps."""
     profile, last = program.stages[index], index == program.shape.stages - 1
     if inside(program, index):
-        return profile.input_bytes if profile.kept_again_bytes is None else profile.kept_again_bytes
+        return profile.input_bytes if profile.checkpoint_bytes is None else profile.checkpoint_bytes
     return profile.input_bytes if program.shape.recompute and not last else profile.stash_bytes
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layers import ActivationLayer, Dense
 from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.outline import Outline
+from ipusim.model.layers.saved_arrays import root_of
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.stages.build_stages import build_stages
-from ipusim.model.stages.stash import kept_bytes, measured_bytes, outlined_bytes
+from ipusim.model.stages.stash import measured_bytes, outlined_bytes, saved_bytes
 from tests.oracles.test_model_layers_gradients import LAYERS
 from tests.properties.test_backward_halves import workloads
 
@@ -55,7 +55,7 @@ def test_drawn_stages_keep_the_same(workload, batch, itemsize):
     for whole in workload.stages:
         for stage in (whole, *whole.clusters):
             right = measured_bytes(stage, batch, itemsize)
-            assert kept_bytes(stage, batch, itemsize) == right
+            assert saved_bytes(stage, batch, itemsize) == right
             if not any(own_functions(named.layer) for named in stage.described):
                 assert outlined_bytes(stage, batch, itemsize) == right
 
@@ -79,7 +79,7 @@ def test_a_function_of_ones_own_sees_arrays_alone():
     with pytest.raises(Exception, match="Outline"):
         outlined_bytes(stage, 2, 4)
     seen.clear()
-    assert kept_bytes(stage, 2, 4).stash >= 2 * 3 * 4
+    assert saved_bytes(stage, 2, 4).stash >= 2 * 3 * 4
     assert seen
     assert not any("Outline" in repr(x) for x in seen)
 
@@ -92,7 +92,7 @@ def test_a_model_of_any_size_takes_no_memory(causal):
     (stage,) = build_stages(network, [network.names])
     tracemalloc.start()
     try:
-        found = kept_bytes(stage, 64, 2)
+        found = saved_bytes(stage, 64, 2)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

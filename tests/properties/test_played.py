@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
-from ipusim.analysis.memory import kept_micro_batches
+from ipusim.analysis.memory import stashed_micro_batches
 from ipusim.app.render.page import played
 from ipusim.runs.execute import execute
 from tests.effort import share
@@ -65,4 +65,4 @@ def check_stashes(run, columns, name):
         # What ends when another begins has made room for it.
         changes = sorted([(start, 1) for start, _ in own] + [(end, -1) for _, end in own])
         most = max(accumulate(change for _, change in changes))
-        assert most == kept_micro_batches(run.timeline, footprint, stage), (name, stage)
+        assert most == stashed_micro_batches(run.timeline, footprint, stage), (name, stage)

@@ -14,7 +14,7 @@ from ipusim.analysis.critical_path import critical_path_of
 from ipusim.analysis.memory import memory_curves, moment
 from ipusim.analysis.run_times import run_times_of
 from ipusim.app.explain.explanation import explain
-from ipusim.app.regression.listed import kept
+from ipusim.app.regression.listed import fingerprint
 from ipusim.app.regression.pin import spans
 from ipusim.app.run_folder.columns import span_columns
 from ipusim.app.run_folder.export import csv_bytes
@@ -159,4 +159,4 @@ def test_tables_files_and_pins_are_of_all_spans(seed):
     assert csv_bytes(span_columns(short)) == csv_bytes(span_columns(whole))
     begin, end = whole.makespan_cycles // 3, whole.makespan_cycles // 2
     assert csv_bytes(span_columns(short, begin, end)) == csv_bytes(span_columns(whole, begin, end))
-    assert kept(spans(short), 60) == kept(spans(whole), 60)
+    assert fingerprint(spans(short), 60) == fingerprint(spans(whole), 60)

@@ -77,7 +77,7 @@ def whole_runs():
     with (
         mock.patch.object(road, "short_counts", return_value=iter(())),
         mock.patch.object(systems, "short_counts", return_value=iter(())),
-        mock.patch.object(limits, "KEPT_EXECUTIONS", 1000),
+        mock.patch.object(limits, "SIMULATED_EXECUTIONS", 1000),
     ):
         yield
 

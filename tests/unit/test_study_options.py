@@ -19,7 +19,7 @@ def test_options_have_their_own_names_until_a_door_has_another_word():
     with pytest.raises(OptionError) as found:
         check_picture(2, start=7, end=7)
     assert str(found.value) == "start: expected a cycle before end 7, got 7"
-    assert found.value.told(lambda name: f"<{name}>") == "<start>: expected a cycle before <end> 7, got 7"
+    assert found.value.worded(lambda name: f"<{name}>") == "<start>: expected a cycle before <end> 7, got 7"
     assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
 
 

@@ -51,7 +51,7 @@ def main() -> None:
     try:
         app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
     except IpusimError as error:
-        typer.echo(error.told(_flag) if isinstance(error, OptionError) else str(error), err=True)
+        typer.echo(error.worded(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

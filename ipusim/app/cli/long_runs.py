@@ -70,7 +70,7 @@ def goodput(
     overrides: Overrides = None,
 ) -> None:
     """Follow a training over days in which IPUs fail: effective training time, and how often to write a checkpoint."""
-    from ipusim.app.long_runs.goodput import GOODPUT_FILES, Wanted, devices_of, goodput, goodput_files, mean_times
+    from ipusim.app.long_runs.goodput import GOODPUT_FILES, Settings, devices_of, goodput, goodput_files, mean_times
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import opened
 
@@ -82,7 +82,7 @@ def goodput(
     with interruptible() as heed, ResultsFolder(out or opened_run.folder, GOODPUT_FILES, reads=(run,)) as results:
         number = devices or devices_of(opened_run.timeline)
         mtbf_s, sources = mean_times(mtbf or ("llama3",), number)
-        settings = Wanted(
+        settings = Settings(
             mtbf_s,
             sources,
             number,

@@ -26,11 +26,11 @@ def pin(
     workers: Workers = None,
 ) -> None:
     """Write a pin, NAME.pin.json, beside each scenario: Plan, prices, time, memory and losses."""
-    from ipusim.app.regression.file import check_place, pin_path
+    from ipusim.app.regression.file import check_target, pin_path
     from ipusim.app.regression.suite import hold_all
 
     for path in scenarios:
-        check_place(pin_path(path))
+        check_target(pin_path(path))
     keep_watch()
     with interruptible():
         done = list(hold_all(dict.fromkeys(scenarios), workers, renew=True, needs_pin=False))

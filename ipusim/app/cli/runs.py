@@ -154,7 +154,7 @@ class _Results:
         except (OutputError, OptionError) as error:
             # Only the run itself shows that there is no such part; its results are kept.
             instead = min(self.execution or 0, timeline.info.executions - 1)
-            text = error.told(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
+            text = error.worded(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
             self.missing.append(f"{text}; the picture shows execution {instead} instead")
             return picture_window(timeline, execution=instead)
 

@@ -65,7 +65,7 @@ def scenario(
     ):
         file.run(arguments or (), tensorflow=tensorflow)
         recorder.check(str(program))
-    said = as_scenario(_chosen(program, recorder.programs, which).kept(file.name), file.description)
+    said = as_scenario(_chosen(program, recorder.programs, which).as_job(file.name), file.description)
     folder = Path() if out is None else out.parent
     text = scenario_text(said.request, folder, (mark_of("scenario"), *versions(), *said.comments))
     if text is None:

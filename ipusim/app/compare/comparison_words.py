@@ -176,10 +176,10 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
     times = row.times.times_dict()
     time, rate, bubble = (analysis.figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
     return (
-        time.told(time.of(times)),
+        time.text(time.of(times)),
         format_figure(rate.of(times)),
         signed(comparison.difference(row, comparison.first)),
-        bubble.told(bubble.of(times)),
+        bubble.text(bubble.of(times)),
     )
 
 

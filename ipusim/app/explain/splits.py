@@ -41,8 +41,8 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
         way.append(best)
     shown = way[:0:-1]
     step = max(1, len(shown) // _MOST)
-    for found in shown[::step][:_MOST]:
-        yield tuple(names[cut] for cut in found)
+    for cuts_of in shown[::step][:_MOST]:
+        yield tuple(names[cut] for cut in cuts_of)
 
 
 def _loads(job: Job) -> list[float]:
@@ -70,8 +70,8 @@ def _moves(cuts: Sequence[int], layers: int) -> Iterator[tuple[int, ...]]:
 
 def _busiest(loads: Sequence[float], cuts: Sequence[int], mapping: Sequence[int]) -> list[float]:
     """Return the loads of the IPUs, the largest first."""
-    found: dict[int, float] = {}
+    load_of: dict[int, float] = {}
     begins, ends = (0, *cuts), (*cuts, len(loads))
     for ipu, begin, end in zip(mapping, begins, ends, strict=True):
-        found[ipu] = found.get(ipu, 0.0) + sum(loads[begin:end])
-    return sorted(found.values(), reverse=True)
+        load_of[ipu] = load_of.get(ipu, 0.0) + sum(loads[begin:end])
+    return sorted(load_of.values(), reverse=True)

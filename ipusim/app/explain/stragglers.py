@@ -64,7 +64,7 @@ class Stragglers:
         return self.cycles / self.ideal_cycles if self.ideal_cycles else 1.0
 
     def words(self) -> Iterator[str]:
-        """Yield the slowdown, what it means, and who it is."""
+        """Yield the slowdown, what it means, and the straggler."""
         waste = 1 - 1 / self.slowdown if self.slowdown else 0.0
         straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle, which is from {STRAGGLES} on"
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."

@@ -81,17 +81,17 @@ class Trial:
         self.job, self.cache = job, Cache()
         self.before = per_sample(timeline)
 
-    def of(self, change: Change, *, asked: bool = False) -> tuple[WhatIf, Job | None, Timeline | None]:
+    def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Job | None, Timeline | None]:
         """Return what a change makes of the run, with the Job and Timeline of it; None where nothing ran.
 
-        Long runs that do not repeat themselves are tried where they are ``asked`` for alone.
+        Long runs that do not repeat themselves are tried where they are ``requested`` for alone.
         """
         try:
             job = self.job if change.priced else self.assembled(change.values)
         except IpusimError as error:
             return WhatIf(change, self.before, None, str(error)), None, None
         spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
-        if not asked and job.schedule.period is None and spans > _MOST_SPANS:
+        if not requested and job.schedule.period is None and spans > _MOST_SPANS:
             return WhatIf(change, self.before, None, TOO_LONG), None, None
         try:
             if change.priced is None:

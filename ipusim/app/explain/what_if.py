@@ -18,7 +18,7 @@ from ipusim.base.units import format_bytes
 #: A change that gives less than this part of the time is no help.
 HELP: Final = 0.001
 #: What a change is one of that somebody asks for.
-ASKED: Final = "asked for"
+REQUESTED: Final = "asked for"
 #: The best changes of which it is told which part of the time they shorten.
 _EXPLAINED: Final = 3
 
@@ -88,7 +88,7 @@ def _instead(trial: Trial, outcome: WhatIf) -> str:
         return ""
 
     def gain(text: str) -> float:
-        return trial.of(Change(ASKED, text, settings(trial.job, text)), asked=True)[0].gain
+        return trial.of(Change(REQUESTED, text, settings(trial.job, text)), requested=True)[0].gain
 
     both = {other: gain(f"{words} {other}=x2") for other in sorted(names - outcome.change.values.keys())}
     best = max(both, key=lambda other: both[other], default="")
@@ -116,7 +116,7 @@ def requested_changes(
     trial, outcomes, problems = Trial(job, timeline), list[WhatIf](), list[str]()
     for text in texts:
         try:
-            outcome, _, _ = trial.of(Change(ASKED, text, settings(job, text)), asked=True)
+            outcome, _, _ = trial.of(Change(REQUESTED, text, settings(job, text)), requested=True)
         except OptionError as error:
             problems.append(error.args[1])
             continue
@@ -130,7 +130,7 @@ def requested_changes(
     for one, other in combinations(outcomes, 2):
         if not one.change.values.keys() & other.change.values.keys():
             both = Change(
-                ASKED, f"{one.change.words} {other.change.words}", {**one.change.values, **other.change.values}
+                REQUESTED, f"{one.change.words} {other.change.words}", {**one.change.values, **other.change.values}
             )
-            pairs.append(Together(trial.of(both, asked=True)[0], one.gain + other.gain))
+            pairs.append(Together(trial.of(both, requested=True)[0], one.gain + other.gain))
     return tuple(outcomes), tuple(pairs)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ipusim.app.explain.trial import TOO_LONG, WhatIf
-from ipusim.app.explain.what_if import ASKED, HELP, Together
+from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_seconds
 
@@ -19,7 +19,7 @@ _LISTED: Final = 6
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     """Yield what would help most: the best change of each kind that helps, and which part of the time it shortens."""
-    if any(what_if.change.kind == ASKED for what_if in what_ifs):
+    if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
         yield from (what_if.instead for what_if in what_ifs if what_if.instead)
         return
     best = _best([what_if for what_if in what_ifs if not what_if.change.machine])
@@ -61,7 +61,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[WhatIf]:
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
     """Yield what changes give, those that help or do not fit, and what two of them give at once."""
-    requested = [what_if for what_if in what_ifs if what_if.change.kind == ASKED]
+    requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
     shown = requested or [what_if for what_if in what_ifs if _helps(what_if)]
     for title, rows in (
         ("What if" if requested else "What would help", [what_if for what_if in shown if not what_if.change.machine]),

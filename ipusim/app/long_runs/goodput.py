@@ -38,7 +38,7 @@ _PERCENTILES: Final = (5, 95)
 
 @dataclass(frozen=True)
 class Period:
-    """The time between two checkpoints, by who recommends it.
+    """The time between two checkpoints, by the source that recommends it.
 
     Attributes:
         name: of the rule.
@@ -255,7 +255,7 @@ def _positive_s(text: str, words: str) -> float:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Settings:
     """What to follow.
 
     Attributes:
@@ -293,7 +293,7 @@ class Wanted:
             )
 
 
-def goodput(timeline: Timeline, settings: Wanted) -> Goodput:
+def goodput(timeline: Timeline, settings: Settings) -> Goodput:
     """Return what failures leave of the time of a training whose weight updates take as long as a run's.
 
     Args:

@@ -11,7 +11,7 @@ from ipusim.api import assemble, execute
 from ipusim.app.notebook.run import Run
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.expectations import check_expectations, judge
-from ipusim.app.regression.file import check_place, pin_bytes, pin_path, read_pin
+from ipusim.app.regression.file import check_target, pin_bytes, pin_path, read_pin
 from ipusim.app.regression.pin import pin_of
 from ipusim.app.scenario.load import placed_request
 from ipusim.base.files import has_run_file, write_file
@@ -52,7 +52,7 @@ class CheckedRun(Run):
         __tracebackhide__ = True
         file = pin_path(self.scenario) if path is None else self.scenario.parent / path
         if self._update:
-            check_place(file)
+            check_target(file)
             content = pin_bytes(pin_of(self.result))
             if not file.exists() or file.read_bytes() != content:
                 write_file(file, content, follow=False)

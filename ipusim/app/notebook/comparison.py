@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.compare import compare as study
-from ipusim.app.compare.comparison import Comparison as Found
+from ipusim.app.compare.comparison import Comparison as Compared
 from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_chart, comparison_files
 from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
 from ipusim.app.notebook import html
@@ -49,7 +49,7 @@ class Comparison:
     def __init__(self, rows: Sequence[study.Row]) -> None:
         """Show ``rows``, of which at least one ran."""
         self.rows = tuple(rows)
-        self._result = Found(self.rows)
+        self._result = Compared(self.rows)
         named = zip(self._result.keys, self.rows, strict=True)
         self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 

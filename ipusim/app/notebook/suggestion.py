@@ -98,7 +98,7 @@ def suggest(
         The plan, or why there is none.
 
     Raises:
-        OptionError: for limits that there are not, or that leave nothing.
+        OptionError: for unknown limits, or that leave nothing.
         RequestError: for what is wrong with a request; ScenarioError where that is a file.
 
     Example:

@@ -79,7 +79,7 @@ class Sweep:
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for a measure that there is not.
+            OptionError: for an unknown measure.
         """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
         return report.chart_of(self._result, self.ceilings, chosen)

@@ -208,10 +208,10 @@ def _memory(run: StoredRun) -> HeldMemory | None:
         return None
     if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
         curves = tuple(curve.expanded() for curve in curves)
-    held_by_ipu = {
+    bytes_by_ipu = {
         ipu["ipu"]: {holder: int(ipu["holders"][holder.key]) for holder in pipelines.Holder} for ipu in said["ipus"]
     }
-    holders = tuple(held_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
+    holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
     return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])
 

@@ -24,7 +24,7 @@ def folder_tables(run: StoredRun) -> Iterator[Table]:
 def _stage_table(run: StoredRun) -> Table:
     def rows() -> Iterator[tuple[str, ...]]:
         info, memory = run.timeline.info, run.summary["memory"]["stages"]
-        for stage, (cycles, kept) in enumerate(zip(run.summary["stage_cycles"], memory, strict=True)):
+        for stage, (cycles, stash) in enumerate(zip(run.summary["stage_cycles"], memory, strict=True)):
             yield (
                 info.stages[stage],
                 " and ".join(
@@ -32,9 +32,9 @@ def _stage_table(run: StoredRun) -> Table:
                 ),
                 f"{cycles['forward_cycles']:,}",
                 f"{cycles['backward_cycles']:,}",
-                f"{kept['fifo_depth']}",
-                f"{kept['most_micro_batches_kept']}",
-                format_bytes(kept["kept_bytes"]),
+                f"{stash['fifo_depth']}",
+                f"{stash['most_micro_batches_kept']}",
+                format_bytes(stash["kept_bytes"]),
             )
 
     header = ("stage", "IPU", "forward, cycles", "backward, cycles", "FIFO depth", "micro-batches kept", "each")

@@ -31,7 +31,7 @@ def played(stored: Sequence[StoredRun]) -> bytes:
 
     Raises as :func:`play_page` does.
     """
-    runs = [PlayedRun(title_of(run, stored), run.timeline, _kept_bytes(run)) for run in stored]
+    runs = [PlayedRun(title_of(run, stored), run.timeline, _stash_bytes(run)) for run in stored]
     data, contents = zip(*map(played_data, runs), strict=True)
     title = ", ".join(dict.fromkeys(f"{run.timeline.info.name} on {run.timeline.info.system}" for run in stored))
     said = {"title": title, "made": " ".join(versions()), **tables_of_looks(), "runs": data}
@@ -42,26 +42,26 @@ def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
     """Return the schedule of a run with its sync mode, and what else runs differ in."""
     info, infos = run.timeline.info, [other.timeline.info for other in runs]
     title = info.order_and_sync
-    if len({each.name for each in infos}) > 1:
+    if len({other.name for other in infos}) > 1:
         title = f"{info.name}: {title}"
-    if len({each.system for each in infos}) > 1:
+    if len({other.system for other in infos}) > 1:
         title = f"{title} on {info.system}"
-    if len({each.count for each in infos}) > 1:
+    if len({other.count for other in infos}) > 1:
         title = f"{title}, {info.count:,} micro-batches"
     return title
 
 
-def _kept_bytes(run: StoredRun) -> tuple[int, ...] | None:
+def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
     """Return what each stage keeps of a micro-batch; None where the stages do not say it."""
     if not run.describes_memory:
         return None
     try:
-        found = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
+        sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
     except (LookupError, TypeError, ValueError) as error:
         path = run.folder / "summary.json"
         raise FileError(f"{path}: expected the summary of a run as ipusim writes it, got {error!r}") from None
-    if len(found) != len(run.timeline.info.stages):
+    if len(sizes) != len(run.timeline.info.stages):
         raise FileError(
-            f"{run.folder / 'summary.json'}: expected what each stage keeps, got that of {len(found)} stages"
+            f"{run.folder / 'summary.json'}: expected what each stage keeps, got that of {len(sizes)} stages"
         )
-    return found
+    return sizes

@@ -49,7 +49,7 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     change = next(_differences(pin, now, run), None)
     if change is None:
         return None
-    causes = (*change.causes, *_asked_otherwise(pin["asked"], now["asked"]), *_versions(pin, now))
+    causes = (*change.causes, *_changed_options(pin["asked"], now["asked"]), *_versions(pin, now))
     return Difference(change.what, change.text, causes)
 
 
@@ -57,7 +57,7 @@ def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> It
     """Yield all differences, causes before their effects."""
     for part in ("device", "shape"):
         for name, was, value in _changes(pin[part], now[part]):
-            yield Difference(part, f"{name} was {_told(was)}, is {_told(value)}")
+            yield Difference(part, f"{name} was {_text(was)}, is {_text(value)}")
     if pin["plan"] != now["plan"]:
         yield from _plan(pin, run)
     yield from _prices(pin, now)
@@ -73,7 +73,7 @@ def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[s
             yield name, was.get(name), now.get(name)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "none"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -111,7 +111,7 @@ def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
     cycles = [price for price in prices if _cycles(price[2]) != _cycles(price[3])]
     if not costs and not cycles:
         return
-    causes = [f"{of}: law {law!r} was {_told(was)}, is {_told(value)}" for of, law, was, value in cycles[:1]]
+    causes = [f"{of}: law {law!r} was {_text(was)}, is {_text(value)}" for of, law, was, value in cycles[:1]]
     rates = [change for change in _changes(pin["rates"], now["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
@@ -125,7 +125,7 @@ def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
         causes.append("all rates and all terms of prices are the same: the price is put together otherwise")
     if costs:
         name, was, value = costs[0]
-        text = f"{name} was {_told(was)} cycles, is {_told(value)}"
+        text = f"{name} was {_text(was)} cycles, is {_text(value)}"
     else:
         of, law, was, value = cycles[0]
         text = f"{of}, {law}, was {_cycles(was)} cycles, is {_cycles(value)}"
@@ -143,7 +143,7 @@ def _formula(price: str | None) -> str:
 
 def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
     text = "" if pin["spans"] == now["spans"] else _of_list("span", pin["spans"], spans(run.timeline))
-    totals = [f"{name} was {_told(was)}, is {_told(value)}" for name, was, value in _changes(pin["time"], now["time"])]
+    totals = [f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], now["time"])]
     if text or totals:
         same = "Plan and prices are the same: the machine runs them otherwise"
         yield Difference("time", text or totals[0], (same, *totals[: 1 if text else 0]))
@@ -153,7 +153,7 @@ def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Ite
     for ipu, old, new in _changes(was or {}, now or {}):
         if old is None or new is None:
             yield Difference(
-                "memory", f"IPU {ipu} held {_told(old and old['peak'])}, holds {_told(new and new['peak'])}"
+                "memory", f"IPU {ipu} held {_text(old and old['peak'])}, holds {_text(new and new['peak'])}"
             )
             continue
         moment = "" if old["during"] == new["during"] else f" (in {new['during']}, was in {old['during']})"
@@ -188,7 +188,7 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
     for name, one, other in _changes(was["weights"], now["weights"]):
         if one is None or other is None or one["shape"] != other["shape"]:
             shapes = [weight and weight["shape"] for weight in (one, other)]
-            yield Difference("weights", f"{name}: the shape was {_told(shapes[0])}, is {_told(shapes[1])}")
+            yield Difference("weights", f"{name}: the shape was {_text(shapes[0])}, is {_text(shapes[1])}")
         elif not (
             _near(one["norm"], other["norm"], tolerance, scale) and _near(one["mean"], other["mean"], tolerance, scale)
         ):
@@ -227,12 +227,12 @@ def _by(one: Any, other: Any) -> str:
     return f", {abs(other / one - 1):.3g} of it {'more' if other > one else 'less'}"
 
 
-def _asked_otherwise(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _changed_options(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the options of the scenario that have changed since the pin was made."""
     changes = [
-        f"the scenario asks for {name}: {_told(value)}, was {_told(old)}"
+        f"the scenario asks for {name}: {_text(value)}, was {_text(old)}"
         if None not in (value, old)
-        else f"the scenario {'does not ask for' if value is None else 'asks for'} {name}: {_told(old or value)}"
+        else f"the scenario {'does not ask for' if value is None else 'asks for'} {name}: {_text(old or value)}"
         + (" any more" if value is None else ", did not")
         for name, old, value in _changes(was, now)
     ]

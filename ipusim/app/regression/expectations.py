@@ -52,7 +52,7 @@ class Judged:
     def __str__(self) -> str:
         """Return it in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
         bounds, figure = self.expectation, self.expectation.figure
-        actual = figure.told(self.value)
+        actual = figure.text(self.value)
         if self.met:
             return f"met     {bounds.name}: {actual} ({bounds.text})"
         return f"missed  {bounds.name}: {actual}, expected {bounds.text}{self._by_how_much()}"

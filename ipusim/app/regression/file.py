@@ -148,11 +148,11 @@ def write_pin(scenario: Path, content: bytes) -> Path:
     Raises OutputError for a place that cannot be written, and for another file there.
     """
     path = pin_path(scenario)
-    check_place(path)
+    check_target(path)
     write_file(path, content, follow=False)
     return path
 
 
-def check_place(path: Path) -> None:
+def check_target(path: Path) -> None:
     """Refuse to write a pin over what is none; raises OutputError."""
     check_output(path, PIN)

@@ -10,7 +10,7 @@ from typing import Any
 from ipusim.api import Job, Run, assemble, execute
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.expectations import check_expectations, judge
-from ipusim.app.regression.file import check_place, has_pin, pin_bytes, pin_path, read_pin
+from ipusim.app.regression.file import check_target, has_pin, pin_bytes, pin_path, read_pin
 from ipusim.app.regression.outcome import Outcome
 from ipusim.app.regression.pin import pin_of
 from ipusim.app.scenario.load import placed_request
@@ -24,7 +24,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:
     """
     began = time.perf_counter()
     try:
-        return replace(_held_against(path, renew, needs_pin), seconds=time.perf_counter() - began)
+        return replace(_judged(path, renew, needs_pin), seconds=time.perf_counter() - began)
     except IpusimError as error:
         return Outcome(path, "mistake", mistake=str(error))
     except MemoryError as error:
@@ -35,7 +35,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:
         return Outcome(path, "mistake", mistake=f"{path}: {type(error).__name__}: {error}")
 
 
-def _held_against(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+def _judged(path: Path, renew: bool, needs_pin: bool) -> Outcome:
     with placed_request(path) as request:
         job = assemble(request)
         check_expectations(job)
@@ -67,7 +67,7 @@ def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
     except IpusimError:
         if not renew:
             raise
-        check_place(pin_path(path))
+        check_target(pin_path(path))
         return None
 
 

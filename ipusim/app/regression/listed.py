@@ -33,7 +33,7 @@ def hashed(content: bytes) -> str:
     return sha256(content).hexdigest()[:DIGITS]
 
 
-def kept(items: Items, most: int) -> dict[str, Any]:
+def fingerprint(items: Items, most: int) -> dict[str, Any]:
     """Return the fingerprint of a list: the texts of its first items, and the hashes of its blocks."""
     size = -(-items.count // _BLOCKS) or 1
     starts = range(0, items.count, size) if items.count > most else range(1)
@@ -63,7 +63,7 @@ class Where:
 def first_difference(pinned: dict[str, Any], items: Items) -> Where | None:
     """Return where a list begins to differ from a stored fingerprint; None where it is the same."""
     texts: Sequence[str] = pinned["first"]
-    now = kept(items, len(texts))
+    now = fingerprint(items, len(texts))
     if now == pinned:
         return None
     for number, was in enumerate(texts):

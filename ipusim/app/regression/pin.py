@@ -29,7 +29,7 @@ from ipusim.api import (
     timelines,
 )
 from ipusim.app.regression.file import FORMAT, VERSION
-from ipusim.app.regression.listed import Items, hashed, kept
+from ipusim.app.regression.listed import Items, fingerprint, hashed
 from ipusim.base.errors import OutputError
 
 #: Packages whose versions may change what is pinned.
@@ -57,24 +57,24 @@ def pin_of(run: Run) -> dict[str, Any]:
         "format_version": VERSION,
         "scenario": job.name,
         "versions": {name: version(name) for name in _PACKAGES},
-        "asked": _asked(job.request),
+        "asked": _options(job.request),
         "device": _device(job),
         "shape": _shape(job),
         "plan": {
-            str(ipu): kept(items, max(_INSTRUCTIONS // len(job.plan.ipus), _LEAST_INSTRUCTIONS))
+            str(ipu): fingerprint(items, max(_INSTRUCTIONS // len(job.plan.ipus), _LEAST_INSTRUCTIONS))
             for ipu, items in instructions(job.whole.plan).items()
         },
         "costs": _costs(job),
         "prices": _prices(priced),
         "rates": _rates(priced, job.system),
         "time": _time(run),
-        "spans": kept(spans(run.timeline), _SPANS),
+        "spans": fingerprint(spans(run.timeline), _SPANS),
         "memory": _memory(run),
         "learning": _learning(run),
     }
 
 
-def _asked(request: Request) -> dict[str, Any]:
+def _options(request: Request) -> dict[str, Any]:
     """Return what was asked for by its path, but for what says what a default does; an item of a list by its name."""
     data = request.without_defaults()
     for key in ("name", "expect"):

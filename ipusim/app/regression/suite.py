@@ -92,11 +92,11 @@ def hold_all(
     number = min(workers or joblib.cpu_count(), len(waiting))
     calls = [(path, renew, needs_pin) for path in waiting]
     if number <= 1:
-        yield from starmap(_held, calls)
+        yield from starmap(_outcome_of, calls)
         return
     left = dict.fromkeys(waiting)
     try:
-        for outcome in side_by_side(_held, calls, number, batch_size=1):
+        for outcome in side_by_side(_outcome_of, calls, number, batch_size=1):
             left.pop(outcome.path)
             yield outcome
     except BrokenProcessPool:
@@ -105,8 +105,8 @@ def hold_all(
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
 
 
-def _held(path: Path, renew: bool, needs_pin: bool) -> Outcome:
-    """Hold a scenario, in a process that imports what runs it only here: the parent of workers has no need of it."""
+def _outcome_of(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+    """Return the outcome of a scenario; what runs it is imported here, in workers alone."""
     from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
     return hold(path, renew=renew, needs_pin=needs_pin)

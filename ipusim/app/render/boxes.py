@@ -65,7 +65,7 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
     rows = np.flatnonzero(
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )
-    source, ipu = timeline.on_each_ipu(rows)
+    source, ipu = timeline.per_ipu(rows)
     beside = timelines.of_kinds(timeline.kind[source], timelines.IO_TILE_KINDS)
     foot = _ABOVE_IO_TILES if has_io_tiles(timeline) else 0.0
     return Boxes(

@@ -107,7 +107,7 @@ def content(
     gaps[0] = gaps[-1] = np.inf
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
-    cut = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.done_again(timeline)]
+    cut = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.redone_work(timeline)]
     again = tuple((begin, end) for begin, end in cut if begin < end)
     return Content(timeline, window, points, boxes, shares, syncs, phases, again, ipus_to_a_row)
 

@@ -60,7 +60,7 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
     start, end = (0, timeline.makespan_cycles) if shown is None else (shown.start, shown.end)
     timeline = timeline.peeled() if shown is None else drawn_of(timeline, shown)
     rows = np.flatnonzero((LOOK_OF_KIND[timeline.kind] >= 0) & (timeline.end > start) & (timeline.start < end))
-    rows, ipu = timeline.on_each_ipu(rows)
+    rows, ipu = timeline.per_ipu(rows)
     counts = np.bincount(ipu // info.shards, minlength=info.replicas)
     if (counts != counts[0]).any():
         return False

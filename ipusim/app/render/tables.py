@@ -75,7 +75,7 @@ def _replicas(summary: analysis.RunTimes) -> str:
 def ipu_table(summary: analysis.RunTimes) -> Table:
     """Return how each IPU spends the makespan, in parts of it."""
     mode = "meets" if summary.sync.meets else "alone"
-    shown = [use for use in sorted(timelines.USES, key=lambda use: use.place) if use.column]
+    shown = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
     used = {use.name for use in shown if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
     columns = [use for use in shown if mode in use.always or use.name in used]
 

@@ -120,7 +120,7 @@ class TraceContent:
 
     def bands(self) -> Iterator[tuple[int, Band]]:
         """Yield the slices of executions, their phases and work repeated after losses, with their tracks."""
-        for begin, end in analysis.done_again(self.timeline):
+        for begin, end in analysis.redone_work(self.timeline):
             again = self._band("work done again", "fault", begin, end, {"cycles": end - begin})
             yield self.tracks.again, again
         for band in self._executions():
@@ -195,7 +195,7 @@ class TraceContent:
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
         off_ipu = ~timelines.of_kinds(timeline.kind[rows], timelines.IPU_KINDS)
-        row, position = timeline.on_each_ipu(rows[~off_ipu])
+        row, position = timeline.per_ipu(rows[~off_ipu])
         on = np.where(
             timelines.of_kinds(timeline.kind[row], timelines.IO_TILE_KINDS),
             self.tracks.io_tiles[position],

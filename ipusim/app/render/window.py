@@ -136,7 +136,7 @@ def loss_window(timeline: Timeline) -> Window | None:
     if not len(rows):
         return None
     begin = int(timeline.start[rows].min())
-    executions, again = analysis.executions_of(timeline), analysis.done_again(timeline)
+    executions, again = analysis.executions_of(timeline), analysis.redone_work(timeline)
     until = again[0][1] if again else begin + 1
     start = max((each.start for each in executions if each.end <= begin), default=begin)
     end = min((each.end for each in executions if each.end >= until), default=run_end(timeline))

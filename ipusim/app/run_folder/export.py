@@ -57,7 +57,7 @@ def exported(run: Path, form: str, start: int | None = None, end: int | None = N
     """Return the tables of a run folder, or of the Timeline of one, as files of a format, by name.
 
     With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
-    has written what its stages hold. Raises OptionError for a format that there is not, MissingPackageError where its
+    has written what its stages hold. Raises OptionError for an unknown format, MissingPackageError where its
     package is not installed, FileError for what is no run folder, TimelineError and FileError for a damaged one,
     OutputError for a run of more spans than a table may have rows, and OSError for what cannot be read.
     """

@@ -243,13 +243,13 @@ class ResultsFolder:
         """
         listed = self._listed()
         for name in sorted(names):
-            path, place, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
+            path, file, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
             if name in self._outdated and not is_own:
                 continue  # which stays as it is
             check_target(path)
             if not (is_own and name == SCENARIO_FILE):
                 refuse_read(path, self._reads)
-            if os.path.lexists(place) and not (is_own or has_mark(place)):
+            if os.path.lexists(file) and not (is_own or has_mark(file)):
                 raise OutputError(
                     f"{path}: expected a file as ipusim has written it, or none, got another one, or one that was "
                     "changed since: move it, or name another folder"

@@ -106,7 +106,7 @@ def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = Fals
     """Return name and content of the trace file of a run.
 
     Of very many spans it leaves out what repeats itself, but for the first and the last periods, unless it is to be
-    ``full``. Raises OptionError for a format that there is not, and for a full one of more spans than a file may have.
+    ``full``. Raises OptionError for an unknown format, and for a full one of more spans than a file may have.
     """
     check_trace_format(trace_format)
     timeline, system = in_periods(result.timeline, full=full), result.job.system

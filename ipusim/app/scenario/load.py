@@ -33,17 +33,17 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
 
 @contextmanager
 def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[Request]:
-    """Give what :func:`load_request` returns; problems of it that the block raises are placed in the file.
+    """Yield what :func:`load_request` returns; problems of it that the block raises name their place in the file.
 
     Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
     """
-    with _asked_by(apply_overrides(read_source(Path(path)), overrides)) as request:
+    with _request_of(apply_overrides(read_source(Path(path)), overrides)) as request:
         yield request
 
 
 def job_of(source: Source) -> Job:
     """Return the Job of a scenario; raises as :func:`load_job` does."""
-    with _asked_by(source) as request:
+    with _request_of(source) as request:
         return assemble(request)
 
 
@@ -56,7 +56,7 @@ def _name_of(path: Path) -> str:
 
 
 @contextmanager
-def _asked_by(source: Source) -> Iterator[Request]:
+def _request_of(source: Source) -> Iterator[Request]:
     """Yield the Request of ``source``; problems in here and in the block name the places of their values."""
     try:
         yield Request.from_dict(

@@ -28,7 +28,7 @@ def measured_text(path: Path) -> str:
         f"{path.name}, {many} as measured{unit}. Machine, schedule and count are where ipusim begins: --set changes "
         "them."
     )
-    listed = [{"name": stage.name} | runs.given(stage) for stage in stages]
+    listed = [{"name": stage.name} | runs.options_set(stage) for stage in stages]
     return f"# {head}\n\n{runs.dump(plan_of(len(stages), listed))}"
 
 

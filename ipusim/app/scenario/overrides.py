@@ -12,13 +12,13 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source
 
 
-def given_here(name: str) -> runs.Place:
+def on_command_line(name: str) -> runs.Place:
     """Return the place of an override that was given on the command line."""
     return runs.Place(f"--set {name}")
 
 
 def apply_overrides(
-    source: Source, overrides: Iterable[str], place_of: Callable[[str], runs.Place] = given_here
+    source: Source, overrides: Iterable[str], place_of: Callable[[str], runs.Place] = on_command_line
 ) -> Source:
     """Return ``source`` with each ``path=value`` put in its place, in the order given.
 

@@ -106,7 +106,7 @@ def _with_listed_stages(request: Request) -> Request:
     findings = runs.Findings(request.is_set)
     listed = runs.with_stages(request.options, request.folder, findings)
     findings.raise_if_any()
-    return request.replace({"pipeline.stages": runs.given(listed.pipeline.stages)})
+    return request.replace({"pipeline.stages": runs.options_set(listed.pipeline.stages)})
 
 
 def baseline_of(request: Request) -> Baseline:

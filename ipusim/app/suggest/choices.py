@@ -24,7 +24,7 @@ _YES_NO: Final = {"yes": True, "no": False}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a search is limited to, each None for all that there is.
+    """The limits of a search; None stands for no limit.
 
     Attributes:
         global_batch: samples behind a weight update; None: those of the given plan.

@@ -25,7 +25,7 @@ _DOUBLINGS: Final = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class BoundedCuts:
     """Cuts with a bound from ``above`` to below ``below``.
 
     Attributes:
@@ -92,7 +92,7 @@ class Cutter:
         cut, over = descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
         return None if over else cut
 
-    def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> Found:
+    def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
         """Return the cuts that may fit with a bound below ``below``; of more than ``most`` begun, the best."""
         stages, size = len(self.memory.mapping), len(self.units)
         begun, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
@@ -110,14 +110,14 @@ class Cutter:
                 looked_at += parts[-1][2]
                 spend(parts[-1][2])
             begun = np.concatenate([cuts for cuts, _, _ in parts])
-            bounds = np.concatenate([each for _, each, _ in parts])
+            bounds = np.concatenate([own for _, own, _ in parts])
             if len(begun) > most:
                 best = np.argsort(bounds, kind="stable")
                 dropped = int(bounds[best[most]])
                 left = dropped if left is None else min(left, dropped)
                 begun, bounds = begun[best[:most]], bounds[best[:most]]
         order = np.lexsort((*begun.T[::-1], bounds))
-        return Found(begun[order], bounds[order], left, looked_at)
+        return BoundedCuts(begun[order], bounds[order], left, looked_at)
 
     def _longer(self, begun: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
         """Return ``begun`` cuts with one more stage each, of any end, as far as they are worth a look."""
@@ -137,7 +137,7 @@ class Cutter:
             stage = np.sum(cuts[:, 1:] <= first, axis=1), np.sum(cuts[:, 1:] <= second, axis=1)
             known = stage[0] < done
             home = mapping[np.minimum(stage[0], len(mapping) - 1)]
-            later = np.array([np.isin(each, mapping[done:]) for each in range(mapping.max() + 1)])[home]
+            later = np.array([np.isin(ipu, mapping[done:]) for ipu in range(mapping.max() + 1)])[home]
             there = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
             good &= ~known | np.where(stage[1] < done, there, later)
         return good

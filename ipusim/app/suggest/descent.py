@@ -66,8 +66,8 @@ def _moves(cut: Table) -> Table:
         for second in range(first + 1, min(first + reach, inner) + 1):
             moves += [_moved(cut, {first: one, second: other}) for one, other in product((-1, 1), repeat=2)]
             moves += [_moved(cut, dict.fromkeys(range(first, second + 1), by)) for by in _TOGETHER]
-    found = np.array(moves, dtype=np.int64).reshape(-1, len(cut))
-    return np.unique(found[(np.diff(found, axis=1) > 0).all(axis=1)], axis=0)
+    moved = np.array(moves, dtype=np.int64).reshape(-1, len(cut))
+    return np.unique(moved[(np.diff(moved, axis=1) > 0).all(axis=1)], axis=0)
 
 
 def _moved(cut: Table, by: dict[int, int]) -> Table:

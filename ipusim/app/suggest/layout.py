@@ -124,7 +124,7 @@ def _one_by_one(schedule: Schedule, shape: pipelines.PlanShape) -> bool:
 
 
 #: Bytes of gradient accumulators, of what replicas put together for a weight update, and of weights.
-_Held = tuple[int, ...]
+_Bytes = tuple[int, ...]
 #: Some of the IPUs of a replica, with bytes on each.
 _Buffers = tuple[tuple[int, int], ...]
 
@@ -135,19 +135,19 @@ def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> i
     Some IPU holds at least its share of all bytes; that IPU alone is priced, wherever it is best.
     """
     ipus = layout.plan.ipus
-    share = tuple(-(-size // len(ipus)) for size in _held(layout, profiles))
+    share = tuple(-(-size // len(ipus)) for size in _bytes_of(layout, profiles))
     return min(_together(layout, {ipu: share}, profiles) for ipu in ipus)
 
 
 def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts: Sequence[int]) -> int:
     """Return the same cycles of one cut, whose IPUs all take part: its first units, and the number of units."""
-    held = {ipu: _held(layout, ()) for ipu in layout.plan.ipus}
+    bytes_of = {ipu: _bytes_of(layout, ()) for ipu in layout.plan.ipus}
     for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
-        held[ipu] = tuple(map(add, held[ipu], _held(layout, profiles[start:end])))
-    return _together(layout, held, profiles)
+        bytes_of[ipu] = tuple(map(add, bytes_of[ipu], _bytes_of(layout, profiles[start:end])))
+    return _together(layout, bytes_of, profiles)
 
 
-def _held(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Held:
+def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes:
     return (
         sum(profile.accumulator_bytes for profile in profiles),
         sum(layout.offload.gathered_bytes(profile) for profile in profiles),
@@ -155,16 +155,16 @@ def _held(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Held:
     )
 
 
-def _together(layout: Layout, held: Mapping[int, _Held], profiles: Sequence[models.StageProfile]) -> int:
+def _together(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile]) -> int:
     """Return the cycles in which replicas and the host do what they do for a weight update of IPUs that hold this."""
     system, offload, cycles = layout.system, layout.offload, 0
-    accumulators, gathered, weights = zip(*held.values(), strict=True)
+    accumulators, gathered, weights = zip(*bytes_of.values(), strict=True)
     if offload.variables_on_host:
         cycles += sum(pricing.host_update_cycles(system, max(accumulators), max(weights)))
     if system.replicas > 1 and layout.plan.shape.training:
         itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
-        cycles += _sum_cycles(system, _buffers(held, accumulators), itemsize)
-        cycles += _gather_cycles(system, _buffers(held, gathered)) if offload.replicas > 1 else 0
+        cycles += _sum_cycles(system, _buffers(bytes_of, accumulators), itemsize)
+        cycles += _gather_cycles(system, _buffers(bytes_of, gathered)) if offload.replicas > 1 else 0
     return cycles
 
 

@@ -14,12 +14,12 @@ from ipusim.api import Plan, pipelines
 _RUNNING: Final = {
     "forward": pipelines.Pass.FORWARD,
     "backward": pipelines.Pass.BACKWARD,
-    "again": pipelines.Pass.RECOMPUTE,
+    "recompute": pipelines.Pass.RECOMPUTE,
     "input_half": pipelines.Pass.INPUT_GRADIENT,
     "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
 }
 #: What a stage holds, by attribute of StageFootprint.
-PARTS: Final = ("kept", "recomputed", "rest", *_RUNNING)
+PARTS: Final = ("saved", "recomputed", "rest", *_RUNNING)
 #: Of each IPU, its stages and the distinct moments: how often each part of each stage is live, a row each.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
@@ -29,7 +29,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
     shape, live = plan.shape, {}
     for ipu in plan.ipus:
         rows = np.flatnonzero(plan.ipu == ipu)
-        stages = tuple(stage for stage, each in enumerate(shape.mapping) if each == ipu)
+        stages = tuple(stage for stage, on in enumerate(shape.mapping) if on == ipu)
         columns = []
         for stage in stages:
             own = plan.stage[rows] == stage
@@ -37,15 +37,15 @@ def live_tensors(plan: Plan) -> LiveTensors:
             nothing = pipelines.StageFootprint(
                 ipus=(ipu,),
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
-                kept=0,
+                saved=0,
                 recomputed=0,
                 forward=0,
                 backward=0,
                 recomputes=shape.recompute and shape.recomputes(stage),
                 training=shape.training,
             )
-            kept = pipelines.alive(nothing, kind)
-            levels = (kept.outside, kept.recomputed, kept.waiting)
+            levels_of = pipelines.alive(nothing, kind)
+            levels = (levels_of.outside, levels_of.recomputed, levels_of.waiting)
             during = [level.during for level in levels] + [(kind == run).astype(np.int64) for run in _RUNNING.values()]
             after = [level.after for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
             columns.append(

@@ -47,11 +47,11 @@ class Maxima:
         stages, size = self.possible.shape[:2]
         count = self.rows.shape[0] * self.rows.shape[1]
         prices = (weights[:, :-1] * self.times[:, None]).reshape(count) @ self.rows.reshape(count, -1)
-        found = np.zeros((stages, size, size))
+        cycles = np.zeros((stages, size, size))
         for price, table in zip(prices.reshape(len(self.tables), stages), self.tables, strict=True):
             if price.any():
-                found += price[:, None, None] * table
-        return np.where(self.possible, np.floor(found), np.inf)
+                cycles += price[:, None, None] * table
+        return np.where(self.possible, np.floor(cycles), np.inf)
 
     def fixed(self, weights: Numbers) -> float:
         """Return what all cuts cost under these weights beside their stages."""
@@ -63,8 +63,8 @@ class Maxima:
         shape = self.possible.shape
         values = np.array([np.broadcast_to(table, shape)[stages, starts, ends] for table in self.tables])
         count, rows = self.rows.shape[:2]
-        found = (self.rows.reshape(count * rows, -1) @ values.ravel()).reshape(count, rows)
-        return np.concatenate([found, self.least[:, None]], axis=1)
+        rows_of_cut = (self.rows.reshape(count * rows, -1) @ values.ravel()).reshape(count, rows)
+        return np.concatenate([rows_of_cut, self.least[:, None]], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +88,10 @@ class Prices:
     def of(self, cuts: Table) -> Numbers:
         """Return the least that each of ``cuts`` costs, whole or begun."""
         done = cuts.shape[1] - 1
-        found = self.fixed + self.rests[done, cuts[:, -1]]
+        least = self.fixed + self.rests[done, cuts[:, -1]]
         for stage in range(done):
-            found = found + self.takes[stage, cuts[:, stage], cuts[:, stage + 1]]
-        return np.asarray(found)
+            least = least + self.takes[stage, cuts[:, stage], cuts[:, stage + 1]]
+        return np.asarray(least)
 
 
 def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None]) -> Prices:

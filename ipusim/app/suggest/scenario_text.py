@@ -10,7 +10,7 @@ from ipusim.app.scenario.source import Source
 from ipusim.app.suggest.suggestion import Suggestion
 
 #: Options that are taken out where another takes their place, by that.
-_IN_PLACE_OF: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
+_REPLACES: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
 
 
 def suggested_text(suggestion: Suggestion, source: Source) -> str:
@@ -25,7 +25,7 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
         # What is taken out is said all the same, where a value says what its absence does.
         value = _in_effect(suggestion, path) if changed is None and before is not None else changed
         if value != before and not (before is None and _default(suggestion, name, value)):
-            taken = _IN_PLACE_OF.get(name)
+            taken = _REPLACES.get(name)
             instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
             was = instead if before is None else f"was {_shown(before)}: "
             changes[path] = (value, "" if value is None else was + why(suggestion, name))

@@ -41,7 +41,7 @@ _PASSES: Final = 10_000
 _FAR: Final = 64
 #: Cuts of a choice beyond which prices and a good cut are worth their time, and how often another good one is tried.
 _MANY: Final = 20_000
-_AGAIN: Final = 3
+_GOOD_CUTS: Final = 3
 #: Of what lies between a choice's least and the best time known, the first portion is so large a part.
 _PORTIONS: Final = 3
 #: Bounds that are looked at for each runner-up.
@@ -145,7 +145,7 @@ class Search:
                 self._try(item)
 
     def _end(self) -> None:
-        """Say what is left, and sort the plans."""
+        """Note the bound of what was not simulated, and sort the plans."""
         searched = self.searched
         if searched.left is not None and self._heap:
             searched.left = min(searched.left, self._heap[0][0])
@@ -302,7 +302,7 @@ class Search:
     def _try_good(self, item: _Open) -> None:
         """Try a good cut, under the order that is best for it; another one where it does not fit after all."""
         spare = 0
-        for _ in range(_AGAIN):
+        for _ in range(_GOOD_CUTS):
             cuts = item.cutter.good(spare, self._spend)
             if cuts is None:
                 return

@@ -104,11 +104,11 @@ def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column
     """Return how often each column of each stage counts in each of some ``groups`` of the ``chosen`` passes."""
     kind, stage, stages = plan.kind[chosen], plan.stage[chosen], plan.shape.stages
     size = COLUMNS * stages
-    places = group * size + _KIND_OF[kind] * stages + stage
+    columns = group * size + _KIND_OF[kind] * stages + stage
     if inline:
-        again = np.isin(kind, (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)) & (stage < stages - 1)
-        places = np.concatenate([places, group[again] * size + stage[again]])
-    return np.bincount(places, minlength=groups * size).reshape(groups, size).astype(np.float64)
+        recomputes = np.isin(kind, (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)) & (stage < stages - 1)
+        columns = np.concatenate([columns, group[recomputes] * size + stage[recomputes]])
+    return np.bincount(columns, minlength=groups * size).reshape(groups, size).astype(np.float64)
 
 
 def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:

@@ -35,7 +35,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
     yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
     if trial is not suggestion.own:
-        yield _against_given(suggestion)
+        yield _against_own(suggestion)
     yield _against_one(suggestion)
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "")
@@ -105,7 +105,7 @@ def _proof(suggestion: Suggestion) -> str:
     return f"was found up to {suggestion.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
 
 
-def _against_given(suggestion: Suggestion) -> str:
+def _against_own(suggestion: Suggestion) -> str:
     own, trial = suggestion.own, suggestion.trial
     if own.job is None:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
@@ -211,20 +211,21 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
 
 def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     """Yield what the table's columns are, what was searched, and how much of it was simulated."""
-    found = suggestion.searched
-    if not found.choices:
+    searched = suggestion.searched
+    if not searched.choices:
         return
     yield (
         "IPUs: of a replica x replicas; again: activations are computed again, in passes apart or inside backward "
         "ones; full: the fullest IPU's memory; time: times the best."
     )
     yield (
-        f"Searched: {found.choices} ways to lay the model out but for its cuts, {found.refused.total()} refused by a "
-        f"rule and {found.too_large} too large under any cut; {found.bounded:,} cuts bounded, {found.misfits} of them "
-        f"too large after all, {found.assembled} plans assembled, {found.simulated} simulated."
+        f"Searched: {searched.choices} ways to lay the model out but for its cuts, {searched.refused.total()} refused "
+        f"by a rule and {searched.too_large} too large under any cut; {searched.bounded:,} cuts bounded, "
+        f"{searched.misfits} of them too large after all, {searched.assembled} plans assembled, {searched.simulated} "
+        "simulated."
     )
     if suggestion.limits.schedules is not None:
-        for schedule, reason in found.without.items():
+        for schedule, reason in searched.without.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (beside := suggestion.beside) is not None:
         room = "the room that the scenario gives them" if suggestion.moved else "half their room"

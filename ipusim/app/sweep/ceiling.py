@@ -80,8 +80,8 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
 
     One whose time does not grow by as much for each further count is left out.
     """
-    place = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
-    if place is None or (sweep.together and len(sweep.axes) > 1):
+    axis_of_count = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
+    if axis_of_count is None or (sweep.together and len(sweep.axes) > 1):
         return ()
     groups: dict[str, dict[int, Outcome]] = {}
     others: dict[str, dict[str, Any]] = {}
@@ -89,8 +89,8 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
         rest = {axis.path: value for axis, value in zip(sweep.axes, point, strict=True) if axis.path != COUNT}
         key = "\n".join(map(text_of, rest.values()))
         others[key] = rest
-        if outcome.ran and type(point[place]) is int:
-            groups.setdefault(key, {})[point[place]] = outcome
+        if outcome.ran and type(point[axis_of_count]) is int:
+            groups.setdefault(key, {})[point[axis_of_count]] = outcome
     limits = (_ceiling(sweep, others[key], known) for key, known in groups.items())
     return tuple(limit for limit in limits if limit is not None)
 

@@ -151,7 +151,7 @@ class _Errand:
         own = tuple(
             schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
         )
-        data, folder = runs.plain(runs.given(request.options)), str(request.folder)
+        data, folder = runs.plain(runs.options_set(request.options)), str(request.folder)
         return cls(uuid4().hex, data, request.name, request.description, folder, own)
 
     def request(self) -> Request:

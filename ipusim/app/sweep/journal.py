@@ -42,7 +42,9 @@ class Keys:
 
     def of(self, request: Request) -> str:
         """Return the key of what ``request`` asks for; its name and description do not matter."""
-        options = {key: value for key, value in runs.given(request.options).items() if key not in ("name", "expect")}
+        options = {
+            key: value for key, value in runs.options_set(request.options).items() if key not in ("name", "expect")
+        }
         files = {name: self._content(path) for name, path in sorted(_files(options, request.folder))}
         text = json.dumps([options, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
@@ -103,7 +105,7 @@ class Journal:
         self._folder = folder
         self._head = (json.dumps({"code": code_digest()}) + "\n").encode()
         self._file: BinaryIO | None = None
-        self.found: dict[str, Outcome] = {}
+        self.outcomes: dict[str, Outcome] = {}
         self.damaged = 0
 
     def __enter__(self) -> Self:
@@ -118,14 +120,14 @@ class Journal:
         """Close the file; one without any point goes."""
         if self._file is not None and self._folder.is_mine:
             self._file.close()
-            if not self.found:
+            if not self.outcomes:
                 self._folder.remove_aside(_FILE)
 
     def add(self, key: str, outcome: Outcome) -> None:
         """Note a finished point; it is on disk behind this."""
         assert self._file is not None
         self._folder.check_mine()
-        self.found[key] = outcome
+        self.outcomes[key] = outcome
         text = json.dumps({"key": key, "outcome": asdict(outcome)}).encode()
         self._file.write(self._hashed(text))
         self._file.flush()
@@ -146,7 +148,7 @@ class Journal:
                 if line != self._hashed(text):
                     raise FileError("another hash")
                 read = json.loads(text)
-                self.found[str(read["key"])] = stored_outcome(read["outcome"])
+                self.outcomes[str(read["key"])] = stored_outcome(read["outcome"])
             except (ValueError, TypeError, KeyError, RecursionError):
                 self.damaged += line.endswith(b"\n")
             else:

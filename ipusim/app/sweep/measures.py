@@ -24,7 +24,7 @@ class Measure:
         words: with its unit, on a chart.
         head: of its column in a terminal.
         scale: of the chart's unit.
-        told: the number for people, without what its column says.
+        text: the number for people, without what its column says.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Measure:
     words: str
     head: str
     scale: float
-    told: Callable[[float], str]
+    text: Callable[[float], str]
 
     @property
     def least(self) -> bool:
@@ -49,7 +49,7 @@ class Measure:
 def _measure(
     name: str, of: str, column: str, words: str, head: str, scale: float, text: Callable[[float], str] | None = None
 ) -> Measure:
-    return Measure(name, analysis.figure(of), column, words, head, scale, text or analysis.figure(of).told)
+    return Measure(name, analysis.figure(of), column, words, head, scale, text or analysis.figure(of).text)
 
 
 MEASURES: Final = (

@@ -104,14 +104,14 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        return Outcome(message=_told(error), peak_bytes=memory.fullest.bytes, sram_bytes=memory.sram_bytes)
+        return Outcome(message=_one_line(error), peak_bytes=memory.fullest.bytes, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"this takes more memory than there is: {error}")
     except Exception as error:  # functions of a user's own may raise anything
-        return Outcome(message=_told(error))
+        return Outcome(message=_one_line(error))
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """Return an error in one line."""
     if isinstance(error, RequestError):
         return "; ".join(map(str, error.problems))

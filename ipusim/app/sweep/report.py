@@ -43,7 +43,7 @@ COLUMNS: Final = (
 )
 _LEARNT: Final = ("loss", "accuracy")
 #: Measures that a terminal shows beside the chosen one; the others are in the files.
-_TOLD: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
+_SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
 #: Rows that a terminal shows; of more, so many of the best.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
@@ -52,7 +52,7 @@ _MOST_REASONS: Final = 5
 
 
 def check_format(name: str) -> None:
-    """Raise OptionError for a format that there is not, MissingPackageError for Parquet without the package for it."""
+    """Raise OptionError for an unknown format, MissingPackageError for Parquet without the package for it."""
     if name not in FORMATS:
         raise OptionError("format", f"expected {' or '.join(FORMATS)}, got {name!r}{did_you_mean(name, FORMATS)}")
     if name == "parquet":
@@ -197,7 +197,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
     lines = []
     if best := best_of(swept, measure):
         point, outcome = best[0]
-        best_words = measure.told(measure.of(outcome) or 0.0)
+        best_words = measure.text(measure.of(outcome) or 0.0)
         with_what = [f"{best_words} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {best_words}"]
         if measure is THROUGHPUT:
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
@@ -304,7 +304,8 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
     shown = [
         column
         for column in MEASURES
-        if (column is measure or column.name in _TOLD) and any(column.of(outcome) is not None for _, outcome in rows)
+        if (column is measure or column.name in _SHOWN_MEASURES)
+        and any(column.of(outcome) is not None for _, outcome in rows)
     ]
     header = (", ".join(axis.name for axis in swept.axes), *(column.head for column in shown), "fits")
     return Table(title, header, tuple(_row(point, outcome, shown) for point, outcome in rows))
@@ -312,7 +313,7 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
 
 def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tuple[str, ...]:
     numbers = [measure.of(outcome) for measure in shown]
-    cells = ["-" if value is None else measure.told(value) for measure, value in zip(shown, numbers, strict=True)]
+    cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
     fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
     return (", ".join(map(text_of, point)), *cells, fits)
 

@@ -121,7 +121,7 @@ def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outco
             continue
         keys[number] = making.of(varied) if journal is not None else ""
         if journal is not None:
-            outcomes[number] = journal.found.get(keys[number])
+            outcomes[number] = journal.outcomes.get(keys[number])
     return outcomes, keys
 
 

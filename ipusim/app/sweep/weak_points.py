@@ -37,8 +37,8 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
         raise OptionError("slower", f"expected how many times as long work takes, from above 1 to 1000, got {slower:g}")
     system = assemble(request.replace({"numerics": "off", "memory": "report"})).system
     own = [
-        {key: float(value) if isinstance(value, Fraction) else value for key, value in each.items()}
-        for each in runs.plain(runs.given(request.options)).get(_PATH) or []
+        {key: float(value) if isinstance(value, Fraction) else value for key, value in disturbance.items()}
+        for disturbance in runs.plain(runs.options_set(request.options)).get(_PATH) or []
     ]
     cables = sorted({(ipu, other) for ipu, ends in system.cables.items() for other in ends if ipu < other})
     things: list[dict[str, Any]] = [{"ipu": ipu} for ipu in range(system.count)]

@@ -76,7 +76,7 @@ class _State:
                 self._word_after[need].add(tasks.word_of[letter])
 
     def await_first_backward(self) -> None:
-        """Have no IPU begin a forward pass that could not end before its first backward pass might begin."""
+        """Let no IPU begin a forward pass that could not end before its first backward pass might begin."""
         heads = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]

@@ -42,7 +42,7 @@ class Memory:
                 depth[stage] = max(depth[stage], level[stage] - 1)
             elif kind != kinds.WEIGHT_GRADIENT:
                 level[stage] -= 1
-        fifos = sum(depth[stage] * self.stages[stage].kept for stage in level)
+        fifos = sum(depth[stage] * self.stages[stage].saved for stage in level)
         level = dict.fromkeys(level, 0)
         alive = most = 0  # beside the running pass: outside of FIFOs, and between the halves
         for kind, stage in said:
@@ -50,16 +50,16 @@ class Memory:
             full = level[stage] > depth[stage]
             if kind == kinds.FORWARD:
                 level[stage] += 1
-                most = max(most, alive + of.kept + of.forward)
-                alive += of.kept * (level[stage] > depth[stage])
+                most = max(most, alive + of.saved + of.forward)
+                alive += of.saved * (level[stage] > depth[stage])
             elif kind == kinds.WEIGHT_GRADIENT:
                 most = max(most, alive + of.weight_half)
                 alive -= of.rest
             else:
                 halved = kind == kinds.INPUT_GRADIENT
                 level[stage] -= 1
-                alive -= of.kept * full
-                most = max(most, alive + of.kept + (of.input_half if halved else of.backward))
+                alive -= of.saved * full
+                most = max(most, alive + of.saved + (of.input_half if halved else of.backward))
                 alive += of.rest * halved
         return self.base[word] + fifos + most
 
@@ -73,7 +73,7 @@ def memory_of(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> Memory:
         limits: the most bytes of IPUs, by their numbers; none where there is no limit.
     """
     footprint = job.memory.footprint
-    base = {each.ipu: each.resident_bytes - each.assumed_bytes for each in footprint.ipus}
+    base = {of_ipu.ipu: of_ipu.resident_bytes - of_ipu.assumed_bytes for of_ipu in footprint.ipus}
     for stage in footprint.stages:
         base[stage.ipus[0]] -= stage.fifo_bytes
     return Memory(tasks, footprint.stages, [base[ipu] for ipu in tasks.ipus], [limits.get(ipu) for ipu in tasks.ipus])

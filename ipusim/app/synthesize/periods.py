@@ -112,16 +112,16 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
         heads, periods, tails = [], [], []
         for word in words:
             seen = [0] * len(tasks.letters)
-            place = 0
+            cut = 0
             for letter in word:
                 if begins[letter][seen[letter]] >= moment:
                     break
                 seen[letter] += 1
-                place += 1
-            heads.append(word[:place])
-            tails.append(word[place:])
+                cut += 1
+            heads.append(word[:cut])
+            tails.append(word[cut:])
             own = tasks.of_word[tasks.word_of[word[0]]]
-            periods.append(tuple(dict.fromkeys((*word[place:], *(letter for letter in ordered if letter in own)))))
+            periods.append(tuple(dict.fromkeys((*word[cut:], *(letter for letter in ordered if letter in own)))))
         yield Periodic(tasks, tuple(heads), tuple(periods), tuple(tails), count)
         plain = [tuple(letter for letter in ordered if letter in period) for period in periods]
         yield Periodic(tasks, tuple(heads), tuple(plain), tuple(tails), count)

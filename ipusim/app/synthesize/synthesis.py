@@ -290,8 +290,8 @@ def _greedy(start: _Start) -> Iterator[Words]:
     """Yield words that are made pass by pass, with more or less of what they keep."""
     tasks, memory = start.tasks, start.memory
     stages = memory.stages
-    known = any(stage.kept for stage in stages)
-    stashed = [stage.kept if known else 1 for stage in stages]
+    known = any(stage.saved for stage in stages)
+    stashed = [stage.saved if known else 1 for stage in stages]
     rest = [stage.rest for stage in stages]
     for depth in _DEPTHS:
         room = []
@@ -368,7 +368,7 @@ def _judged(
 
 def _simulated(request: Request, schedule: Schedule) -> Row | None:
     """Return the run of a request under a schedule of words; None where it is refused."""
-    with schedules.kept():
+    with schedules.scoped():
         schedules.register(schedule)
         try:
             (row,) = compare(request, [NAME])

@@ -44,7 +44,7 @@ def across_pods_all_reduce(system: System, participants: Sequence[int], elements
         raise DeviceError(f"{collective.name}: expected equally many participants in every pod, got {shares}")
     rings = [ring_order(system, members) for members in pods]
     backwards = [ring[::-1] for ring in rings[::-1]]
-    ways = [_one_way(each, half) for each, half in zip((rings, backwards), chunks(0, elements, 2), strict=True)]
+    ways = [_one_way(order, half) for order, half in zip((rings, backwards), chunks(0, elements, 2), strict=True)]
     return collective.with_rounds(side_by_side(ways))
 
 

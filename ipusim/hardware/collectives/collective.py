@@ -82,7 +82,7 @@ class Collective:
         head = (
             f"{self.name} of {self.elements} x {self.itemsize} bytes over IPUs {' '.join(map(str, self.participants))}"
         )
-        rounds = (f"round {number}: {', '.join(map(str, each))}" for number, each in enumerate(self.rounds))
+        rounds = (f"round {number}: {', '.join(map(str, transfer))}" for number, transfer in enumerate(self.rounds))
         return "\n".join((head, *rounds))
 
     @property
@@ -114,7 +114,7 @@ class Collective:
         The replicas of a graph run one and the same program, so every message of a
         round is as long as the longest, and shorter ones travel padded.
         """
-        return self.itemsize * max((each.stop - each.start for each in self.rounds[number]), default=0)
+        return self.itemsize * max((transfer.stop - transfer.start for transfer in self.rounds[number]), default=0)
 
 
 def chunks(start: int, stop: int, count: int) -> list[slice]:
@@ -130,4 +130,4 @@ def chunks(start: int, stop: int, count: int) -> list[slice]:
 
 def side_by_side(parts: Sequence[Sequence[Round]]) -> list[Round]:
     """Return rounds in which equally many rounds of each part happen at the same time."""
-    return [tuple(transfer for each in together for transfer in each) for together in zip(*parts, strict=True)]
+    return [tuple(transfer for round_of in together for transfer in round_of) for together in zip(*parts, strict=True)]

@@ -75,7 +75,7 @@ class CollectiveCost:
     @property
     def rounds_cycles(self) -> int:
         """Cycles of all rounds: the closed form of the algorithm."""
-        return Sum(tuple((each.total_cycles, 1) for each in self.rounds))
+        return Sum(tuple((cost.total_cycles, 1) for cost in self.rounds))
 
     @property
     def total_cycles(self) -> int:
@@ -87,8 +87,8 @@ class CollectiveCost:
         """Bytes on each link direction over all rounds, in order of direction."""
         carried: Counter[LinkDirection] = Counter()
         alike = Counter(map(id, self.rounds))  # the rounds of a ring are one
-        for number, each in {id(each): each for each in self.rounds}.items():
-            for load in each.links:
+        for number, cost in {id(cost): cost for cost in self.rounds}.items():
+            for load in cost.links:
                 carried[load.direction] += alike[number] * load.bytes
         return tuple(sorted(carried.items()))
 
@@ -124,6 +124,6 @@ def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[in
     for collective in collectives:
         if number < len(collective.rounds):
             message_bytes = collective.message_bytes(number)
-            for each in collective.rounds[number]:
-                traffic[each.source, each.target] += message_bytes
+            for transfer in collective.rounds[number]:
+                traffic[transfer.source, transfer.target] += message_bytes
     return traffic

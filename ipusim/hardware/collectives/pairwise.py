@@ -30,8 +30,8 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
         for number in numbers
     )
     return collective.with_rounds(
-        _swaps(collective, [(ipu, ordered[partner]) for ipu, partner in zip(ordered, each, strict=True)])
-        for each in partners
+        _swaps(collective, [(ipu, ordered[partner]) for ipu, partner in zip(ordered, partners_of, strict=True)])
+        for partners_of in partners
     )
 
 

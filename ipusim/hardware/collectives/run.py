@@ -32,18 +32,18 @@ def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np
     the collective, PlanError for transfers beyond the ends of a buffer.
     """
     _check_buffers(collective, buffers)
-    held = dict(zip(collective.participants, _laid_out(collective, buffers), strict=True))
+    buffer_of = dict(zip(collective.participants, _laid_out(collective, buffers), strict=True))
     for number, transfers in enumerate(collective.rounds):
-        _check_round(collective, number, held)
+        _check_round(collective, number, buffer_of)
         # everybody reads before anybody writes
-        payloads = [held[transfer.source][transfer.start : transfer.stop].copy() for transfer in transfers]
+        payloads = [buffer_of[transfer.source][transfer.start : transfer.stop].copy() for transfer in transfers]
         for transfer, payload in zip(transfers, payloads, strict=True):
-            position = held[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]
+            position = buffer_of[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]
             if transfer.reduce:
                 combine(position, payload, out=position, casting="same_kind")
             else:
                 position[:] = payload
-    return _results(collective, list(held.values()), buffers)
+    return _results(collective, list(buffer_of.values()), buffers)
 
 
 def _check_buffers(collective: Collective, buffers: Sequence[Array]) -> None:
@@ -63,36 +63,37 @@ def _check_buffers(collective: Collective, buffers: Sequence[Array]) -> None:
             raise ModelError(f"{collective.name}: expected {buffers[0].dtype} on IPU {ipu}, got {buffer.dtype}")
 
 
-def _check_round(collective: Collective, number: int, held: Mapping[int, Array]) -> None:
-    for each in collective.rounds[number]:
-        for ipu, start in ((each.source, each.start), (each.target, each.start + each.shift)):
-            if ipu not in held:
-                raise PlanError(f"{collective.name}: round {number}: {each} is with IPU {ipu}, which takes no part")
-            if not 0 <= start <= start + each.stop - each.start <= held[ipu].size:
+def _check_round(collective: Collective, number: int, buffer_of: Mapping[int, Array]) -> None:
+    for transfer in collective.rounds[number]:
+        for ipu, start in ((transfer.source, transfer.start), (transfer.target, transfer.start + transfer.shift)):
+            if ipu not in buffer_of:
+                raise PlanError(f"{collective.name}: round {number}: {transfer} is with IPU {ipu}, which takes no part")
+            size = buffer_of[ipu].size
+            if not 0 <= start <= start + transfer.stop - transfer.start <= size:
                 raise PlanError(
-                    f"{collective.name}: round {number}: {each} goes beyond the {held[ipu].size} elements on IPU {ipu}"
+                    f"{collective.name}: round {number}: {transfer} goes beyond the {size} elements on IPU {ipu}"
                 )
 
 
 def _laid_out(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
     """Return for each participant a whole buffer of its own with what it has at first, zero elsewhere."""
     size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
-    held = [np.zeros(size, buffer.dtype) for buffer in buffers]
+    whole = [np.zeros(size, buffer.dtype) for buffer in buffers]
     for rank, buffer in enumerate(buffers):
         position = collective.chunk_of(rank) if collective.operation == "all_gather" else slice(collective.elements)
-        held[rank][position] = buffer.ravel()
-    return held
+        whole[rank][position] = buffer.ravel()
+    return whole
 
 
-def _results(collective: Collective, held: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
+def _results(collective: Collective, wholes: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
     match collective.operation:
         case "all_reduce":
-            return [whole.reshape(buffer.shape) for whole, buffer in zip(held, buffers, strict=True)]
+            return [whole.reshape(buffer.shape) for whole, buffer in zip(wholes, buffers, strict=True)]
         case "reduce_scatter":
-            return [whole[collective.chunk_of(rank)].copy() for rank, whole in enumerate(held)]
+            return [whole[collective.chunk_of(rank)].copy() for rank, whole in enumerate(wholes)]
         case "all_gather":
-            return list(held)
+            return list(wholes)
         case "all_to_all":
             own = [collective.chunk_of(rank) for rank in range(collective.count)]
-            slots = (whole.reshape(collective.count, collective.chunk) for whole in held)
-            return [slot[:, : each.stop - each.start].ravel().copy() for slot, each in zip(slots, own, strict=True)]
+            slots = (whole.reshape(collective.count, collective.chunk) for whole in wholes)
+            return [slot[:, : chunk.stop - chunk.start].ravel().copy() for slot, chunk in zip(slots, own, strict=True)]

@@ -189,14 +189,14 @@ class Estimator(ABC):
         iterations = self._config.ipu_run_config.iterations_per_loop
         training.check_steps(steps, None, iterations)
         assert steps is not None
-        runs_wanted = steps // iterations
+        run_count = steps // iterations
         folder, own = Path(self.eval_dir(name)), checked_hooks("hooks", hooks)
         workers = self._workers(ModeKeys.EVAL)
         start = self._checkpoint(checkpoint_path, "evaluate", workers)
 
         def evaluate() -> dict[str, Any]:
             program, metrics, losses = self._built(ModeKeys.EVAL, input_fn, workers), Streamed(), []
-            every = [*own, training.StopAfterRuns(runs_wanted), *program.hooks]
+            every = [*own, training.StopAfterRuns(run_count), *program.hooks]
             fetches = [program.loss, program.values]
             for loss, values in training.runs(fetches, every, self._restoring(start), agreed=workers.any):
                 losses.append(np.float32(np.mean(loss)))
@@ -333,7 +333,9 @@ class Estimator(ABC):
             if "params" not in arguments_of(input_fn):
                 raise ProgramError(f"input_fn must have params argument to receive params['{_BATCH_SIZE}']")
             self._params[_BATCH_SIZE] = size
-        dataset = dataset_of(input_fn, {"mode": mode, "params": self.params, "config": self._config} | workers.given())
+        dataset = dataset_of(
+            input_fn, {"mode": mode, "params": self.params, "config": self._config} | workers.input_arguments()
+        )
         with all_on_device(run.ordinal):
             infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
             program = self._program(mode, infeed)

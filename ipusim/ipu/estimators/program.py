@@ -131,8 +131,8 @@ def examples_of(batches: Any, keys: Any, single: bool, replicated: bool) -> Iter
         lengths = {np.shape(item)[:1] for item in batch.values()}
         if len(lengths) != 1 or () in lengths:
             raise ProgramError("Batch length of predictions should be same.")
-        for place in range(*lengths.pop()):
-            yield batch[""][place] if alone else {name: item[place] for name, item in batch.items()}
+        for sample in range(*lengths.pop()):
+            yield batch[""][sample] if alone else {name: item[sample] for name, item in batch.items()}
 
 
 def _chosen(batches: Any, keys: Any) -> dict[str, Any]:
@@ -160,29 +160,29 @@ class Streamed:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._found: dict[str, Any] = {}
+        self._metrics: dict[str, Any] = {}
 
     def add(self, metrics: Mapping[str, object]) -> None:
         """Add the metrics of one session run; raises ProgramTypeError in TensorFlow's words for what is no metric."""
         for name, pair in checked_metrics(metrics).items():
-            before = self._found.get(name)
+            before = self._metrics.get(name)
             if isinstance(pair, Metric) and isinstance(before, Metric):
-                self._found[name] = pair.summed([before.total, pair.total], [before.count, pair.count])
+                self._metrics[name] = pair.summed([before.total, pair.total], [before.count, pair.count])
             else:
-                self._found[name] = pair
+                self._metrics[name] = pair
 
     def join(self, gather: Callable[[Any], Any]) -> None:
         """Sum the metrics that are sums over all workers and average the others; ``gather`` returns a value of each."""
-        for name, pair in sorted(self._found.items()):
+        for name, pair in sorted(self._metrics.items()):
             if isinstance(pair, Metric):
-                self._found[name] = pair.summed(gather(pair.total), gather(pair.count))
+                self._metrics[name] = pair.summed(gather(pair.total), gather(pair.count))
             else:
                 value = np.mean(gather(pair[1]), axis=0)
-                self._found[name] = value, value
+                self._metrics[name] = value, value
 
     def values(self) -> dict[str, Any]:
         """Return them by name, each as a number or an array."""
-        return {name: np.asarray(pair[1])[()] for name, pair in sorted(self._found.items())}
+        return {name: np.asarray(pair[1])[()] for name, pair in sorted(self._metrics.items())}
 
 
 def metrics_to_send(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

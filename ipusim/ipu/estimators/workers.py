@@ -61,11 +61,11 @@ class Workers:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Be in the strategy's scope, in which gradients are averaged, or outside of any strategy."""
+        """Enter the strategy's scope for the block, in which gradients are averaged; without a strategy, leave any."""
         with in_scope_of(None), in_scope_of(self._strategy), averaging():
             yield
 
-    def given(self) -> dict[str, Any]:
+    def input_arguments(self) -> dict[str, Any]:
         """Return what an input function is given besides: an ``input_context`` under a strategy, as in TensorFlow."""
         if self._strategy is None:
             return {}
@@ -74,8 +74,8 @@ class Workers:
 
     def of_chief(self, what: str, value: T) -> T:
         """Return the chief's value of what all have; it takes no simulated time."""
-        found: T = value if self._host is None else self._host.exchange(what, value)[0]
-        return found
+        of_chief: T = value if self._host is None else self._host.exchange(what, value)[0]
+        return of_chief
 
     def any(self, stop: bool) -> bool:
         """Tell whether one of them asks to stop; it takes no simulated time."""
@@ -90,5 +90,5 @@ class Workers:
     def each(self, value: Any) -> Array:
         """Return a value of all, one row a worker, which goes over their network."""
         row = np.asarray(value)[None]
-        found: Array = row if self._host is None else gathered("the metrics of an evaluation", row)
-        return found
+        rows: Array = row if self._host is None else gathered("the metrics of an evaluation", row)
+        return rows

@@ -188,7 +188,7 @@ def allgather(tensor: Any, name: str | None = None) -> Any:
 def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
     """Return the tensor of the host with rank ``root_rank``; those of all have its shape and type.
 
-    Raises ProgramTypeError for what is no tensor or rank, ProgramError for a rank that there is not, and for tensors of
+    Raises ProgramTypeError for what is no tensor or rank, ProgramError for a rank out of range, and for tensors of
     several shapes or types.
     """
     return broadcasted(_named("broadcast", name), _value(tensor), checks.integer("root_rank", root_rank))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 
 _KERAS: Final = "ipusim.ipu.tensorflow.keras"
 
 __getattr__, __dir__ = offering(
     "keras.ipu",
     {"extensions": f"{_KERAS}.extensions", "layers": "ipusim.ipu.keras.layers"}
-    | found_in("ipusim.ipu.keras.models", "Model Sequential")
-    | found_in(
+    | in_module("ipusim.ipu.keras.models", "Model Sequential")
+    | in_module(
         f"{_KERAS}.pipeline_stages",
         "FunctionalLayerPipelineStageAssignment ModelLayerPipelineStageAssignment PipelineStage "
         "SequentialLayerPipelineStageAssignment",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ipusim.ipu.keras import layers
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras.recurrent_layer import RecurrentLayer
 
 
@@ -27,5 +27,5 @@ _NAMES: Final = (
 )
 __getattr__, __dir__ = offering(
     "ipu_tensorflow_addons.keras.layers",
-    found_in("ipusim.ipu.keras.layers", _NAMES) | dict.fromkeys(("LSTM", "PopnnLSTM"), f"{__name__}:PopnnLSTM"),
+    in_module("ipusim.ipu.keras.layers", _NAMES) | dict.fromkeys(("LSTM", "PopnnLSTM"), f"{__name__}:PopnnLSTM"),
 )

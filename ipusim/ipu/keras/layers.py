@@ -197,7 +197,7 @@ class _Popnn(RecurrentLayer):
     def _dropped(self, x: Any, training: bool) -> Any:
         if self._dropout is None or not training:
             return x
-        return run(self._dropout, x, {}, self.path, self._place if self.in_model else None)
+        return run(self._dropout, x, {}, self.path, self._position if self.in_model else None)
 
 
 class PopnnLSTM(_Popnn):

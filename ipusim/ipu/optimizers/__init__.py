@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.runtime.offered import found_in, rows
+from ipusim.ipu.runtime.offered import in_module, rows
 
 _HERE: Final = "ipusim.ipu.optimizers"
 _RUNTIME: Final = "ipusim.ipu.runtime"
@@ -20,22 +20,22 @@ __getattr__, __dir__ = rows(
             "sharded_optimizer",
         )
     }
-    | found_in(f"{_HERE}.cross_replica_optimizer", "CrossReplicaOptimizer")
-    | found_in(
+    | in_module(f"{_HERE}.cross_replica_optimizer", "CrossReplicaOptimizer")
+    | in_module(
         f"{_HERE}.gradient_accumulation_optimizer",
         "CrossReplicaGradientAccumulationOptimizer CrossReplicaGradientAccumulationOptimizerV2 "
         "GradientAccumulationOptimizer GradientAccumulationOptimizerV2",
     )
-    | found_in(f"{_HERE}.map_gradient_optimizer", "MapGradientOptimizer")
-    | found_in(f"{_HERE}.sharded_optimizer", "ShardedOptimizer")
-    | found_in(
+    | in_module(f"{_HERE}.map_gradient_optimizer", "MapGradientOptimizer")
+    | in_module(f"{_HERE}.sharded_optimizer", "ShardedOptimizer")
+    | in_module(
         "ipusim.ipu.tensorflow.train",
         "AdadeltaOptimizer AdagradOptimizer AdamOptimizer FtrlOptimizer GradientDescentOptimizer LAMBOptimizer "
         "MomentumOptimizer RMSPropOptimizer",
     )
-    | found_in(f"{_RUNTIME}.pipeline_options", "GradientAccumulationReductionMethod")
-    | found_in(f"{_RUNTIME}.ipu_optimizer", "IpuOptimizer")
-    | found_in(f"{_RUNTIME}.optimizer", "Accumulation Optimizer TrainOp")
-    | found_in(f"{_RUNTIME}.gradients", "Variable")
-    | found_in(f"{_RUNTIME}.weight_update", "WeightUpdate"),
+    | in_module(f"{_RUNTIME}.pipeline_options", "GradientAccumulationReductionMethod")
+    | in_module(f"{_RUNTIME}.ipu_optimizer", "IpuOptimizer")
+    | in_module(f"{_RUNTIME}.optimizer", "Accumulation Optimizer TrainOp")
+    | in_module(f"{_RUNTIME}.gradients", "Variable")
+    | in_module(f"{_RUNTIME}.weight_update", "WeightUpdate"),
 )

@@ -168,8 +168,8 @@ def _stages(job: Job) -> list[dict[str, Any]]:
         cycles = {"forward": costs.passes[pipelines.Pass.FORWARD, number]}
         if shape.training:
             # What is computed again inside of it comes with the option once more.
-            again = costs.passes[pipelines.Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
-            cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - again
+            recomputed = costs.passes[pipelines.Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
+            cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - recomputed
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         stored = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if (

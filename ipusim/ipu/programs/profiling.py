@@ -105,9 +105,9 @@ class profile:  # noqa: N801 - a function to whoever calls it
         programs = self.recorder.programs
         runs: dict[Path, Run] = {}
         files: dict[Path, dict[str, bytes]] = {}
-        for path, place in _places(self._folder, programs).items():
+        for path, recorded in _places(self._folder, programs).items():
             comments: Sequence[str] = ()
-            job = place.kept(self._name if len(programs) == 1 else "")
+            job = recorded.as_job(self._name if len(programs) == 1 else "")
             try:
                 said = as_scenario(job, self._description)
                 request, comments = said.request, said.comments
@@ -115,7 +115,7 @@ class profile:  # noqa: N801 - a function to whoever calls it
                 request = replace(job.request, description=self._description)
             functions = job.request.functions
             assert isinstance(functions, TracedFunctions)
-            runs[path] = place.run(request, functions.shown_names, scopes_of(functions))
+            runs[path] = recorded.run(request, functions.shown_names, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:
             every = {

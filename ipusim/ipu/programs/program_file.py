@@ -99,16 +99,16 @@ class ProgramFile:
         try:
             tensor_methods.run(tensor_methods.compiled(self._tree, self._file), module)
         except IpusimError as error:
-            place = (
+            line = (
                 (functions.line_of(error.__cause__) if error.__cause__ else "")
                 or functions.line_of(error)
                 or self._file
             )
-            if place.startswith(self._file):  # as it was named
-                place = f"{self.path}{place.removeprefix(self._file)}"
+            if line.startswith(self._file):  # as it was named
+                line = f"{self.path}{line.removeprefix(self._file)}"
             host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise ProgramError(f"{place}: {who}{functions.told(error)}") from error
+            raise ProgramError(f"{line}: {who}{functions.message_of(error)}") from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)

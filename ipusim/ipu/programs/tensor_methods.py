@@ -30,11 +30,11 @@ def _get_shape(value: Any) -> TensorShape:
 
 def _set_shape(value: Any, shape: Any) -> None:
     """Do nothing for the shape that a tensor has; raises ProgramError for another."""
-    axes, wanted = tuple(value.shape), TensorShape(shape)
-    if len(axes) != len(wanted) or any(
-        None not in (here, there) and here != there for here, there in zip(axes, wanted, strict=True)
+    axes, expected = tuple(value.shape), TensorShape(shape)
+    if len(axes) != len(expected) or any(
+        None not in (here, there) and here != there for here, there in zip(axes, expected, strict=True)
     ):
-        raise ProgramError(f"Tensor's shape {axes} is not compatible with supplied shape {list(wanted)}.")
+        raise ProgramError(f"Tensor's shape {axes} is not compatible with supplied shape {list(expected)}.")
 
 
 #: Each method with what has a form that it is offered for, and what it does.
@@ -89,9 +89,9 @@ def _is_axis(node: ast.expr) -> bool:
     return isinstance(shape, ast.Attribute) and shape.attr == ("get_shape" if called else "shape")
 
 
-def _call(name: str, place: ast.AST, *arguments: ast.expr) -> ast.Call:
+def _call(name: str, replaced: ast.AST, *arguments: ast.expr) -> ast.Call:
     call = ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
-    return ast.fix_missing_locations(ast.copy_location(call, place))
+    return ast.fix_missing_locations(ast.copy_location(call, replaced))
 
 
 def compiled(tree: ast.Module, file: str) -> CodeType:

@@ -71,7 +71,7 @@ def layer_of(node: RecordedNode) -> core_functions.Call | None:
 def arrays_of(node: RecordedNode) -> Sequence[RecordedNode | None]:
     """Return the node of each array that a layer is called on: its input, of a loss the labels, its parameters."""
     known = dict(zip(node.places, node.parents, strict=True))
-    return [known.get(place) for place in range(1, len(node.arguments))]
+    return [known.get(index) for index in range(1, len(node.arguments))]
 
 
 #: Letters that a name in a scenario may not have, and how long it may be.

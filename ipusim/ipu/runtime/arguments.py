@@ -285,8 +285,8 @@ def _checked_mapping(options: Mapping[str, Any], schedule: PipelineSchedule, bat
         for ipu in device if isinstance(device, list | tuple) else [device]:
             checks.whole("device_mapping", ipu)
     if schedule is PipelineSchedule.Interleaved:
-        each_stages = [item if isinstance(item, list | tuple) else [item] for item in mapping]
-        rules.check_interleaved(each_stages, options["optimizer_function"] is not None)
+        ipus_of_stages = [item if isinstance(item, list | tuple) else [item] for item in mapping]
+        rules.check_interleaved(ipus_of_stages, options["optimizer_function"] is not None)
     rules.check_serialized(batch_iterations, _flat(mapping))
     return mapping
 

@@ -149,7 +149,7 @@ class Category:
         self.__dict__.update(_path=prefix, _fields=fields, **values)
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse an attribute that there is not.
+        """Refuse an unknown attribute.
 
         Raises ConfigAttributeError, with the nearest name: a ValueError as in Graphcore's, and an AttributeError.
         """
@@ -162,7 +162,7 @@ class Category:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute.
 
-        Raises ConfigAttributeError for one that there is not, ProgramTypeError for another type, ProgramError for a
+        Raises ConfigAttributeError for an unknown one, ProgramTypeError for another type, ProgramError for a
         value out of range or a category.
         """
         field = self._fields.get(name)
@@ -179,22 +179,22 @@ class Category:
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
         """Return what is known of an attribute or category, by its name below this category.
 
-        Raises ProgramError for one that there is not, and ProgramTypeError for what is no text.
+        Raises ProgramError for an unknown one, and ProgramTypeError for what is no text.
         """
         if not isinstance(attr, str):
             raise ProgramTypeError(f"attr: expected a text, got {attr!r}")
         *above, last = attr.split(".")
-        place: Any = self
+        category: Any = self
         try:
             for item in above:
-                place = getattr(place, item)
-            getattr(place, last)
+                category = getattr(category, item)
+            getattr(category, last)
         except AttributeError as error:
             raise ProgramError(f"Could not get attribute metadata for '{attr}': {error}") from None
-        if not isinstance(place, Category):
+        if not isinstance(category, Category):
             raise ProgramError(f"Could not get attribute metadata for '{attr}': {'.'.join(above)} is no category")
-        field = place._fields[last]
-        name = f"{place._path}{last}"
+        field = category._fields[last]
+        name = f"{category._path}{last}"
         return AttributeMetadata(name, field if isinstance(field, Field) else None)
 
     def same_as(self, other: Category) -> bool:

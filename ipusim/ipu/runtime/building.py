@@ -118,7 +118,7 @@ def shard() -> int | None:
 T = TypeVar("T")
 
 
-class Held:
+class CurrentFunction:
     """A function of a program's, which is another object in each call of the function that builds it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -147,13 +147,13 @@ class Made:
 
     program: Any
     form: tuple[Any, ...]
-    functions: Sequence[Held]
+    functions: Sequence[CurrentFunction]
 
 
 @dataclass(eq=False)
 class _Call:
     made: list[Made]
-    place: int = 0
+    next_program: int = 0
 
 
 _CALL: Final[ContextVar[_Call | None]] = ContextVar("call", default=None)
@@ -178,18 +178,18 @@ def once(
     call = _CALL.get()
     if call is None or compiling() is not None:
         return make(functions)
-    place, call.place = call.place, call.place + 1
-    before = call.made[place] if place < len(call.made) else None
+    index, call.next_program = call.next_program, call.next_program + 1
+    before = call.made[index] if index < len(call.made) else None
     if before is not None and _same(before.form, form) and len(before.functions) == len(functions):
-        for held, function in zip(before.functions, functions, strict=True):
-            held.function = function
+        for current, function in zip(before.functions, functions, strict=True):
+            current.function = function
         program: T = before.program
         if run_on(program):
             return program
-    holding = [Held(function) for function in functions]
-    found = make(holding)
-    call.made[place:] = [Made(found, form, holding)]
-    return found
+    current_functions = [CurrentFunction(function) for function in functions]
+    program_made = make(current_functions)
+    call.made[index:] = [Made(program_made, form, current_functions)]
+    return program_made
 
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

@@ -46,7 +46,7 @@ class _InputStreams(IPUInfeedQueue):
         self.values = values
 
     def check_started(self) -> None:
-        """Do nothing: a run brings its values along."""
+        """Accept: a run brings its values along."""
 
     def take(self, index: int) -> tuple[Array, ...]:
         """Return the values of the run."""
@@ -181,7 +181,7 @@ def _tensor(value: Any) -> Any:
 
     Raises UnsupportedProgramError for what is no tensor of numbers.
     """
-    from ipusim.ipu.runtime.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.ipu.runtime.per_example_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
 
     outcome = concrete(plain(value))
     if isinstance(outcome, bool | int | float):

@@ -85,10 +85,10 @@ def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool
 def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[hardware.Device]:
     """Yield the devices in the order in which they are attached to, which is that of their numbers."""
     taken: set[int] = set()
-    for ordinal, wanted in enumerate(ids or sizes):
-        device = _free(machine, wanted, ordinal, taken) if sizes else hardware.select_device(machine, wanted)
+    for ordinal, size_or_id in enumerate(ids or sizes):
+        device = _free(machine, size_or_id, ordinal, taken) if sizes else hardware.select_device(machine, size_or_id)
         if device is None or not taken.isdisjoint(device.positions):
-            size = wanted if device is None else device.count
+            size = size_or_id if device is None else device.count
             raise DeviceError(
                 f"Could not find an available device for TensorFlow virtual device /device:IPU:{ordinal}. This device "
                 f"was expected to have {size} IPU(s). Common causes of this error include: incorrect configuration of "

@@ -48,7 +48,7 @@ def strategy() -> Any:
 
 
 def in_scope_of(result: Any) -> AbstractContextManager[Any]:
-    """Be in the scope of a strategy in the block, or of none; raises ProgramStateError in that of another one."""
+    """Enter the scope of a strategy, or of none, for the block; raises ProgramStateError in another one's."""
     current = strategy()
     if current is not None and result is not None and result is not current:
         raise ProgramStateError(

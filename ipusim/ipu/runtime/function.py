@@ -16,7 +16,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import Made, compiling, repeating
 from ipusim.ipu.runtime.compiled_computation import CompiledComputation, TrialError
-from ipusim.ipu.runtime.function_body import FunctionBody, Loop, LoopFound, calls_device, device, running_as
+from ipusim.ipu.runtime.function_body import FunctionBody, Loop, LoopReached, calls_device, device, running_as
 from ipusim.ipu.runtime.lay_out import ProgramReached, lay_out
 from ipusim.ipu.runtime.loop_body import run_body
 from ipusim.ipu.runtime.loop_program import LoopProgram, trying
@@ -66,8 +66,8 @@ class Function:
             if isinstance(computation, TrialError):  # what the device does not take says more
                 raise computation.error from computation.error.__cause__
             raise
-        except LoopFound as found_loop:
-            loop = found_loop.loop
+        except LoopReached as reached:
+            loop = reached.loop
         if loop.numbers.size:
             with device():  # another thread may have been faster
                 if form in self._programs:
@@ -80,8 +80,8 @@ class FunctionComputation:
     """A function without pipelines and loops as a program of one iteration."""
 
     def __init__(self, function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Try it, and run it once; raises ProgramReached and LoopFound where it has a program or a loop."""
-        self._function, self._name, self._given = function, name, (args, kwargs)
+        """Try it, and run it once; raises ProgramReached and LoopReached where it has a program or a loop."""
+        self._function, self._name, self._arguments = function, name, (args, kwargs)
         self._computation = CompiledComputation(self._called, self._arrays(), name=name, at_once=True)
         self.has_effect = self._computation.has_effect
         self._first = True
@@ -89,19 +89,19 @@ class FunctionComputation:
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the results for these arguments; that of the first call is there already."""
         with device():
-            self._given = args, kwargs
+            self._arguments = args, kwargs
             if not self._first:
                 self._computation.run(self._arrays())
             self._first = False
             return self._computation.values()
 
     def _arrays(self) -> list[Any]:
-        return [leaf for leaf in leaves(self._given) if isinstance(leaf, np.ndarray | np.generic)]
+        return [leaf for leaf in leaves(self._arguments) if isinstance(leaf, np.ndarray | np.generic)]
 
     def _called(self, *arrays: Any) -> Any:
         rest = iter(arrays)
         args, kwargs = mapped(
-            lambda item: next(rest) if isinstance(item, np.ndarray | np.generic) else item, self._given
+            lambda item: next(rest) if isinstance(item, np.ndarray | np.generic) else item, self._arguments
         )
         with running_as(FunctionBody(self._name)):
             return self._function(*args, **kwargs)
@@ -112,7 +112,7 @@ def _computation(
 ) -> FunctionComputation | TrialError | None:
     """Return a function as a program by itself, or why it is none; None for one with programs, or without any effect.
 
-    Raises LoopFound for a loop, and IpusimError for a program that cannot be laid out, or run.
+    Raises LoopReached for a loop, and IpusimError for a program that cannot be laid out, or run.
     """
     try:
         result = FunctionComputation(function, name, args, kwargs)

@@ -54,7 +54,7 @@ class Loop:
     counts: bool
 
 
-class LoopFound(BaseException):
+class LoopReached(BaseException):
     """Leaves a function at its first loop, which then is run on the device."""
 
     def __init__(self, loop: Loop) -> None:
@@ -94,7 +94,7 @@ class FunctionBody:
         if self._inside or not (known or _is_loop(frame)):  # part of an iteration, as a comprehension is
             return iter(np.asarray(numbers))
         if self.loop is None:
-            raise LoopFound(self._loop(np.asarray(numbers), frame))
+            raise LoopReached(self._loop(np.asarray(numbers), frame))
         if self._ended is not None or not known:
             raise self.refuse("expected one loop over tf.range on the device, got two: put each into its own function")
         if len(numbers) != len(self.loop.numbers):
@@ -102,7 +102,7 @@ class FunctionBody:
                 f"expected a loop over {len(self.loop.numbers)} numbers, as in its first call, got {len(numbers)}: an "
                 "int of Python's as the argument, in place of a tensor, makes another program"
             )
-        if any(_asked()):
+        if any(_recorded()):
             raise self.refuse("expected nothing that trains, or goes to an outfeed, before the loop over tf.range")
         return self._iteration(numbers)
 
@@ -121,7 +121,7 @@ class FunctionBody:
         """Check what can be told when the function has ended; raises UnsupportedProgramError."""
         if self._ended is None:
             raise self.refuse("expected a loop over tf.range that runs to its end, got a break or a return in it")
-        if _asked() != self._ended:
+        if _recorded() != self._ended:
             raise self.refuse("expected nothing that trains, or goes to an outfeed, behind the loop over tf.range")
         if returned is not None:
             raise self.refuse("expected a function with a loop over tf.range to return nothing: enqueue its results")
@@ -129,7 +129,7 @@ class FunctionBody:
     def _iteration(self, numbers: LoopRange) -> Iterator[Any]:
         self._inside = True
         yield np.asarray(numbers)[self.number]
-        self._inside, self._ended = False, _asked()
+        self._inside, self._ended = False, _recorded()
 
     def _loop(self, numbers: np.ndarray[Any, Any], frame: FrameType) -> Loop:
         carried, counts = _names(frame)
@@ -193,7 +193,7 @@ def loop_range(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return numbers if body is None else numbers.view(LoopRange)
 
 
-def _asked() -> tuple[Any, ...]:
+def _recorded() -> tuple[Any, ...]:
     record = body_record()
     return () if record is None else (record.queue, record.train)
 
@@ -237,7 +237,7 @@ _DEVICE: Final = threading.RLock()
 
 @contextmanager
 def device() -> Iterator[None]:
-    """Have the device, and one BLAS thread, in the block; another thread waits until it ends.
+    """Hold the device, and one BLAS thread, for the block; another thread waits until it ends.
 
     What runs in it is no part of a function whose loop is looked for. Several BLAS threads spin longer over matrices
     of a few hundred rows than they compute.

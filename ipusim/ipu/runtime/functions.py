@@ -81,7 +81,7 @@ class TracedFunctions:
             _bytes(first) if arguments.infeed else 0,
             outfeed,
             _samples(first or traced.stages[0].inputs),
-            kept_bytes=outfeed.element_bytes,
+            result_bytes=outfeed.element_bytes,
             sums_gradients=traced.sums_gradients,
             sums_over_hosts=arguments.host_gradients is None,
             workload=self._workload,
@@ -131,18 +131,18 @@ def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dt
 
     Raises ProgramError for a function that fails, and ProgramTypeError for one that returns no dtype.
     """
-    asked: Any = arguments.gradient_accumulation_dtype
-    if asked is None:
+    chosen: Any = arguments.gradient_accumulation_dtype
+    if chosen is None:
         return variable.dtype
-    if callable(asked):
+    if callable(chosen):
         try:
-            asked = asked(Variable(name, variable, {}))
+            chosen = chosen(Variable(name, variable, {}))
         except Exception as error:
             raise ProgramError(
                 f"gradient_accumulation_dtype: expected a dtype of the function for variable {name!r}, got "
                 f"{type(error).__name__}: {error}"
             ) from error
-    return checks.dtype("gradient_accumulation_dtype", asked)
+    return checks.dtype("gradient_accumulation_dtype", chosen)
 
 
 def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) -> tuple[models.StageProfile, ...]:
@@ -174,7 +174,7 @@ def _with_untrained(result: models.StageProfile, item: TracedStage) -> models.St
     arrays = item.stage.untrained
     return replace(
         result,
-        untrained_bytes=_bytes(tuple(arrays[name] for name in item.held)),
+        untrained_bytes=_bytes(tuple(arrays[name] for name in item.owned_untrained)),
         changing_bytes=_bytes(tuple(arrays[name] for name in item.stage.changes)),
     )
 
@@ -194,10 +194,10 @@ def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
         mask=arguments.outfeed_mask or (),
         accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
     )
-    for position in result.kept:
+    for position in result.sent:
         if not np.can_cast(outputs[position].dtype, sent_dtype(result, outputs[position]), "same_kind"):
             checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[position].dtype} can be added to", dtype)
-    widths = [outputs[position].size * sent_dtype(result, outputs[position]).itemsize for position in result.kept]
+    widths = [outputs[position].size * sent_dtype(result, outputs[position]).itemsize for position in result.sent]
     return replace(result, element_bytes=sum(widths))
 
 
@@ -213,9 +213,9 @@ def sent_dtype(outfeed: pipelines.Outfeed, output: Array) -> np.dtype[Any]:
 
 
 def _summed(outfeed: pipelines.Outfeed, outputs: tuple[Array, ...]) -> models.Summed:
-    kept = [outputs[position] for position in outfeed.kept]
-    width = max((sent_dtype(outfeed, output).itemsize for output in kept), default=1)
-    return models.Summed(sum(output.size for output in kept), width)
+    sent = [outputs[position] for position in outfeed.sent]
+    width = max((sent_dtype(outfeed, output).itemsize for output in sent), default=1)
+    return models.Summed(sum(output.size for output in sent), width)
 
 
 def _refuse_shared_variables_in_parts(offload: pipelines.Offload, traced: Traced) -> None:
@@ -258,7 +258,7 @@ class Feed:
         return (*self._inputs.values, *self._queue.take(self.start + index)), None
 
     def replace_inputs(self, inputs: Sequence[Any]) -> None:
-        """Take other values for the inputs.
+        """Replace the values of the inputs.
 
         Raises ProgramError for another number or shape of them, ProgramTypeError where a value would have to be
         rounded to the input's dtype.

@@ -107,7 +107,7 @@ def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
     values = [array.copy() for array in tried.variables.values()]
     stage = models.FunctionStage("loss", loss, tried.variables, (), True)
     with stage.tracing():
-        pull, (value,) = functions.pullback_of_several(stage.call, values, stage.wanted(()))
+        pull, (value,) = functions.pullback_of_several(stage.call, values, stage.argnums(()))
         result = pull([np.ones_like(value)])
     state: learning.State = {}
     return [
@@ -124,7 +124,7 @@ def gradients_of_tensor(loss: Tensor) -> list[tuple[Tensor, NamedVariable]]:
     sources = {id(source): source for source in loss.sources()}
     variables = [source for source in sources.values() if isinstance(source, NamedVariable) and source.trainable]
     together = _Gradients(loss, variables)
-    return [(_Gradient(together, place, variable), variable) for place, variable in enumerate(variables)]
+    return [(_Gradient(together, index, variable), variable) for index, variable in enumerate(variables)]
 
 
 class _Gradients(Fetch):
@@ -152,12 +152,12 @@ class _Gradient(Tensor):
 
     late: ClassVar[bool] = True
 
-    def __init__(self, together: _Gradients, place: int, variable: NamedVariable) -> None:
+    def __init__(self, together: _Gradients, index: int, variable: NamedVariable) -> None:
         super().__init__(variable.initial)
-        self._together, self._place = together, place
+        self._together, self._index = together, index
 
     def evaluate(self, running: Running) -> Array:
-        return np.asarray(running.value(self._together)[self._place], self.dtype)
+        return np.asarray(running.value(self._together)[self._index], self.dtype)
 
 
 class UnknownGradient(NDArrayOperatorsMixin):

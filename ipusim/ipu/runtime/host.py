@@ -73,7 +73,7 @@ _READING: Final[ContextVar[Running | None]] = ContextVar("reading", default=None
 
 
 def reading(running: Running) -> AbstractContextManager[Any]:
-    """Let datasets that begin in the block take what tensors of the host are in a run."""
+    """Evaluate tensors of the host in ``running`` for datasets that begin in the block."""
     return setting(_READING, running)
 
 
@@ -120,7 +120,7 @@ class Operation(Fetch):
         return f"<Operation {self.name!r}>"
 
     def evaluate(self, running: Running) -> None:
-        """Do it."""
+        """Evaluate it."""
         self._action()
 
 
@@ -331,7 +331,7 @@ def also_on_host(function: Function) -> Function:
         tried = _computed(name, of, [example(tensor) for tensor in tensors])
         if not isinstance(tried, tuple | list):
             return compute(of, *tensors, name=name)
-        return type(tried)(compute(partial(_part_of, of, place), *tensors, name=name) for place in range(len(tried)))
+        return type(tried)(compute(partial(_part_of, of, index), *tensors, name=name) for index in range(len(tried)))
 
     return cast(Function, called)
 
@@ -341,8 +341,8 @@ def _waits(value: Any) -> bool:
     return isinstance(value.read_value() if isinstance(value, functions.Readable) else value, Tensor)
 
 
-def _part_of(function: Callable[..., Any], place: int, *values: Any) -> Any:
-    return function(*values)[place]
+def _part_of(function: Callable[..., Any], index: int, *values: Any) -> Any:
+    return function(*values)[index]
 
 
 def _computed(
@@ -361,7 +361,7 @@ def _computed(
         raise
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
-        raise kind(f"{name}: expected tensors that go together, got {functions.told(error)}") from error
+        raise kind(f"{name}: expected tensors that go together, got {functions.message_of(error)}") from error
 
 
 def as_tensor(value: Any) -> Array:

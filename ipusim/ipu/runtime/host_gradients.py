@@ -33,7 +33,7 @@ class HostGradients:
         self._keys = tuple(items)
         self._gradients = {key: item for key, item in items.items() if isinstance(item, SymbolicGradient)}
         self._receive: Callable[[Element], object] = lambda _: None
-        self._held: Element = ()
+        self._element: Element = ()
 
     @classmethod
     def of(cls, record: BodyRecord, *, sharded: bool) -> HostGradients | None:
@@ -100,10 +100,10 @@ class HostGradients:
         return result[0] if self._alone else [result[key] for key in self._keys]
 
     def _hold(self, element: Element) -> None:
-        self._held = element
+        self._element = element
 
     def _hand_out(self, gradients: Sequence[Array]) -> None:
-        self._receive((*self._held, *gradients))
+        self._receive((*self._element, *gradients))
 
 
 class _HandOut(IpuOptimizer, maps_gradients=False):

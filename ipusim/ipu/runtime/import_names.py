@@ -177,7 +177,7 @@ class install(MetaPathFinder):  # noqa: N801 - a function to callers
         return ModuleSpec(fullname, _Loader(home, self), is_package=True)
 
     def note(self, name: str) -> None:
-        """Take a name that the program imports or uses of TensorFlow as a sign of its version."""
+        """Note a name of TensorFlow that the program imports or uses, which tells its version."""
         if not self._sign and name in ONLY_IN_1:
             self._sign = name
 

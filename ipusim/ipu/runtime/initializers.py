@@ -210,7 +210,7 @@ _BY_NAME: Final[dict[str, type[Initializer]]] = {
 def initializer_of(value: Any) -> Initializer | Callable[..., Any]:
     """Return the initializer that a name, a class or an initializer stands for; a function of the shape is itself.
 
-    Raises ProgramError for a name that there is not, ProgramTypeError for anything else.
+    Raises ProgramError for an unknown name, ProgramTypeError for anything else.
     """
     if isinstance(value, str):
         by_class = {kind.__name__: kind for kind in _BY_NAME.values()}

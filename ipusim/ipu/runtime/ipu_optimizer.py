@@ -90,7 +90,7 @@ class TapedOptimizer(IpuOptimizer, maps_gradients=False):
         return self._opt.apply_gradients(self._update.applied(grads_and_vars), *args, **kwargs)
 
 
-def as_asked(opt: Optimizer, update: SymbolicUpdate | None) -> Optimizer:
+def optimizer_of_body(opt: Optimizer, update: SymbolicUpdate | None) -> Optimizer:
     """Return the optimizer of a body that handed ``update`` to ``opt``, None where it called minimize.
 
     Raises UnsupportedProgramError for gradients that would have to be changed before they are accumulated.

@@ -60,7 +60,7 @@ def create_ipu_config(
     Arguments other than ``selection_order`` have no effect; the notes of a run say why of those that are not their
     defaults.
 
-    Raises ProgramError and ProgramTypeError in Graphcore's words for a profile and a scheduler that there are not.
+    Raises ProgramError and ProgramTypeError in Graphcore's words for an unknown profile or scheduler.
     """
     options = dict(locals())
     config = IPUConfig()
@@ -89,7 +89,7 @@ def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUCon
     _check_no_devices(opts)
     if not isinstance(indices, list | tuple):
         raise ProgramTypeError("`indices` must be a list or tuple.")
-    if any(index in indices[:place] for place, index in enumerate(indices)):
+    if any(index in indices[:number] for number, index in enumerate(indices)):
         raise ProgramError("All device indices in `indices` must be unique.")
     return _set(opts, "select_ipus", {"indices": indices})
 
@@ -346,11 +346,11 @@ def _set(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfi
     _check_config(opts)
     for argument, value in options.items():
         *above, last = ATTRIBUTES[function][argument].split(".")
-        place: Any = opts
+        category: Any = opts
         for item in above:
-            place = getattr(place, item)
+            category = getattr(category, item)
         try:
-            setattr(place, last, value)
+            setattr(category, last, value)
         except ProgramError as error:
             raise type(error)(f"{argument}: {error}") from None
     return opts

@@ -48,10 +48,10 @@ def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     if compiling() is not None:
         return values, tuple(map(example, values))
     inputs = tuple(item.value_now() if isinstance(item, NamedVariable) else item for item in values)
-    for place, value in enumerate(inputs):
+    for index, value in enumerate(inputs):
         if isinstance(value, Tensor):
             raise ProgramError(
-                f"inputs[{place}]: expected a value, got {value!r}, which has one in a session alone: build the "
+                f"inputs[{index}]: expected a value, got {value!r}, which has one in a session alone: build the "
                 "program in a function that ipu_compiler.compile compiles"
             )
     return None, inputs

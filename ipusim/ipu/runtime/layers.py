@@ -60,14 +60,14 @@ def loss(name: str, of: layers.Loss, x: Any, labels: Any, seed: int = 0) -> Any:
     return run_loss(of, x, labels, _parameters(name, of, x, seed))
 
 
-def run(of: layers.Layer, x: Any, parameters: Mapping[str, Any], draws_as: str, place: int | None = None) -> Any:
+def run(of: layers.Layer, x: Any, parameters: Mapping[str, Any], draws_as: str, position: int | None = None) -> Any:
     """Return a layer's output for ``x`` (batch, ...) with ``parameters`` by its own names.
 
-    What it draws is seeded by its name, or by its ``place`` in a network as in a scenario.
+    What it draws is seeded by its name, or by its ``position`` in a network as in a scenario.
     """
     batch, *shape = x.shape
     call = functions.Call(
-        of, tuple(parameters), tuple(shape), batch, _itemsize(x, parameters), draws_as=draws_as, place=place
+        of, tuple(parameters), tuple(shape), batch, _itemsize(x, parameters), draws_as=draws_as, position=position
     )
     return functions.run_layer(call, x, *parameters.values())
 

@@ -54,12 +54,12 @@ class Fed(NamedTuple):
 
     Attributes:
         examples: arrays of the forms that the program is tried on.
-        again: from arrays of other forms, and values of what the program captures, to its arguments for these, and its
+        rebuild: from arrays of other forms, and values of what the program captures, to arguments for these, and its
             inputs where they are not as these say.
     """
 
     examples: Values
-    again: Callable[[Values, Captured], tuple[Arguments, Inputs | None]]
+    rebuild: Callable[[Values, Captured], tuple[Arguments, Inputs | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class Layouts:
         assert self._fed is not None
         with using() as variables:
             variables.update(self.variables)
-            return _traced(*self._fed.again(values, captured), values, config)
+            return _traced(*self._fed.rebuild(values, captured), values, config)
 
 
 def _traced(arguments: Arguments, inputs: Inputs | None, values: Values, config: IPUConfig | None) -> Layout:
@@ -180,7 +180,7 @@ def job_of(
 ) -> Job:
     """Lay the pipeline out, where there is a ``distribution`` for one of several hosts.
 
-    Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for a device that there is not,
+    Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for an unknown device,
     RemoteMemoryError for offloads without Streaming Memory, OutOfMemoryError for a pipeline that does not fit its
     IPUs, and ProgramError for anything else that a request may not ask for.
     """

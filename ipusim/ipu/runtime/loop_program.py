@@ -15,10 +15,10 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import Captures
-from ipusim.ipu.runtime.function_body import LoopFound
+from ipusim.ipu.runtime.function_body import LoopReached
 from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.host_gradients import HostGradients
-from ipusim.ipu.runtime.ipu_optimizer import as_asked
+from ipusim.ipu.runtime.ipu_optimizer import optimizer_of_body
 from ipusim.ipu.runtime.lay_out import ProgramReached
 from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, check_takes, run_body
 from ipusim.ipu.runtime.names import ProgramNames
@@ -158,11 +158,13 @@ class LoopProgram:
         with trying():
             try:
                 return self._called(*as_numbers((*values, *self._element)))
-            except (IpusimError, KeyboardInterrupt, ProgramReached, LoopFound):
+            except (IpusimError, KeyboardInterrupt, ProgramReached, LoopReached):
                 raise
             except BaseException as error:  # a user's function may do anything
                 index = functions.line_of(error)
-                raise ModelError(f"body failed: {index + ': ' if index else ''}{functions.told(error)}") from error
+                raise ModelError(
+                    f"body failed: {index + ': ' if index else ''}{functions.message_of(error)}"
+                ) from error
 
     def _called(self, *values: Any) -> BodyRecord:
         keywords = () if self._infeed is None else self._infeed.keywords
@@ -202,7 +204,7 @@ class LoopProgram:
         applied = {"global_step": train.global_step, "name": train.name}
         arguments = {name: value for name, value in applied.items() if value is not None}
         return OptimizerFunctionOutput(
-            as_asked(train.optimizer, train.update),
+            optimizer_of_body(train.optimizer, train.update),
             loss,
             compute_gradients_kwargs=computed,
             apply_gradients_args=train.args,

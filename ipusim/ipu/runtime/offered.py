@@ -18,7 +18,7 @@ _Lookup = tuple[Callable[[str], Any], Callable[[], list[str]]]
 Row = str | Mapping[str, Any]
 
 
-def found_in(home: str, names: str) -> dict[str, Row]:
+def in_module(home: str, names: str) -> dict[str, Row]:
     """Return the names of a text, each with the module ``home`` that it is in under this name."""
     return {name: f"{home}:{name}" for name in names.split()}
 

@@ -15,13 +15,13 @@ from ipusim.api import Array, LayerCost, VectorWork, Work, layers
 class WithoutGradient:
     """What an operation says that none goes back through; it is never asked."""
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return none."""
         return []
 
 
 @dataclass(frozen=True)
-class EachCTC:
+class PerExampleCTC:
     """The core's loss of (outputs, labels) for each sample, with the cost of the core's."""
 
     loss: layers.CTC
@@ -30,14 +30,14 @@ class EachCTC:
         """Return the losses (batch,); raises ModelError for labels that do not fit."""
         x, labels = arrays
         self.loss.check_labels(x.shape[1:], labels)
-        losses, saved = self.loss.each(x, labels)
+        losses, saved = self.loss.per_example(x, labels)
         return (losses,), saved
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradient of the outputs."""
-        return [self.loss.each_back(saved, grads[0]) for _ in wanted]
+        return [self.loss.per_example_gradient(saved, grads[0]) for _ in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the loss's own."""
         x = arrays[0]
         return self.loss.cost(x.shape[1:], len(x), x.dtype.itemsize)
@@ -118,7 +118,7 @@ class BeamSearch(WithoutGradient):
         blank, label = (np.array([item[n] for item in survivors], row.dtype) for n in (1, 2))
         return [item for item, _, _ in survivors], blank, label
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: at each time step each beam with each class more, and the likeliest of them.
 
         Each is a sum, a logarithm of two exponentials' sum, and goes into the selection; a time step is four compute
@@ -153,12 +153,12 @@ class RecurrentOperation:
 
     Attributes:
         layer: with sequences returned.
-        given: whether states are.
+        takes_states: whether states are.
         partials_itemsize: bytes of the products' partial sums.
     """
 
     layer: layers.LSTM | layers.GRU
-    given: bool
+    takes_states: bool
     partials_itemsize: int = 4
 
     @property
@@ -177,29 +177,31 @@ class RecurrentOperation:
         """Return outputs (time steps, batch, units) and states (batch, units)."""
         x = self._joined(arrays)
         parameters = self._unpacked(arrays[0].shape[-1], *arrays[1:3])
-        outputs, states, saved = self.layer.run(parameters, x, arrays[3 + self._beside :] if self.given else None)
+        outputs, states, saved = self.layer.run(
+            parameters, x, arrays[3 + self._beside :] if self.takes_states else None
+        )
         return (outputs.transpose(1, 0, 2), *states), (parameters, saved, arrays[0].shape[-1], arrays[2].shape)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
-        """Return the gradients of what is wanted; those of lengths are never."""
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the arguments ``argnums``; lengths have none."""
         parameters, inner, elements, biases = saved
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
-        needs_x = bool({0, 3} & set(wanted)) if self._attended else 0 in wanted
+        needs_x = bool({0, 3} & set(argnums)) if self._attended else 0 in argnums
         dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
         result: dict[int, Any] = {}
         if dx is not None:
             result[0] = dx[..., :elements].transpose(1, 0, 2)
             if self._attended:
                 result[3] = dx[..., elements]
-        if {1, 2} & set(wanted):
+        if {1, 2} & set(argnums):
             result[1], result[2] = self._packed(self.layer.backward_weights(parameters, rest), biases)
         result |= {3 + self._beside + argument: item for argument, item in enumerate(dbefore)}
-        return [result[argument] for argument in wanted]
+        return [result[argument] for argument in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""
         steps, batch, elements = arrays[0].shape
-        need = 0 in wanted or (self._attended and 3 in wanted)
+        need = 0 in argnums or (self._attended and 3 in argnums)
         result = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
         return LayerCost(result.forward, result.backward).with_partials(self.partials_itemsize)
 

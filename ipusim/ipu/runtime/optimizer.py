@@ -165,10 +165,10 @@ class Optimizer(OwnUpdates):
         checks.truth("colocate_gradients_with_ops", colocate_gradients_with_ops)
         if grad_loss is not None:
             checks.wrong_type("grad_loss", "None, as the gradient of a loss by itself is one", grad_loss)
-        wanted, pairs = names_of(var_list), known()
+        names, pairs = names_of(var_list), known()
         if pairs is None:
             if isinstance(loss, Tensor):
-                return [pair for pair in gradients_of_tensor(loss) if wanted is None or pair[1].name in wanted]  # type: ignore[misc]
+                return [pair for pair in gradients_of_tensor(loss) if names is None or pair[1].name in names]  # type: ignore[misc]
             if not callable(loss):
                 raise UnsupportedProgramError(
                     "compute_gradients: expected to be called by a pipeline, or with a loss that is a function: the "
@@ -176,7 +176,7 @@ class Optimizer(OwnUpdates):
                     "MapGradientOptimizer, or in compute_gradients or apply_gradients of an optimizer of your own"
                 )
             pairs = gradients_of(loss)
-        return [pair for pair in pairs if wanted is None or pair[1].name in wanted]
+        return [pair for pair in pairs if names is None or pair[1].name in names]
 
     def minimize(
         self,
@@ -197,7 +197,7 @@ class Optimizer(OwnUpdates):
         record = body_record()
         if record is not None:
             loss = loss() if callable(loss) else loss
-        wanted = _names_in(record, var_list)
+        names = _names_in(record, var_list)
         if callable(loss) or isinstance(loss, Tensor):
             pairs = self.compute_gradients(
                 loss,
@@ -210,18 +210,18 @@ class Optimizer(OwnUpdates):
             return self.apply_gradients(pairs, **said(global_step=global_step, name=name))
         if not is_tensor(loss):
             checks.wrong_type("loss", "a tensor, or a function", loss)
-        operation = TrainOp(self, loss, None if wanted is None else sorted(wanted), global_step, name)
+        operation = TrainOp(self, loss, None if names is None else sorted(names), global_step, name)
         if record is not None and record.at_once:
             record.depend([operation])
         return operation
 
-    def _asked(
+    def _train_op(
         self, record: BodyRecord, update: SymbolicUpdate, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> TrainOp:
         """Return the operation that trains as the body of a loop says with apply_gradients."""
         every = {name for name, _ in record.variables.values()}
-        wanted = None if every <= set(update.gradients) else sorted(update.gradients)
-        operation = TrainOp(self, update.loss, wanted, update=update, args=args, kwargs=kwargs)
+        names = None if every <= set(update.gradients) else sorted(update.gradients)
+        operation = TrainOp(self, update.loss, names, update=update, args=args, kwargs=kwargs)
         if record.at_once:
             record.depend([operation])
         return operation

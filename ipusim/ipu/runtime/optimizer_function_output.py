@@ -40,7 +40,7 @@ class OptimizerFunctionOutput:
         captured_gradient_outfeed: Any = None,
     ) -> None:
         """Check the arguments."""
-        from ipusim.ipu.runtime.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+        from ipusim.ipu.runtime.per_example_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
 
         loss = concrete(loss)
         _check(opt, Optimizer, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.")

@@ -107,8 +107,8 @@ class PipelineStageOptions:
         slice_options: dict[str, str] | None = None,
     ) -> None:
         """Check the arguments."""
-        given = {"convolution": convolution_options, "matmul": matmul_options, "slice": slice_options}
-        for name, options in given.items():
+        arguments = {"convolution": convolution_options, "matmul": matmul_options, "slice": slice_options}
+        for name, options in arguments.items():
             if options is not None and not isinstance(options, dict):
                 raise ProgramTypeError(f"PipelineStageOptions.{name}_options must be dictionary.")
         self.convolution_options = convolution_options or {}

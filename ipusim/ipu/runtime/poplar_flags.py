@@ -36,9 +36,9 @@ _WITHOUT_EFFECT: Final = {
 _SYNTHETIC_HERE: Final[ContextVar[bool]] = ContextVar("synthetic", default=False)
 
 
-def synthetic_data(wanted: bool) -> AbstractContextManager[Any]:
-    """Give programs that are laid out in the block synthetic data, if ``wanted``: none travels from or to the host."""
-    return setting(_SYNTHETIC_HERE, wanted or _SYNTHETIC_HERE.get())
+def synthetic_data(enabled: bool) -> AbstractContextManager[Any]:
+    """Give programs that are laid out in the block synthetic data, if ``enabled``: none travels from or to the host."""
+    return setting(_SYNTHETIC_HERE, enabled or _SYNTHETIC_HERE.get())
 
 
 def uses_synthetic_data() -> bool:

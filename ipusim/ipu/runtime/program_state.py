@@ -124,7 +124,7 @@ def forget() -> None:
 
 
 def restore(before: VariableStore) -> None:
-    """Have the variables again that :func:`store` has returned, without those made since."""
+    """Restore the variables that :func:`store` has returned, without those made since."""
     _STORE.set(before)
 
 

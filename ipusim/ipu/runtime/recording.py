@@ -48,11 +48,11 @@ class Recorded:
         if not self._results:
             self._results = [[] for _ in session.results]
             self._not_finite = session.not_finite
-        for kept, new in zip(self._results, session.results, strict=True):
-            kept.extend(new)
+        for results, new in zip(self._results, session.results, strict=True):
+            results.extend(new)
         self._weights = session.variables()
 
-    def kept(self, name: str = "") -> Job:
+    def as_job(self, name: str = "") -> Job:
         """Return the Job of the recorded session runs, with another ``name`` where one is passed."""
         notes = list(self.job.notes)
         if self.steps < self.ran:
@@ -69,7 +69,7 @@ class Recorded:
         ``request`` is what the Run says that was asked for, and its name is the Run's; ``stages`` are the names of the
         stages in pictures, and ``layers`` those of the layers of each.
         """
-        job = replace(self.kept(request.name), request=request)
+        job = replace(self.as_job(request.name), request=request)
         # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
         info = replace(
@@ -140,17 +140,17 @@ _RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("recorder", default=N
 
 
 def recorder() -> Recorder | None:
-    """Return who keeps what runs, None where nobody does."""
+    """Return the recorder that is active; None where none is."""
     return _RECORDER.get()
 
 
 def recording(by: R) -> AbstractContextManager[R]:
-    """Let ``by``, None for nobody, look on at what runs inside the block, or is laid out there and runs in a thread."""
+    """Record in ``by``, unless it is None, what runs inside the block, or is laid out there and runs in a thread."""
     return setting(_RECORDER, by)
 
 
 def note(recorders: Sequence[Recorder | None], session: Session, timeline: Timeline) -> None:
-    """Tell the first recorder that there is of a session run that has ended."""
+    """Hand a session run that has ended to the first active recorder."""
     for result in recorders:
         if result is not None:
             result.note(session, timeline)

@@ -96,26 +96,26 @@ class Pipeline(Fetch):
             infeed.connect(replicas, instead_of=None if before is None else before.replicas)
         if (queue := layout.arguments.outfeed) is not None:
             outputs, outfeed = layout.traced.stages[-1].outputs, layout.outfeed
-            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.kept]
-            packing = layout.traced.packing(outfeed.kept)
+            forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.sent]
+            packing = layout.traced.packing(outfeed.sent)
             if gradients is not None:
                 forms, packing = gradients.element(forms, packing)
-            self._connect(queue, forms, packing, again=before is not None)
+            self._connect(queue, forms, packing, reconnecting=before is not None)
         for item in _sent_beside(layout):
             forms = [((*axis, *shape), dtype) for shape, dtype in item.forms]
-            self._connect(item.queue, forms, item.packing, again=before is not None)
+            self._connect(item.queue, forms, item.packing, reconnecting=before is not None)
 
     def dequeue_at_once(self) -> None:
         """Make what stages and the optimizer enqueue available at once, as in a program without a session."""
         for item in _sent_beside(self._layout):
             item.queue.in_session = False
 
-    def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, again: bool) -> None:
+    def _connect(self, queue: IPUOutfeedQueue, forms: Any, packing: Any, *, reconnecting: bool) -> None:
         check_queue_on_device("outfeed_queue", queue.ordinal)
-        queue.connect(forms, packing, in_session=self._symbols is not None, again=again)
+        queue.connect(forms, packing, in_session=self._symbols is not None, reconnecting=reconnecting)
 
     def take_fed(self, running: Running, values: Sequence[Any]) -> None:
-        """Be the program for ``values`` that a session feeds, and for what the program captures in its run.
+        """Take the layout of the program for ``values`` that a session feeds, and for what it captures in its run.
 
         It is laid out again where these have other forms. Raises as :meth:`take_layout` does.
         """
@@ -281,26 +281,26 @@ class Pipeline(Fetch):
         slots = {name: array.copy() for item in self._named.values() for name, array in item.slots.items()}
         return checkpoint.arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
 
-    def check_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
+    def check_arrays(self, arrays: checkpoint.Arrays, chosen: checkpoint.NameFilter = checkpoint.everything) -> None:
         """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
-        checkpoint.check_arrays_of(self.session, arrays, wanted)
+        checkpoint.check_arrays_of(self.session, arrays, chosen)
 
-    def set_arrays(self, arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
-        """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``wanted``.
+    def set_arrays(self, arrays: checkpoint.Arrays, chosen: checkpoint.NameFilter = checkpoint.everything) -> None:
+        """Go on from ``arrays`` that a program of the same network had, or from those whose names are ``chosen``.
 
         Programs without an optimizer keep their place in the infeed. Raises FileError for arrays of another network,
         ProgramError for an infeed that cannot go back; nothing is set then.
         """
         self.take_layout()
-        self.check_arrays(arrays, wanted)
-        if _INFEED in arrays and wanted(_INFEED) and self.training:
+        self.check_arrays(arrays, chosen)
+        if _INFEED in arrays and chosen(_INFEED) and self.training:
             self._layout.feed.go_to(int(arrays[_INFEED]))
         if self._layout.arguments.host_gradients is not None:  # the optimizer is on the host
             for variable in self._named.values():
-                variable.slots = checkpoint.slots_of(variable.name, arrays, wanted)
+                variable.slots = checkpoint.slots_of(variable.name, arrays, chosen)
             arrays = {name: array for name, array in arrays.items() if not name.startswith(checkpoint.OPTIMIZER)}
-        checkpoint.set_arrays_of(self.session, arrays, wanted)
-        self._versions |= {name: item.changed_by(self) for name, item in self._named.items() if wanted(name)}
+        checkpoint.set_arrays_of(self.session, arrays, chosen)
+        self._versions |= {name: item.changed_by(self) for name, item in self._named.items() if chosen(name)}
         self._initial = False
 
     def _note_not_finite(self) -> None:

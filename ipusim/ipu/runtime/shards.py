@@ -208,7 +208,7 @@ def _set(name: str, before: Any, value: Any) -> Any:
 
 
 def _repeat_call(call: RecordedNode, values: dict[RecordedNode, Any]) -> Any:
-    """Do a call again, on the values that its arguments have now; a layer keeps what it keeps by itself."""
+    """Repeat a call on the values that its arguments have now; what a layer saves is its own."""
     arguments = [copy(argument) if isinstance(argument, functions.Call) else argument for argument in call.arguments]
     for argument, parent in zip(call.places, call.parents, strict=True):
         arguments[argument] = _value(parent, values)

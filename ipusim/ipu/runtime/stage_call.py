@@ -37,7 +37,7 @@ class Holder(Enum):
 class Input:
     """A value of the pipeline's own ``inputs``, by its place there: the same in every micro-batch of a run."""
 
-    place: int
+    index: int
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Form:
         def value(slot: Any) -> Any:
             if isinstance(slot, Mapping):
                 return {name: value(item) for name, item in slot.items()}
-            return inputs[slot.place] if isinstance(slot, Input) else arrays[slot]
+            return inputs[slot.index] if isinstance(slot, Input) else arrays[slot]
 
         return [value(slot) for slot in self.slots]
 
@@ -77,7 +77,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
     ``inputs`` are the places of the pipeline's inputs by the identity of what the stage was given for them: what is
     returned as it came is one of them still. Raises ModelError for names that are neither texts nor numbers.
     """
-    from ipusim.ipu.runtime.each_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+    from ipusim.ipu.runtime.per_example_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
 
     arrays: list[Any] = []
 
@@ -108,12 +108,12 @@ def without_operations(returned: Any) -> Any:
     return returned
 
 
-def packing(form: Form, kept: Sequence[int], holder: Holder) -> Callable[[list[Array]], Any]:
-    """Return what makes an element of an outfeed of the ``kept`` arrays, in a ``holder``, with names as in ``form``."""
+def packing(form: Form, sent: Sequence[int], holder: Holder) -> Callable[[list[Array]], Any]:
+    """Return what makes an element of an outfeed of the ``sent`` arrays, in a ``holder``, with names as in ``form``."""
     if holder is Holder.ALONE:
         return lambda arrays: form.pack(arrays)[0] if form.named else arrays[0]
     stored = list if holder is Holder.LIST else tuple
-    if form.named and len(kept) == form.arrays:
+    if form.named and len(sent) == form.arrays:
         return lambda arrays: stored(form.pack(arrays))
     return stored
 
@@ -207,9 +207,9 @@ class StageCall:
     def _passed(self, values: Sequence[Any]) -> dict[int, int]:
         """Return the places of the pipeline's inputs by the identity of what the function is given for them."""
         if self.number == 0:
-            return {id(value): place for place, value in enumerate(values[: len(self.inputs.values)])}
-        places = zip(values, self.takes.slots, strict=True)
-        return {id(value): slot.place for value, slot in places if isinstance(slot, Input)}
+            return {id(value): index for index, value in enumerate(values[: len(self.inputs.values)])}
+        slots = zip(values, self.takes.slots, strict=True)
+        return {id(value): slot.index for value, slot in slots if isinstance(slot, Input)}
 
 
 def _text(form: Form) -> str:
@@ -218,6 +218,6 @@ def _text(form: Form) -> str:
     def slot(value: Any) -> str:
         if isinstance(value, dict):
             return "{" + ", ".join(value) + "}"
-        return f"inputs[{value.place}]" if isinstance(value, Input) else "an array"
+        return f"inputs[{value.index}]" if isinstance(value, Input) else "an array"
 
     return f"({', '.join(map(slot, form.slots))})"

@@ -70,7 +70,7 @@ class StageOutfeeds:
         self._waiting.clear()
 
     def calling(self, running: bool) -> AbstractContextManager[Any]:
-        """Let the block send, which calls the function that does, in a program that is ``running`` or only tries it."""
+        """Let the function that the block calls enqueue elements; without ``running`` it is only tried."""
         self._called, self._running = [], running
         return setting(_CALLED, self)
 
@@ -82,24 +82,24 @@ class StageOutfeeds:
         """Send an element; raises ProgramError for the second one of a call."""
         if self.sends_to(queue):
             raise ProgramError("An outfeed can only be enqueued once.")
-        place = len(self._called)
+        index = len(self._called)
         self._called.append(queue)
         values = [np.float32(item) if isinstance(item, float) else item for item in map(plain, leaves(tensors))]
-        if place == len(self.queues):
+        if index == len(self.queues):
             self.queues.append(StageOutfeed(queue, mapped(lambda _: None, tensors), ()))
-        self._send(place, values)
+        self._send(index, values)
 
-    def _send(self, place: int, values: Sequence[Any]) -> None:
+    def _send(self, index: int, values: Sequence[Any]) -> None:
         """Copy the arrays of an element to the host."""
-        key = functions.draw_key(f"outfeed {place}") if self._running else None
+        key = functions.draw_key(f"outfeed {index}") if self._running else None
         from ipusim.ipu.runtime.operations import send  # noqa: PLC0415 - autograd takes a while to import
 
         with functions.on_host("outfeed"):
-            send(lambda arrays: self._receive(place, key, arrays), *values)
+            send(lambda arrays: self._receive(index, key, arrays), *values)
 
-    def _receive(self, place: int, key: Any, arrays: tuple[Array, ...]) -> None:
+    def _receive(self, index: int, key: Any, arrays: tuple[Array, ...]) -> None:
         """Take the arrays of an element; those of a pass that is run again, to recompute, are there already."""
-        outfeed = self.queues[place]
+        outfeed = self.queues[index]
         if not self._running:
             outfeed.forms = outfeed.forms or [(array.shape, array.dtype) for array in arrays]
             return
@@ -108,8 +108,8 @@ class StageOutfeeds:
             if (number, key) in self._sent:
                 return
             self._sent.add((number, key))
-        self._waiting.setdefault((place, number), deque()).append(arrays)
-        waiting = [self._waiting.get((place, item)) for item in range(self._replicas)]
+        self._waiting.setdefault((index, number), deque()).append(arrays)
+        waiting = [self._waiting.get((index, item)) for item in range(self._replicas)]
         if all(waiting):
             elements = [item.popleft() for item in waiting if item]
             one = self._replicas == 1
@@ -127,8 +127,8 @@ class UpdateOutfeeds(StageOutfeeds):
             )
         super().begin(replicas)
 
-    def _send(self, place: int, values: Sequence[Any]) -> None:
-        self._receive(place, None, tuple(np.array(value) for value in values))
+    def _send(self, index: int, values: Sequence[Any]) -> None:
+        self._receive(index, None, tuple(np.array(value) for value in values))
 
 
 def current() -> StageOutfeeds | None:
@@ -164,7 +164,7 @@ class Arrivals:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Let a program that sends here be built, or run, in the block."""
+        """Enter a block in which a program that enqueues to these queues is built or run."""
         with self._changed:
             self._runner, self._failure = threading.current_thread(), ""
             self._running += 1

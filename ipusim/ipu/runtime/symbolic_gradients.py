@@ -138,8 +138,8 @@ class SymbolicUpdate:
             ]
 
     def _value(self, name: str, values: Values, gradient: Array) -> Any:
-        asked = self.gradients.get(name)
-        return None if asked is None else np.asarray(asked.compute(values))
+        symbolic = self.gradients.get(name)
+        return None if symbolic is None else np.asarray(symbolic.compute(values))
 
 
 def gradient_of(loss: Any, name: str, variable: Any, optimizer: Any = None) -> SymbolicGradient:
@@ -226,7 +226,7 @@ def applying(method: Method) -> Method:
             if (pairs := host_pairs(values)) is not None:
                 return apply_on_host(self.rule, partial(method, self), pairs, args, kwargs)
             return method(self, values, *args, **kwargs)
-        return self._asked(record, symbolic_update(grads_and_vars, record), args, kwargs)
+        return self._train_op(record, symbolic_update(grads_and_vars, record), args, kwargs)
 
     return cast(Method, apply_gradients)
 
@@ -239,13 +239,13 @@ def computing(method: Method) -> Method:
         record = body_record()
         if record is None or callable(loss):
             return method(self, loss, var_list, *args, **kwargs)
-        wanted = (
+        names = (
             None if var_list is None else {item if isinstance(item, str) else record.name_of(item) for item in var_list}
         )
         return [
             (gradient_of(loss, name, value, self), SymbolicVariable(name, np.zeros(np.shape(value), value.dtype), {}))
             for name, value in record.variables.values()
-            if wanted is None or name in wanted
+            if names is None or name in names
         ]
 
     return cast(Method, compute_gradients)
@@ -259,7 +259,7 @@ _BODY: Final[ContextVar[BodyRecord | None]] = ContextVar("body_of_host", default
 
 
 def behind(record: BodyRecord | None) -> AbstractContextManager[Any]:
-    """Let apply_gradients in the block take what a body had for its variables."""
+    """Enter a block in which apply_gradients takes what a body had for its variables."""
     return setting(_BODY, record)
 
 
@@ -311,18 +311,18 @@ def apply_on_host(
 
 def _state(rule: learning.Optimizer, variables: Sequence[NamedVariable]) -> learning.State:
     """Return the optimizer's arrays for these variables: those that they have on the host, others as they begin."""
-    kept = {name: array for variable in variables for name, array in variable.slots.items()}
+    slots = {name: array for variable in variables for name, array in variable.slots.items()}
     names = [variable.name for variable in variables]
     first = rule.initial_state({variable.name: variable.value_now() for variable in variables})
-    return {key: kept.get(checkpoint.slot_names(names, key)[0], array) for key, array in first.items()}
+    return {key: slots.get(checkpoint.slot_names(names, key)[0], array) for key, array in first.items()}
 
 
 def _keep(state: learning.State, variables: Sequence[NamedVariable]) -> None:
-    """Keep the optimizer's arrays beside the variables that they belong to."""
+    """Store the optimizer's slots with their variables."""
     names = [variable.name for variable in variables]
-    kept = {name: array for key, array in state.items() for name in checkpoint.slot_names(names, key)}
+    slots = {name: array for key, array in state.items() for name in checkpoint.slot_names(names, key)}
     for variable in variables:
-        variable.slots = checkpoint.slots_of(variable.name, kept)
+        variable.slots = checkpoint.slots_of(variable.name, slots)
 
 
 class _Update(Operation):

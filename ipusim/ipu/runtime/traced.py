@@ -41,7 +41,7 @@ class TracedStage:
     inputs: models.Arrays
     outputs: models.Arrays
     owned: tuple[str, ...]
-    held: tuple[str, ...]
+    owned_untrained: tuple[str, ...]
     taught: tuple[bool, ...]
 
 
@@ -70,9 +70,9 @@ class Traced:
     holder: Holder
     loss: int | None = None
 
-    def packing(self, kept: Sequence[int]) -> Callable[[list[Array]], Any]:
+    def packing(self, sent: Sequence[int]) -> Callable[[list[Array]], Any]:
         """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
-        return packing(self.sends, kept, self.holder)
+        return packing(self.sends, sent, self.holder)
 
     @property
     def outfeeds(self) -> list[StageOutfeeds]:
@@ -99,7 +99,7 @@ class Traced:
         call = stages[-1].function
         assert isinstance(call, StageCall)
         assert isinstance(call.function, _Finish)
-        own = call.function.again()
+        own = call.function.copy()
         return (*stages[:-1], replace(stages[-1], function=replace(call, function=own))), own.weight_update
 
 
@@ -127,7 +127,7 @@ class _Tracer:
         self._form = Form(tuple(range(len(self._arrays))), len(self._arrays))
         self._learned: tuple[bool, ...] = (False,) * len(self._arrays)
         self._names = ProgramNames(arguments.training, group)
-        self._found: list[TracedStage] = []
+        self._stages: list[TracedStage] = []
         self._users: dict[str, int] = {}
         self._finish: _Finish | None = None
         self._alone = False
@@ -156,14 +156,14 @@ class _Tracer:
         function = _with_keywords(value, keywords)
         if training and is_last:
             function = self._finish = _Finish(function, arguments)
-        call = StageCall(name, function, len(self._found), self._names, form, self._inputs, is_last)
+        call = StageCall(name, function, len(self._stages), self._names, form, self._inputs, is_last)
         tried = models.try_stage(name, call, inputs)
         finish = self._finish is not None
         stage = models.FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
         outputs = tried.outputs[1:] if self._finish else tried.outputs
-        owned, stored = _check_users(arguments, self._found, self._users, stage, position)
+        owned, stored = _check_users(arguments, self._stages, self._users, stage, position)
         taught = stage.teaches(inputs) if training and not is_last else ()
-        self._found.append(TracedStage(stage, position, inputs, outputs, owned, stored, taught))
+        self._stages.append(TracedStage(stage, position, inputs, outputs, owned, stored, taught))
         self._arrays += outputs
         self._learned += taught
         assert call.gives is not None
@@ -172,7 +172,7 @@ class _Tracer:
 
     def traced(self) -> Traced:
         """Return all stages, when the last has run."""
-        arguments, stages, own = self._arguments, tuple(self._found), self._arguments.enqueued_in
+        arguments, stages, own = self._arguments, tuple(self._stages), self._arguments.enqueued_in
         if self._finish is None:
             _check_has_queue(arguments, self._arrays)
             return Traced(
@@ -216,7 +216,7 @@ class _Finish:
         self.weight_update: WeightUpdate | None = None
         self.loss: int | None = None
 
-    def again(self) -> _Finish:
+    def copy(self) -> _Finish:
         """Return another of the same functions, which notes its optimizers for itself."""
         result = _Finish(self._function, self._arguments)
         result.weight_update = replace(self.weight_update) if self.weight_update else None
@@ -239,8 +239,8 @@ class _Finish:
         computed = result.compute_gradients_args, result.compute_gradients_kwargs
         if update is None:
             self._check(outputs)
-            asked = dict(zip(("var_list",), result.compute_gradients_args, strict=False))
-            if (asked | dict(result.compute_gradients_kwargs)).get("var_list") in ([], ()):
+            arguments = dict(zip(("var_list",), result.compute_gradients_args, strict=False))
+            if (arguments | dict(result.compute_gradients_kwargs)).get("var_list") in ([], ()):
                 raise ProgramError(_NOTHING_TO_TRAIN)
             same = [position for position, output in enumerate(outputs) if output is result.loss]
             # A dictionary among them counts as several arrays, by which places are told then.
@@ -272,8 +272,8 @@ class _Finish:
             return
         if mask is not None:
             rules.check_outfeed_mask(mask, len(outputs))
-        kept = [output for position, output in enumerate(outputs) if mask is None or not mask[position]]
-        _check_has_queue(self._arguments, tuple(map(np.asarray, kept)))
+        sent = [output for position, output in enumerate(outputs) if mask is None or not mask[position]]
+        _check_has_queue(self._arguments, tuple(map(np.asarray, sent)))
 
 
 def _with_keywords(function: Callable[..., Any], keywords: tuple[str, ...]) -> Callable[..., Any]:

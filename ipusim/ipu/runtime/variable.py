@@ -52,7 +52,7 @@ class NamedVariable(Tensor, functions.Readable):
         self._begin(trainable and initial.dtype.kind == "f", in_stage=in_stage)
 
     def _begin(self, trainable: bool, *, in_stage: bool = False) -> None:
-        """Have the initial value."""
+        """Set the initial value."""
         self.trainable, self._in_stage = trainable, in_stage
         self.version, self.slots = 0, dict[str, Array]()
         self.tables: dict[int, Any] = {}
@@ -164,7 +164,7 @@ class NamedVariable(Tensor, functions.Readable):
     def _here(self) -> Any:
         return self.value_now() if functions.surroundings().untrained is None else self.read_value()
 
-    def _change(self, argument: str, function: Callable[[Any], Any], given: Any) -> Any:
+    def _change(self, argument: str, function: Callable[[Any], Any], operand: Any) -> Any:
         if functions.inside() or functions.surroundings().untrained is not None:
             now = functions.surroundings().untrained
             if self.trainable or now is None:
@@ -173,14 +173,14 @@ class NamedVariable(Tensor, functions.Readable):
                     "function of the applied Optimizer: expected one made with trainable=False"
                 )
             self.read_value()
-            now.write(self.name, self._fitting(argument, function(self._fitting(argument, given))))
+            now.write(self.name, self._fitting(argument, function(self._fitting(argument, operand))))
             return self.read_value()
         if waits_for_session():
-            if isinstance(given, Tensor):
-                return _Change(self, lambda value: function(self._fitting(argument, value)), given)
-            fitting = self._fitting(argument, given)
+            if isinstance(operand, Tensor):
+                return _Change(self, lambda value: function(self._fitting(argument, value)), operand)
+            fitting = self._fitting(argument, operand)
             return _Change(self, lambda: function(fitting))
-        self.set(function(self._fitting(argument, given)))
+        self.set(function(self._fitting(argument, operand)))
         return self
 
     def check(self, value: Any) -> Array:
@@ -224,7 +224,7 @@ class NamedVariable(Tensor, functions.Readable):
         return value
 
     def __getitem__(self, key: Any) -> Any:
-        """Return elements; raises ProgramError for those that there are not."""
+        """Return elements; raises ProgramError for elements out of range."""
         return compute(operator.getitem, self.read_value(), key)
 
     def __iter__(self) -> Iterator[Any]:
@@ -312,7 +312,7 @@ class _Change(Tensor):
         return self._variable.value_now()
 
 
-def asked_for(name: str, initial: Array, trainable: bool = True, *, shares: bool = False) -> NamedVariable:
+def named_variable(name: str, initial: Array, trainable: bool = True, *, shares: bool = False) -> NamedVariable:
     """Return the variable that a stage, or a layer in a graph, asks for by name.
 
     One that ``shares`` may be another program's. Raises ProgramError for one that there is already in another form.
@@ -340,14 +340,14 @@ def waits_for_session() -> bool:
     return (graph_mode() or compiling() is not None) and not is_at_once()
 
 
-def _dtype_of(argument: str, value: Any, wanted: np.dtype[Any]) -> np.dtype[Any]:
+def _dtype_of(argument: str, value: Any, expected: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of a value given for a variable of another: Python's own numbers and lists become that."""
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype
     result = np.asarray(value).dtype
-    if not np.can_cast(result, wanted, "same_kind"):
-        checks.wrong_type(argument, f"{wanted} numbers, and not {result}", value)
-    return wanted
+    if not np.can_cast(result, expected, "same_kind"):
+        checks.wrong_type(argument, f"{expected} numbers, and not {result}", value)
+    return expected
 
 
 def _method(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:

@@ -155,9 +155,9 @@ class WeightUpdate:
         except (IpusimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # an optimizer of the user's own may do anything
-            place = functions.line_of(error)
+            line = functions.line_of(error)
             raise ModelError(
-                f"apply_gradients failed: {place + ': ' if place else ''}{functions.told(error)}"
+                f"apply_gradients failed: {line + ': ' if line else ''}{functions.message_of(error)}"
             ) from error
 
     def work(self, parameter_count: int, itemsize: int) -> Work:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.runtime.offered import Row, found_in, offering
+from ipusim.ipu.runtime.offered import Row, in_module, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow"
 _ARRAYS: Final = f"{_HERE}.array_functions"
@@ -37,16 +37,16 @@ _OF_TF: Final = (
 )
 #: What model functions, hooks, configurations and trainings of estimators are written with.
 _ESTIMATOR: Final = (
-    found_in(f"{_HERE}.estimator_spec", "EstimatorSpec ModeKeys")
-    | found_in(f"{_HERE}.run_config", "RunConfig")
-    | found_in(
+    in_module(f"{_HERE}.estimator_spec", "EstimatorSpec ModeKeys")
+    | in_module(f"{_HERE}.run_config", "RunConfig")
+    | in_module(
         _HOOKS,
         "CheckpointSaverListener LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer "
         "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook",
     )
-    | found_in(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
-    | found_in("ipusim.ipu.estimators.training", "WarmStartSettings")
-    | found_in("ipusim.ipu.estimators.train_and_evaluate", "EvalSpec TrainSpec train_and_evaluate")
+    | in_module(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
+    | in_module("ipusim.ipu.estimators.training", "WarmStartSettings")
+    | in_module("ipusim.ipu.estimators.train_and_evaluate", "EvalSpec TrainSpec train_and_evaluate")
 )
 #: The kinds of errors that programs catch, each one of ipusim's own. Their ``message`` is the whole text, as
 #: TensorFlow's is.
@@ -68,36 +68,38 @@ __getattr__, __dir__ = offering(
         for name in ["data", "distribute", "keras", "logging", "losses", "metrics", "nn", "random", "train"]
     }
     | {"compat": {"v1": _HERE}, "contrib": {"distribute": f"{_HERE}.distribute"}}
-    | {"errors": _ERRORS, "estimator": _ESTIMATOR, "math": found_in(_ARRAYS, _MATH)}
+    | {"errors": _ERRORS, "estimator": _ESTIMATOR, "math": in_module(_ARRAYS, _MATH)}
     | {"initializers": _INITIALIZERS, "layers": f"{_HERE}.keras.legacy_tf_layers"}
     | {"optimizers": f"{_HERE}.keras.optimizers"}
     | {f"random_{name}": f"{_HERE}.random:{name}" for name in ("normal", "shuffle", "uniform")}
-    | found_in(f"{_HERE}.random", "truncated_normal")
-    | found_in("numpy", "float16 float32 float64 int8 int16 int32 int64 newaxis uint8")
+    | in_module(f"{_HERE}.random", "truncated_normal")
+    | in_module("numpy", "float16 float32 float64 int8 int16 int32 int64 newaxis uint8")
     | {"bool": "numpy:bool_", "IndexedSlices": "ipusim.ipu.horovod:IndexedSlices"}
     | {"set_random_seed": f"{_STATE}:set_random_seed"}
-    | found_in(f"{_HERE}.scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope")
-    | found_in(
+    | in_module(
+        f"{_HERE}.scoping", "AUTO_REUSE VariableScope get_variable get_variable_scope name_scope variable_scope"
+    )
+    | in_module(
         f"{_HERE}.session",
         "ConfigProto Graph Session control_dependencies device disable_eager_execution disable_v2_behavior "
         "disable_v2_tensorshape enable_resource_variables executing_eagerly get_default_graph get_default_session "
         "get_logger global_variables_initializer group identity_n initialize_all_variables no_op placeholder "
         "placeholder_with_default reset_default_graph",
     )
-    | found_in(_ARRAYS, f"{_MATH} {_OF_TF}")
-    | found_in(
+    | in_module(_ARRAYS, f"{_MATH} {_OF_TF}")
+    | in_module(
         f"{_HERE}.shaping",
         "TensorShape broadcast_to concat expand_dims gather one_hot pad reshape reverse slice split squeeze stack "
         "strided_slice tile transpose unstack where",
     )
-    | found_in(f"{_HERE}.control_flow", "cond while_loop")
-    | found_in(f"{_HERE}.own_gradients", "GradientTape custom_gradient")
-    | found_in(
+    | in_module(f"{_HERE}.control_flow", "cond while_loop")
+    | in_module(f"{_HERE}.own_gradients", "GradientTape custom_gradient")
+    | in_module(
         f"{_HERE}.variables",
         "GraphKeys Variable assign assign_add assign_sub get_collection global_variables trainable_variables "
         "variables_initializer",
     )
-    | found_in("ipusim.ipu.runtime.function", "function")
+    | in_module("ipusim.ipu.runtime.function", "function")
     | {
         f"{name}_initializer": f"{_INITIALIZERS}:{name.title().replace('_', '')}"
         for name in (

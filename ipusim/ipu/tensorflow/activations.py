@@ -182,8 +182,8 @@ def gate_activation(argument: str, activation: Any) -> str:
     core, function = core_activation(activation)
     if function is not None or core not in layers.RECURRENT_ACTIVATIONS:
         names = ", ".join(sorted(map(keras_name, layers.RECURRENT_ACTIVATIONS)))
-        given = getattr(activation, "__name__", activation)
-        raise UnsupportedProgramError(f"{argument}: in a recurrent layer one of {names} is simulated, got {given!r}")
+        name = getattr(activation, "__name__", activation)
+        raise UnsupportedProgramError(f"{argument}: in a recurrent layer one of {names} is simulated, got {name!r}")
     return core
 
 

@@ -16,9 +16,9 @@ from autograd.tracer import isbox
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import EachLoss, concrete, squared_errors
 from ipusim.ipu.runtime.function_body import loop_range
 from ipusim.ipu.runtime.host import Tensor, also_on_host, captured, compute
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.runtime.variable import plain
 from ipusim.ipu.tensorflow import exact_gradients
 
@@ -168,7 +168,11 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | 
 
 def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the mean over some axes, by default all; of losses of all samples it is the core's own loss."""
-    if isinstance(input_tensor, EachLoss) and not keepdims and axis in (None, *([0] if input_tensor.ndim == 1 else [])):
+    if (
+        isinstance(input_tensor, PerExampleLoss)
+        and not keepdims
+        and axis in (None, *([0] if input_tensor.ndim == 1 else []))
+    ):
         return input_tensor.mean_of_all()
     return _reduced("reduce_mean", anp.mean, input_tensor, axis, keepdims)
 
@@ -333,7 +337,7 @@ def _diagonal(names: str, x: Any) -> tuple[str, Any]:
     return names, x
 
 
-def _axis(names: str, place: int) -> int:
+def _axis(names: str, index: int) -> int:
     """Return the axis of the letter at a place; those behind an ellipsis are counted from the end."""
-    behind = "..." in names and place > names.index("...")
-    return place - len(names) if behind else place
+    behind = "..." in names and index > names.index("...")
+    return index - len(names) if behind else index

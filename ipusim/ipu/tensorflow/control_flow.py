@@ -69,8 +69,8 @@ def _of_both(branches: Sequence[Callable[[], Any]], holds: bool, named: Counts, 
     What is not taken changes nothing but names. Raises ProgramError for results of different forms.
     """
     result, ends = [], []
-    for place, branch in enumerate(branches):
-        result.append(_left_alone(branch) if holds == bool(place) else _tensors(branch()))
+    for taken_if, branch in enumerate(branches):
+        result.append(_left_alone(branch) if holds == bool(taken_if) else _tensors(branch()))
         ends.append(named.copy())
     named.parts[key] = tuple(ends)
     _check_alike(*result)
@@ -146,18 +146,18 @@ class _Loop(Fetch):
     def __init__(self, cond: Callable[..., Any], body: Callable[..., Any], values: Any, most: int | None) -> None:
         self._first, self._most = values, most
         value = mapped(lambda item: Placeholder("loop_vars", np.asarray(example(item))), values)
-        self._given = list(leaves(value))
+        self._arguments = list(leaves(value))
         self._goes_on, self._after = cond(*value), list(leaves(_next(body, value)))
 
     def results(self) -> Any:
         """Return tensors of its last values."""
-        places = iter(range(len(self._given)))
-        return mapped(lambda _: _Last(self, place := next(places), self._given[place].example), self._first)
+        indices = iter(range(len(self._arguments)))
+        return mapped(lambda _: _Last(self, index := next(indices), self._arguments[index].example), self._first)
 
     def evaluate(self, running: Running) -> list[Any]:
         values, count = list(leaves(running.values(self._first))), 0
         while count != self._most:
-            inner = Running(running.feeds | dict(zip(self._given, values, strict=True)))
+            inner = Running(running.feeds | dict(zip(self._arguments, values, strict=True)))
             if not _truth("cond", inner.value(self._goes_on)):
                 break
             values, count = inner.values(self._after), count + 1
@@ -168,12 +168,12 @@ class _Loop(Fetch):
 class _Last(Tensor):
     """One of the tensors that a loop gives."""
 
-    def __init__(self, loop: _Loop, place: int, form: Any) -> None:
+    def __init__(self, loop: _Loop, index: int, form: Any) -> None:
         super().__init__(form)
-        self._loop, self._place = loop, place
+        self._loop, self._index = loop, index
 
     def evaluate(self, running: Running) -> Any:
-        return np.asarray(running.value(self._loop)[self._place], self.dtype)
+        return np.asarray(running.value(self._loop)[self._index], self.dtype)
 
 
 def _is_tried() -> bool:
@@ -206,9 +206,9 @@ def _chosen(pred: Any, one: Any, other: Any) -> Any:
 
 
 def _truth(argument: str, value: Any) -> bool:
-    given = tensor(value)
-    refuse_written(argument, [given], "take elements of both results with tf.where")
-    result = np.asarray(getval(given))
+    traced = tensor(value)
+    refuse_written(argument, [traced], "take elements of both results with tf.where")
+    result = np.asarray(getval(traced))
     if result.size != 1:
         checks.wrong_type(argument, "one truth value", result)
     return bool(result)

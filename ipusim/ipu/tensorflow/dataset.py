@@ -84,7 +84,7 @@ class Dataset:
 
         def begin() -> Iterator[Element]:
             arrays = now(element)
-            return (at(arrays, place) for place in range(len(next(leaves(arrays)))))
+            return (at(arrays, row) for row in range(len(next(leaves(arrays)))))
 
         return Dataset(begin, length)
 

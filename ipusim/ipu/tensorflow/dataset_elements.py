@@ -66,9 +66,9 @@ def applied(function: Callable[..., Any], *elements: Element) -> Element:
     return function(*elements)
 
 
-def at(element: Element, place: int) -> Element:
+def at(element: Element, row: int) -> Element:
     """Return what stands at a place along the first axis of all arrays."""
-    return applied(lambda array: array[place], element)
+    return applied(lambda array: array[row], element)
 
 
 def stacked(elements: Sequence[Element]) -> Element:
@@ -92,17 +92,17 @@ def _padded(elements: Sequence[Any], shapes: Any, values: Any) -> Any:
         names = {name: (_of(shapes, name), _of(values, name)) for name in first}
         return {name: _padded([element[name] for element in elements], *own) for name, own in names.items()}
     if isinstance(first, tuple):
-        own = ((_of(shapes, place), _of(values, place)) for place in range(len(first)))
+        own = ((_of(shapes, index), _of(values, index)) for index in range(len(first)))
         return tuple(_padded(parts, *item) for parts, item in zip(zip(*elements, strict=True), own, strict=True))
     arrays = list(map(np.asarray, elements))
     longest = np.max([array.shape for array in arrays], axis=0)
-    asked = [None] * len(longest) if shapes is None else np.atleast_1d(np.asarray(shapes, object))
-    sizes = [int(long if size in (None, -1) else size) for long, size in zip(longest, asked, strict=True)]
+    target = [None] * len(longest) if shapes is None else np.atleast_1d(np.asarray(shapes, object))
+    sizes = [int(long if size in (None, -1) else size) for long, size in zip(longest, target, strict=True)]
     result = np.full((len(arrays), *sizes), 0 if values is None else values, arrays[0].dtype)
-    for place, array in enumerate(arrays):
+    for index, array in enumerate(arrays):
         if any(size > most for size, most in zip(array.shape, sizes, strict=True)):
             raise ValueError(f"expected at most shape {tuple(sizes)}, got {array.shape}")
-        corner: Any = (place, *(slice(size) for size in array.shape))
+        corner: Any = (index, *(slice(size) for size in array.shape))
         result[corner] = array
     return result
 
@@ -120,8 +120,8 @@ def called(name: str, function: Callable[..., Any], element: Element) -> Any:
 
 def drawn(waiting: list[Element], rng: np.random.Generator) -> Element:
     """Return one of the elements that wait, which is no longer among them."""
-    place = int(rng.integers(len(waiting)))
-    waiting[place], waiting[-1] = waiting[-1], waiting[place]
+    index = int(rng.integers(len(waiting)))
+    waiting[index], waiting[-1] = waiting[-1], waiting[index]
     return waiting.pop()
 
 
@@ -216,7 +216,7 @@ class SessionIterator:
         if isinstance(first, Mapping):
             return {key: _PartOfElement(element, key, item) for key, item in first.items()}
         if isinstance(first, tuple):
-            return tuple(_PartOfElement(element, place, item) for place, item in enumerate(first))
+            return tuple(_PartOfElement(element, index, item) for index, item in enumerate(first))
         return _PartOfElement(element, None, first)
 
     def begin(self, running: Running) -> None:

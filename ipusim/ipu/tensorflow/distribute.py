@@ -12,7 +12,7 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.ipu_strategy import HostStrategy
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import strategy
-from ipusim.ipu.runtime.offered import found_in, rows
+from ipusim.ipu.runtime.offered import in_module, rows
 
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"
@@ -349,6 +349,6 @@ def get_strategy() -> Any:
 
 __getattr__, __dir__ = rows(
     __name__,
-    found_in("ipusim.ipu.runtime.pipeline_options", "ReduceOp")
-    | {"cluster_resolver": found_in(__name__, "ClusterSpec TFConfigClusterResolver")},
+    in_module("ipusim.ipu.runtime.pipeline_options", "ReduceOp")
+    | {"cluster_resolver": in_module(__name__, "ClusterSpec TFConfigClusterResolver")},
 )

@@ -8,9 +8,9 @@ import numpy as np
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.loop_body import is_operation
 from ipusim.ipu.runtime.optimizer import is_tensor
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.tensorflow.session_run_hooks import SessionRunHook
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import squared_errors
 from ipusim.ipu.runtime.host import also_on_host
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
+from ipusim.ipu.runtime.per_example_loss import squared_errors
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
 from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
 
@@ -43,7 +43,7 @@ def _refuse_weights(weights: Any) -> None:
         raise UnsupportedProgramError(f"weights: expected 1.0, got {weights!r}: multiply the loss instead")
 
 
-__getattr__, __dir__ = offering("tf.losses", found_in(__name__, "mean_squared_error sparse_softmax_cross_entropy"))
+__getattr__, __dir__ = offering("tf.losses", in_module(__name__, "mean_squared_error sparse_softmax_cross_entropy"))
 
 
 def in_rows(labels: Any, predictions: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array
-from ipusim.ipu.runtime.each_loss import concrete
+from ipusim.ipu.runtime.per_example_loss import concrete
 
 
 class Metric(tuple[Any, Any]):

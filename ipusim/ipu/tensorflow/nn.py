@@ -15,11 +15,11 @@ from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, lay
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
-from ipusim.ipu.runtime.each_loss import EachLoss
 from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.layers import run, run_loss
 from ipusim.ipu.runtime.names import scope, unique
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss
 from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, tensor
 from ipusim.ipu.tensorflow.shaping import one_hot
 
@@ -49,11 +49,11 @@ class ShapedDropout:
         """Return ``x`` with elements dropped."""
         return (self._dropped(arrays[0]),), None
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradient dropped and scaled like the input: the mask is drawn anew."""
-        return [self._dropped(grads[0]) for _ in wanted]
+        return [self._dropped(grads[0]) for _ in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of either pass, as PopLibs' shaped dropout has it (lib/poprand/RandomGen.cpp).
 
         A mask of the tensor's own shape is never made; another is drawn, with seeds of its own, and scaled, and each
@@ -81,7 +81,7 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
     Raises ProgramTypeError and ProgramError for a batch that is no whole number from 1 up.
     """
     hosts = replicas_in_sync()
-    losses = per_example_loss if isinstance(per_example_loss, EachLoss) else tensor(per_example_loss)
+    losses = per_example_loss if isinstance(per_example_loss, PerExampleLoss) else tensor(per_example_loss)
     value = None if global_batch_size is None else checks.whole("global_batch_size", global_batch_size, 1)
     if not losses.ndim:
         checks.wrong_value("per_example_loss", "a loss of each sample of a batch", per_example_loss)
@@ -126,11 +126,13 @@ def sparse_softmax_cross_entropy_with_logits(
     if rows != value:
         checks.wrong_value("labels", f"as many as logits of shape {anp.shape(scores)} have rows", anp.shape(classes))
 
-    def each() -> Any:
+    def losses() -> Any:
         layers.SoftmaxCrossEntropy().check_labels(anp.shape(scores)[1:], np.asarray(getval(classes)))
         return -anp.sum(log_softmax(scores) * one_hot(classes, scores.shape[-1], dtype=scores.dtype), axis=-1)
 
-    return EachLoss(anp.shape(scores)[:-1], each, lambda: run_loss(layers.SoftmaxCrossEntropy(), scores, classes, {}))
+    return PerExampleLoss(
+        anp.shape(scores)[:-1], losses, lambda: run_loss(layers.SoftmaxCrossEntropy(), scores, classes, {})
+    )
 
 
 @also_on_host
@@ -303,10 +305,10 @@ _OFFERED: Final = (
 )
 __getattr__, __dir__ = offering(
     "tf.nn",
-    found_in(__name__, _OFFERED)
-    | found_in(_ACTIVATIONS, "elu gelu leaky_relu relu relu6 selu silu softplus softsign swish tanh")
+    in_module(__name__, _OFFERED)
+    | in_module(_ACTIVATIONS, "elu gelu leaky_relu relu relu6 selu silu softplus softsign swish tanh")
     | {"sigmoid": f"{_ACTIVATIONS}:logistic"}
-    | found_in("ipusim.ipu.tensorflow.rnn_cell", "dynamic_rnn")
+    | in_module("ipusim.ipu.tensorflow.rnn_cell", "dynamic_rnn")
     | {"rnn_cell": "ipusim.ipu.tensorflow.rnn_cell"}
     | {"compute_average_loss": "ipusim.ipu.tensorflow.nn:compute_average_loss"},
 )

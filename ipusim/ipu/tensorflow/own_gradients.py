@@ -18,9 +18,9 @@ from autograd.tracer import isbox, register_notrace
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
 from ipusim.ipu.runtime.optimizer import is_tensor
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.symbolic_gradients import gradient_of
@@ -118,8 +118,8 @@ class _Gradient:
     variables: tuple[Any, ...]
     trace: int
 
-    def pull(self, sources: Sequence[Any], wanted: Sequence[int], grads: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of the sources at the places ``wanted``; None counts as zeros."""
+    def pull(self, sources: Sequence[Any], argnums: Sequence[int], grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of the sources ``argnums``, counted from 0; None counts as zeros."""
         if self.variables:
             value, own = self.function(*grads, variables=list(self.variables))
         else:
@@ -130,16 +130,16 @@ class _Gradient:
                 f"custom_gradient of {self.name}: expected gradients of {self.arguments} arguments and "
                 f"{len(self.variables)} variables, got {len(result)}"
             )
-        return tuple(self._fitting(result[place], sources[place], place) for place in wanted)
+        return tuple(self._fitting(result[index], sources[index], index) for index in argnums)
 
-    def _fitting(self, grad: Any, source: Any, place: int) -> Any:
+    def _fitting(self, grad: Any, source: Any, index: int) -> Any:
         while isbox(grad) and grad._trace >= self.trace:
             grad = grad._value
         if grad is None:
             return np.zeros(anp.shape(source), source.dtype)
         if anp.shape(grad) != anp.shape(source):
             raise ProgramError(
-                f"custom_gradient of {self.name}: expected gradient {place} of shape {anp.shape(source)}, got "
+                f"custom_gradient of {self.name}: expected gradient {index} of shape {anp.shape(source)}, got "
                 f"{anp.shape(grad)}"
             )
         return grad
@@ -163,7 +163,7 @@ def _pull_back(argnums: Sequence[int], _: Any, args: Sequence[Any], __: Any) -> 
     gradient, first = args[0], 1 + args[0].results
 
     def pull(grads: Any) -> tuple[Any, ...]:
-        arriving = [grads[place] for place in range(gradient.results)]
+        arriving = [grads[index] for index in range(gradient.results)]
         return gradient.pull(args[first:], [at - first for at in argnums], arriving)  # type: ignore[no-any-return]
 
     return pull
@@ -191,24 +191,24 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
         if not functions.inside():  # no gradient is taken there
             return _both(name, f(*args, **kwargs))[0]
         arguments = [tensor(argument) for argument in args]
-        asked: dict[str, Any] = {}
-        with functions.noting(asked.__setitem__):
+        variables: dict[str, Any] = {}
+        with functions.noting(variables.__setitem__):
             results, function = _both(name, f(*arguments, **kwargs))
-        if asked and "variables" not in inspect.signature(function).parameters:
+        if variables and "variables" not in inspect.signature(function).parameters:
             raise ProgramTypeError(
                 "If using @custom_gradient with a function that uses variables, then grad_fn must accept a 'variables' "
                 "keyword argument."
             )
-        sources = (*arguments, *asked.values())
+        sources = (*arguments, *variables.values())
         refuse_written("custom_gradient", sources, "write the function as stages of a pipeline")
         traces = [source._trace for source in sources if isbox(source)]
         if not traces:
             return results
         made = [_constant(tensor(leaf)) for leaf in leaves(results)]
-        gradient = _Gradient(name, function, len(made), len(arguments), tuple(asked.values()), max(traces))
+        gradient = _Gradient(name, function, len(made), len(arguments), tuple(variables.values()), max(traces))
         outcome = _with_gradient(gradient, *made, *sources)
-        places = iter(range(len(made)))
-        return mapped(lambda _: outcome[next(places)], results)
+        indices = iter(range(len(made)))
+        return mapped(lambda _: outcome[next(indices)], results)
 
     return decorated
 

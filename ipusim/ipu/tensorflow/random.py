@@ -14,7 +14,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Running, Tensor
 from ipusim.ipu.runtime.initializers import RandomNormal, RandomUniform, TruncatedNormal
 from ipusim.ipu.runtime.names import scope, unique
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.operations import WithoutGradient
 from ipusim.ipu.runtime.program_state import draws_so_far, seed_of
 from ipusim.ipu.runtime.variable import waits_for_session
@@ -167,7 +167,7 @@ class LogUniformCandidates(WithoutGradient):
         result = -np.expm1(tries * np.log1p(-share)) if self.unique else share * tries
         return np.asarray(result, np.float32)
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: a draw, a product and exp for a class, where one try is enough, and four for its share."""
         expected = self.count + arrays[0].size
         work = Work(
@@ -182,6 +182,6 @@ class LogUniformCandidates(WithoutGradient):
 _STATE: Final = "ipusim.ipu.runtime.program_state"
 __getattr__, __dir__ = offering(
     "tf.random",
-    found_in(__name__, "log_uniform_candidate_sampler normal shuffle truncated_normal uniform")
+    in_module(__name__, "log_uniform_candidate_sampler normal shuffle truncated_normal uniform")
     | dict.fromkeys(("set_random_seed", "set_seed"), f"{_STATE}:set_random_seed"),
 )

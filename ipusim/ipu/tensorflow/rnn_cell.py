@@ -15,7 +15,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import Constant
 from ipusim.ipu.runtime.names import Scope, unique
 from ipusim.ipu.runtime.names import scope as around
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.activations import logistic, tanh
 from ipusim.ipu.tensorflow.array_functions import matmul, tensor
@@ -78,11 +78,11 @@ class RNNCell:
         x = tensor(inputs)
         if x.ndim != 2:
             checks.wrong_value("inputs", "a tensor of two axes, batch and elements", x.shape)
-        again = self._prefix is not None
+        was_called = self._prefix is not None
         if self._prefix is None:
             self._prefix = f"{around().prefix}{unique(self.kind) if self._name is None else self._name}"
         with variable_scope(
-            VariableScope(Scope(f"{self._prefix}/")), reuse=AUTO_REUSE if again or self._reuse else None
+            VariableScope(Scope(f"{self._prefix}/")), reuse=AUTO_REUSE if was_called or self._reuse else None
         ):
             return self._step(x, state)
 
@@ -208,5 +208,5 @@ def _chosen(runs: Any, after: Any, before: Any) -> Any:
 
 __getattr__, __dir__ = offering(
     "tf.nn.rnn_cell",
-    found_in(__name__, "BasicLSTMCell BasicRNNCell GRUCell LSTMStateTuple RNNCell"),
+    in_module(__name__, "BasicLSTMCell BasicRNNCell GRUCell LSTMStateTuple RNNCell"),
 )

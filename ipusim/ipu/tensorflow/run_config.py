@@ -26,14 +26,14 @@ _DEFAULT: Final = _Default()
 _SECONDS: Final = 600
 
 
-class _Given(Generic[T]):
+class _Argument(Generic[T]):
     """What was given for an argument, to be read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, config: RunConfig, owner: type) -> T:
-        result: T = config._given[self._name]
+        result: T = config._arguments[self._name]
         return result
 
 
@@ -59,16 +59,16 @@ class RunConfig:
     Raises ProgramError in TensorFlow's words, ProgramTypeError for what is no strategy of several hosts.
     """
 
-    model_dir = _Given[str | None]()
-    tf_random_seed = _Given[int | None]()
-    save_summary_steps = _Given[int | None]()
-    save_checkpoints_steps = _Given[int | None]()
-    save_checkpoints_secs = _Given[float | None]()
-    session_config = _Given[object]()
-    keep_checkpoint_max = _Given[int | None]()
-    keep_checkpoint_every_n_hours = _Given[float]()
-    log_step_count_steps = _Given[int | None]()
-    experimental_distribute = _Given[DistributeConfig | None]()
+    model_dir = _Argument[str | None]()
+    tf_random_seed = _Argument[int | None]()
+    save_summary_steps = _Argument[int | None]()
+    save_checkpoints_steps = _Argument[int | None]()
+    save_checkpoints_secs = _Argument[float | None]()
+    session_config = _Argument[object]()
+    keep_checkpoint_max = _Argument[int | None]()
+    keep_checkpoint_every_n_hours = _Argument[float]()
+    log_step_count_steps = _Argument[int | None]()
+    experimental_distribute = _Argument[DistributeConfig | None]()
 
     def __init__(
         self,
@@ -100,16 +100,16 @@ class RunConfig:
             steps = None
         elif steps is not None and seconds is not None:
             raise ProgramError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.")
-        self._given = options | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
-        self._given["model_dir"] = None if model_dir is None else _path(model_dir)
+        self._arguments = options | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
+        self._arguments["model_dir"] = None if model_dir is None else _path(model_dir)
         self._check()
         self._strategies = _strategies(train_distribute, eval_distribute, experimental_distribute)
         self._cluster = cluster_config() if self.train_distribute is None else cluster_of(self.train_distribute)
 
     def _check(self) -> None:
         for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed"):
-            if self._given[name] is not None:
-                checks.whole(name, self._given[name])
+            if self._arguments[name] is not None:
+                checks.whole(name, self._arguments[name])
         if self.log_step_count_steps is not None:
             checks.whole("log_step_count_steps", self.log_step_count_steps, 1)
         if self.save_checkpoints_secs is not None:
@@ -119,16 +119,16 @@ class RunConfig:
     def replace(self, **kwargs: Any) -> Self:
         """Return another in which these arguments are others; raises as the class does."""
         for name in kwargs:
-            if name not in self._given:
-                raise ProgramError(f"Replacing {name} is not supported. Allowed properties: {sorted(self._given)}")
-        chosen = self._given | kwargs
+            if name not in self._arguments:
+                raise ProgramError(f"Replacing {name} is not supported. Allowed properties: {sorted(self._arguments)}")
+        chosen = self._arguments | kwargs
         if "save_checkpoints_steps" in kwargs and "save_checkpoints_secs" not in kwargs:
             chosen["save_checkpoints_secs"] = None
         if "save_checkpoints_secs" in kwargs and "save_checkpoints_steps" not in kwargs:
             chosen["save_checkpoints_steps"] = None
-        return self._again(chosen)
+        return self._with_arguments(chosen)
 
-    def _again(self, options: Mapping[str, Any]) -> Self:
+    def _with_arguments(self, options: Mapping[str, Any]) -> Self:
         return type(self)(**options)
 
     @property

@@ -73,7 +73,7 @@ class Saver:
         """Check the arguments; the variables to save are looked up on saving."""
         if checks.truth("reshape", reshape):
             checks.wrong_value("reshape", "False, as arrays are restored in their shapes", reshape)
-        self._wanted = _wanted(var_list)
+        self._chosen = _filter_of(var_list)
         if not allow_empty and not defer_build and not has_variables():
             raise ProgramError("No variables to save")
         self._keep = 0 if max_to_keep is None else checks.whole("max_to_keep", max_to_keep)
@@ -89,7 +89,7 @@ class Saver:
         return [path for path, _ in self._last]
 
     def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
-        """Take checkpoints of an earlier process as one's own.
+        """Take over the checkpoints of an earlier process.
 
         When there are too many, those of them are deleted that lie below the folder of what is saved then; others,
         which a list of checkpoints may name as well, are forgotten.
@@ -127,7 +127,7 @@ class Saver:
             raise ProgramError(f"Parent directory of {prefix} doesn't exist, can't save.")
         if not Path(prefix).name or (latest_filename is not None and Path(prefix).name == latest_filename):
             raise ProgramError(f"'latest_filename' collides with 'save_path': '{latest_filename}' and '{prefix}'")
-        write_checkpoint(prefix, state_now(self._wanted))
+        write_checkpoint(prefix, state_now(self._chosen))
         old = self._add(prefix)
         if write_state:
             write_list(folder, self.last_checkpoints, LIST if latest_filename is None else latest_filename)
@@ -144,7 +144,7 @@ class Saver:
         prefix = checks.path("save_path", save_path)
         arrays = read_checkpoint(prefix)
         with of_checkpoint(prefix):
-            go_on_from(arrays, self._wanted)
+            go_on_from(arrays, self._chosen)
 
     def _add(self, prefix: str) -> list[str]:
         """Note a checkpoint, and return those that are to go."""
@@ -223,7 +223,7 @@ def _check_session(sess: Any) -> None:
     sess.run([])  # which a closed one refuses
 
 
-def _wanted(var_list: Any) -> checkpoint.Wanted:
+def _filter_of(var_list: Any) -> checkpoint.NameFilter:
     if var_list is None:
         return checkpoint.everything
     listed = list(var_list.values()) if isinstance(var_list, dict) else var_list
@@ -238,30 +238,30 @@ _OWN: Final = "ipusim/"
 _PROGRAM: Final = "ipusim/program "
 
 
-def state_now(wanted: checkpoint.Wanted = checkpoint.everything) -> dict[str, Array]:
-    """Return copies of all that is ``wanted`` by name; of two programs that have a variable, the one that trains it."""
+def state_now(chosen: checkpoint.NameFilter = checkpoint.everything) -> dict[str, Array]:
+    """Return copies of all whose names are ``chosen``; of two programs that have a variable, the one that trains it."""
     result: dict[str, Array] = {}
     for number, program in _programs():
         arrays = {_named(number, name): array for name, array in program.arrays().items()}
         result = result | arrays if program.plan.shape.training else arrays | result
     result |= {name: item.value_now() for name, item in _of_the_host().items()}
-    return {name: array for name, array in result.items() if wanted(name)}
+    return {name: array for name, array in result.items() if chosen(name)}
 
 
-def go_on_from(arrays: checkpoint.Arrays, wanted: checkpoint.Wanted = checkpoint.everything) -> None:
-    """Set all that is ``wanted``; raises as Pipeline.set_arrays does, before anything is set."""
-    others = {name: item for name, item in _of_the_host().items() if wanted(name)}
+def go_on_from(arrays: checkpoint.Arrays, chosen: checkpoint.NameFilter = checkpoint.everything) -> None:
+    """Set all whose names are ``chosen``; raises as Pipeline.set_arrays does, before anything is set."""
+    others = {name: item for name, item in _of_the_host().items() if chosen(name)}
     checkpoint.check_arrays({name: item.initial for name, item in others.items()}, arrays)
-    values = [(program, _given(number, arrays)) for number, program in _programs()]
+    values = [(program, _arrays_for(number, arrays)) for number, program in _programs()]
     for program, own in values:
-        program.check_arrays(own, wanted)
+        program.check_arrays(own, chosen)
     for program, own in values:
-        program.set_arrays(own, wanted)
+        program.set_arrays(own, chosen)
     for name, item in others.items():
         item.set(arrays[name])
 
 
-def _given(number: int, arrays: checkpoint.Arrays) -> dict[str, Array]:
+def _arrays_for(number: int, arrays: checkpoint.Arrays) -> dict[str, Array]:
     """Return the arrays of a program by the names that it has for them."""
     begin = _begin(number)
     result = {name: array for name, array in arrays.items() if not checkpoint.is_own(name)}

@@ -16,7 +16,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import initial_value
 from ipusim.ipu.runtime.names import Scope, counts, inside, scope, unique
 from ipusim.ipu.runtime.program_state import add, store, used
-from ipusim.ipu.runtime.variable import NamedVariable, asked_for
+from ipusim.ipu.runtime.variable import NamedVariable, named_variable
 
 
 class _Reuse(Enum):
@@ -205,7 +205,7 @@ def _variable(
     initial = shared.initial if shape is None and shared is not None else initial_value(full, shape, kind, initializer)
     if not functions.inside():
         return _made(NamedVariable(full, initial, trainable is not False)) if shared is None else shared
-    result = asked_for(full, initial, trainable is not False, shares=reuse is not False)
+    result = named_variable(full, initial, trainable is not False, shares=reuse is not False)
     now = result.read_value()
     return now if result.trainable else result
 

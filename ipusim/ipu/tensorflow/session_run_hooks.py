@@ -114,18 +114,18 @@ def run_with_hooks(
     ``between`` is called after the run, before hooks look on. As in TensorFlow every hook is asked before the run, in
     their order, and looks on after it, in the same order.
     """
-    asked = SessionRunArgs(fetches)
-    context = SessionRunContext(asked, session)
-    wanted = [(hook, hook.before_run(context)) for hook in hooks]
+    arguments = SessionRunArgs(fetches)
+    context = SessionRunContext(arguments, session)
+    requests = [(hook, hook.before_run(context)) for hook in hooks]
     feeds: dict[Any, Any] = {}
-    for _, item in wanted:
+    for _, item in requests:
         if item is not None and not isinstance(item, SessionRunArgs):
             checks.wrong_type("before_run", "SessionRunArgs from a hook, or None", item)
         feeds.update((item and item.feed_dict) or {})
-    beside = [item.fetches for _, item in wanted if item is not None and item.fetches is not None]
-    own, *result = session.run([asked.fetches, *beside], feed_dict=feeds)
+    beside = [item.fetches for _, item in requests if item is not None and item.fetches is not None]
+    own, *result = session.run([arguments.fetches, *beside], feed_dict=feeds)
     between()
-    for hook, item in wanted:
+    for hook, item in requests:
         has = item is not None and item.fetches is not None
         hook.after_run(context, SessionRunValues(result.pop(0) if has else None))
     return own, context.stop_requested

@@ -103,7 +103,7 @@ def _untake(_: Any, params: Any, indices: Any, axis: int) -> Callable[[Any], Any
 
 def range_of(first: int, count: int) -> list[int]:
     """Return ``count`` axes from ``first`` on."""
-    return [first + place for place in np.arange(count).tolist()]
+    return [first + offset for offset in np.arange(count).tolist()]
 
 
 defvjp(_take, _untake)
@@ -176,7 +176,7 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
 def slice(input_: Any, begin: Any, size: Any, name: str | None = None) -> Any:
     """Return ``size`` elements from ``begin`` on along each axis, with -1 all that are left.
 
-    Raises ProgramError for elements that there are not.
+    Raises ProgramError for elements out of range.
     """
     x, first, count = tensor(input_), whole_numbers("begin", begin), whole_numbers("size", size)
     if first.shape != (x.ndim,) or count.shape != (x.ndim,):
@@ -213,8 +213,8 @@ def strided_slice(
     if first.ndim != 1 or not first.shape == last.shape == steps.shape or not steps.all():
         checks.wrong_value("begin, end and strides", "as many numbers each, strides not 0", (begin, end, strides))
     key: list[Any] = []
-    for place, (start, stop, step) in enumerate(zip(first.tolist(), last.tolist(), steps.tolist(), strict=True)):
-        bit = 1 << place
+    for entry, (start, stop, step) in enumerate(zip(first.tolist(), last.tolist(), steps.tolist(), strict=True)):
+        bit = 1 << entry
         if ellipsis_mask & bit:
             key.append(Ellipsis)
         elif new_axis_mask & bit:
@@ -231,10 +231,10 @@ def reverse(tensor: Any, axis: Any, name: str | None = None) -> Any:
     """Return the tensor with its elements in reverse order along the axes of a list."""
     x, axes = _sliced_tensor(tensor), whole_numbers("axis", axis)
     key: list[Any] = [builtins.slice(None)] * x.ndim
-    for place in axes.ravel().tolist():
-        if not -x.ndim <= place < x.ndim:
+    for index in axes.ravel().tolist():
+        if not -x.ndim <= index < x.ndim:
             checks.wrong_value("axis", f"axes of a tensor of shape {x.shape}", axis)
-        key[place] = builtins.slice(None, None, -1)
+        key[index] = builtins.slice(None, None, -1)
     return x[tuple(key)]
 
 

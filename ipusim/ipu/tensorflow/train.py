@@ -14,7 +14,7 @@ from ipusim.api import learning
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import captured
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.optimizer import Optimizer
 
 #: A number, or a tensor of one.
@@ -238,19 +238,19 @@ class LAMBOptimizer(Optimizer):
 _HERE: Final = "ipusim.ipu.tensorflow"
 __getattr__, __dir__ = offering(
     "tf.train",
-    found_in(
+    in_module(
         __name__,
         "AdadeltaOptimizer AdagradOptimizer AdamOptimizer FtrlOptimizer GradientDescentOptimizer MomentumOptimizer "
         "RMSPropOptimizer",
     )
-    | found_in("ipusim.ipu.runtime.optimizer", "Optimizer")
-    | found_in(f"{_HERE}.variables", "create_global_step get_global_step get_or_create_global_step")
-    | found_in(
+    | in_module("ipusim.ipu.runtime.optimizer", "Optimizer")
+    | in_module(f"{_HERE}.variables", "create_global_step get_global_step get_or_create_global_step")
+    | in_module(
         f"{_HERE}.saver",
         "CheckpointState Saver checkpoint_exists get_checkpoint_state latest_checkpoint list_variables load_variable",
     )
-    | found_in(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
-    | found_in(
+    | in_module(f"{_HERE}.checkpoint_saver_hook", "CheckpointSaverHook")
+    | in_module(
         f"{_HERE}.session_run_hooks",
         "CheckpointSaverListener LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer "
         "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook",

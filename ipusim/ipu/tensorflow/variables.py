@@ -65,24 +65,23 @@ class Variable(NamedVariable):
         for argument, value in (("variable_def", variable_def), ("constraint", constraint)):
             if value is not None:
                 checks.wrong_value(argument, "None, as it is not simulated", value)
-        given = initial_value() if callable(initial_value) else initial_value
-        initial = checks.numbers("initial_value", tensor(given))
+        initial = checks.numbers("initial_value", tensor(initial_value() if callable(initial_value) else initial_value))
         if dtype is not None:
             initial = initial.astype(checks.dtype("dtype", dtype, "biuf"))
         trained = True if trainable is None else checks.truth("trainable", trainable)
-        wanted = scope().prefix + checks.text("name", "Variable" if name is None else name)
+        full_name = scope().prefix + checks.text("name", "Variable" if name is None else name)
         inside = functions.inside()
-        super().__init__(unique(wanted) if inside else _free(wanted), np.array(initial), trained, in_stage=inside)
+        super().__init__(unique(full_name) if inside else _free(full_name), np.array(initial), trained, in_stage=inside)
         if not inside:
             add(self)
 
 
-def _free(wanted: str) -> str:
+def _free(name: str) -> str:
     """Return a name that no variable has: the wanted one, or that with a number behind it."""
-    known, result, number = store().by_name, wanted, 0
+    known, result, number = store().by_name, name, 0
     while result in known:
         number += 1
-        result = f"{wanted}_{number}"
+        result = f"{name}_{number}"
     return result
 
 
@@ -99,7 +98,7 @@ def trainable_variables(scope: str | None = None) -> list[NamedVariable]:
 
 
 def get_collection(key: str, scope: str | None = None) -> list[NamedVariable]:
-    """Return the variables of a collection; of one that there is not, as in TensorFlow, none."""
+    """Return the variables of a collection; of an unknown one, as in TensorFlow, none."""
     result = {
         GraphKeys.GLOBAL_VARIABLES: global_variables,
         GraphKeys.TRAINABLE_VARIABLES: trainable_variables,

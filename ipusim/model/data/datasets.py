@@ -76,13 +76,13 @@ class Dataset:
         whole number; from 1 it is a whole number of samples. Raises ModelError when
         either part would be empty.
         """
-        held = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
-        if not (0 < held < len(self) and held == int(held)):
+        samples = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
+        if not (0 < samples < len(self) and samples == int(samples)):
             most = len(self) - 1
             right = f"a fraction between 0 and 1, or a number from 1 to {most}" if most > 1 else "more samples"
             raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {right}")
-        train: Any = slice(int(held), None)
-        test: Any = slice(int(held))
+        train: Any = slice(int(samples), None)
+        test: Any = slice(int(samples))
         if not self.is_outlined:
             order = np.random.default_rng([seed, len(self)]).permutation(len(self))
             train, test = order[train], order[test]

@@ -59,8 +59,8 @@ class Feed:
         Going on within an epoch costs a gather of the samples; another epoch costs
         drawing its order anew.
         """
-        epoch, place = divmod(index, self.epoch_elements)
-        start = place * self.batch_size
+        epoch, within = divmod(index, self.epoch_elements)
+        start = within * self.batch_size
         if not self.shuffle:
             return self.dataset.x[start : start + self.batch_size], self.dataset.y[start : start + self.batch_size]
         if epoch != self._epoch:

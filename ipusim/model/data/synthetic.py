@@ -96,9 +96,9 @@ def synthetic_tokens(length: int, vocabulary: int, samples: int, noise: float = 
     names = rng.permutation(vocabulary)
     tokens = rng.integers(0, vocabulary, (samples, length + 1))  # also what noise puts in
     follows = rng.random((samples, length + 1)) >= noise
-    for place in range(2, length + 1):
-        next_tokens = names[(tokens[:, place - 1] + tokens[:, place - 2]) % vocabulary]
-        tokens[:, place] = np.where(follows[:, place], next_tokens, tokens[:, place])
+    for position in range(2, length + 1):
+        next_tokens = names[(tokens[:, position - 1] + tokens[:, position - 2]) % vocabulary]
+        tokens[:, position] = np.where(follows[:, position], next_tokens, tokens[:, position])
     tokens = tokens.astype(np.int32)
     return Dataset(tokens[:, :-1].copy(), tokens[:, 1:].copy(), vocabulary, "synthetic tokens")
 

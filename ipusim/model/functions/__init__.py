@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ipusim.model.functions.surrounded import HostScope, Lookup, Surrounded, inside, surroundings
     from ipusim.model.functions.traced_array import refusing_plain_numpy
     from ipusim.model.functions.untrained import Untrained, check_same
-    from ipusim.model.functions.users_code import Failing, line_of, name_of, package_of, told
+    from ipusim.model.functions.users_code import Failing, line_of, message_of, name_of, package_of
     from ipusim.model.functions.variables import (
         Readable,
         check_inside,

@@ -16,8 +16,8 @@ def product_of(read: Sequence[int], written: int) -> Product:
     """Return the product of operands of so many elements: of M*K, K*N and M*N, (M*K*N)^2 is their product."""
     macs = math.isqrt(math.prod(read) * written)
     k = macs // written if written else 0
-    found = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
-    return found if found.macs == macs else Product(1, macs, 1)
+    product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
+    return product if product.macs == macs else Product(1, macs, 1)
 
 
 def matmul_of(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
@@ -37,11 +37,11 @@ def einsum_of(args: Sequence[Any]) -> Product:
         for index, size in zip(indices, np.shape(operand), strict=True):
             sizes[index] = max(size, sizes.get(index, 1))
     first, *others = (set(indices) for indices in inputs.split(","))
-    rest, kept = set().union(*others), set(output)
+    rest, free = set().union(*others), set(output)
 
     def of(indices: set[str]) -> int:
         return math.prod(sizes[index] for index in indices)
 
     return Product(
-        of((first - rest) & kept), of(sizes.keys() - kept), of((rest - first) & kept), of(first & rest & kept)
+        of((first - rest) & free), of(sizes.keys() - free), of((rest - first) & free), of(first & rest & free)
     )

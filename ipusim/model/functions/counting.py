@@ -49,8 +49,8 @@ from ipusim.model.functions.placement import CountedUntrained, PlacedNode, Place
 from ipusim.model.functions.surrounded import Surrounded, surroundings
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.host_call import HostCall
-from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array, View
+from ipusim.model.layers.saved_arrays import root_of
 from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
 
 
@@ -159,15 +159,15 @@ class Tally:
 
     def turn(self, itemsize: int) -> tuple[Work, ...]:
         """End the forward pass: return the work of its steps, and count those of the backward pass."""
-        found, self.steps = self.works(itemsize), []
+        works, self.steps = self.works(itemsize), []
         self._forward, self._operands = False, None
-        return found
+        return works
 
     def _of_host(self) -> Tally:
         """Return what counts the work of a scope in the same pass."""
-        found = Tally()
-        found._forward = self._forward
-        return found
+        tally = Tally()
+        tally._forward = self._forward
+        return tally
 
     @property
     def here(self) -> Tally:
@@ -311,16 +311,16 @@ notrace_primitives[CountingNode] = _Unseen(notrace_primitives[VJPNode])
 
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function through which no gradient goes back, and that costs nothing."""
-    found: Callable[..., Any] = primitive(function)
+    without_gradient: Callable[..., Any] = primitive(function)
     for node in (VJPNode, CountingNode):
-        register_notrace(node, found)
-    return found
+        register_notrace(node, without_gradient)
+    return without_gradient
 
 
 def count_passes(
-    function: Callable[..., Any], arrays: Sequence[Array], wanted: Sequence[int]
+    function: Callable[..., Any], arrays: Sequence[Array], argnums: Sequence[int]
 ) -> tuple[Tally, Tally, Array]:
-    """Return the counts of ``function(*arrays)``, of its gradient by the arguments ``wanted``, and its result.
+    """Return the counts of ``function(*arrays)``, of its gradient by the arguments ``argnums``, and its result.
 
     ``function`` is written with ``autograd.numpy``. Raises ModelError when it calls
     what cannot be counted.
@@ -328,7 +328,7 @@ def count_passes(
     both = Tally()
     with refusing_plain_numpy(), Surrounded(counter=both.note_done, scope=None), trace_stack.new_trace() as trace:
         boxes = [new_box(array, trace, CountingNode.new_root(both, 0)) for array in arrays]
-        pull, result = pullback(function, boxes, wanted)
+        pull, result = pullback(function, boxes, argnums)
         forward = copy(both)
         y = np.asarray(getval(result))
         pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both, 0)))
@@ -357,7 +357,7 @@ class Counted:
 def count_several(
     function: Callable[..., Sequence[Any]],
     arrays: Sequence[Array],
-    wanted: Sequence[int],
+    argnums: Sequence[int],
     pulled: Sequence[int],
     *,
     weights: Sequence[Array],
@@ -388,10 +388,10 @@ def count_several(
             return new_box(array, trace, new) if array.dtype.kind == "f" else array
 
         boxes = [counted(array) for array in arrays]
-        pull, results = pullback_of_several(function, boxes, wanted, PlacedNode, PlacedSums)
+        pull, results = pullback_of_several(function, boxes, argnums, PlacedNode, PlacedSums)
         on_ipu(results)
         there, touched, outside = tally.turn(itemsize), tally.touched_bytes, tally.placements.turn(itemsize)
         ones = [np.ones_like(np.asarray(getval(result))) for result in results]
-        on_ipu(pull([counted(one) if place in pulled else None for place, one in enumerate(ones)]))
+        on_ipu(pull([counted(one) if index in pulled else None for index, one in enumerate(ones)]))
     back = tally.works(itemsize), touched, tally.layer_weight_bytes
     return Counted(there, *back, outside, tally.placements.turn(itemsize))

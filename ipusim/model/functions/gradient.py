@@ -36,7 +36,7 @@ class Sums:
         self._of[node] = add_outgrads(self._of.get(node), part)
 
     def take(self, node: VJPNode) -> Any:
-        """Take the sum, when all have come."""
+        """Return and remove the sum of a node's gradients, when all have come."""
         return self._of.pop(node)[0]
 
     def walk(self, ends: list[VJPNode]) -> None:
@@ -54,15 +54,15 @@ class _Ends:
         self.parents = parents
 
 
-def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[Pullback, Any]:
-    """Evaluate ``function(*arrays)``; return what takes gradients back to the ``wanted`` arguments, and the result.
+def pullback(function: Callable[..., Any], arrays: Sequence[Any], argnums: Sequence[int]) -> tuple[Pullback, Any]:
+    """Evaluate ``function(*arrays)``; return what takes gradients back to the arguments ``argnums``, and the result.
 
     ``function`` is written with ``autograd.numpy``. An argument that the result does
     not depend on has a gradient of zeros. Returned gradients may share memory with
     each other and with the gradient that came in. Raises UntraceableError for plain
     NumPy on what depends on a wanted argument.
     """
-    roots = {index: VJPNode.new_root() for index in wanted}
+    roots = {index: VJPNode.new_root() for index in argnums}
     with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         result = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
     depends = isbox(result) and result._trace == trace
@@ -83,7 +83,7 @@ def pullback(function: Callable[..., Any], arrays: Sequence[Any], wanted: Sequen
 def pullback_of_several(
     function: Callable[..., Sequence[Any]],
     arrays: Sequence[Any],
-    wanted: Sequence[int],
+    argnums: Sequence[int],
     node: type[VJPNode] = VJPNode,
     sums: type[Sums] = Sums,
 ) -> tuple[Pullback, tuple[Any, ...]]:
@@ -93,38 +93,40 @@ def pullback_of_several(
     It keeps none of the arguments alive that no gradient needs. ``node`` is made for each call, and ``sums`` add
     gradients up.
     """
-    roots, results, traced = _traced(function, arrays, wanted, node)
-    ends = [result._node if found else None for result, found in zip(results, traced, strict=True)]
-    values = tuple(result._value if found else result for result, found in zip(results, traced, strict=True))
+    roots, results, traced = _traced(function, arrays, argnums, node)
+    ends = [result._node if is_traced else None for result, is_traced in zip(results, traced, strict=True)]
+    values = tuple(result._value if is_traced else result for result, is_traced in zip(results, traced, strict=True))
     forms = [(np.shape(getval(arrays[index])), getval(arrays[index]).dtype) for index in roots]
 
     def pull(grads: Any) -> list[Any]:
-        found = sums()
+        total = sums()
         for end, grad in zip(ends, grads, strict=True):
             if end is not None and grad is not None:
-                found.add(end, grad)
-        found.walk([end for end in dict.fromkeys(ends) if end is not None and end in found])
+                total.add(end, grad)
+        total.walk([end for end in dict.fromkeys(ends) if end is not None and end in total])
         return [
-            found.take(root) if root in found else np.zeros(shape, dtype)
+            total.take(root) if root in total else np.zeros(shape, dtype)
             for root, (shape, dtype) in zip(roots.values(), forms, strict=True)
         ]
 
     return pull, values
 
 
-def dependent(function: Callable[..., Sequence[Any]], arrays: Sequence[Any], wanted: Sequence[int]) -> tuple[bool, ...]:
-    """Return for each result of ``function(*arrays)`` whether it depends on any of the ``wanted`` arguments."""
-    return tuple(_traced(function, arrays, wanted)[2])
+def dependent(
+    function: Callable[..., Sequence[Any]], arrays: Sequence[Any], argnums: Sequence[int]
+) -> tuple[bool, ...]:
+    """Return for each result of ``function(*arrays)`` whether it depends on any of the arguments ``argnums``."""
+    return tuple(_traced(function, arrays, argnums)[2])
 
 
 def _traced(
     function: Callable[..., Sequence[Any]],
     arrays: Sequence[Any],
-    wanted: Sequence[int],
+    argnums: Sequence[int],
     node: type[VJPNode] = VJPNode,
 ) -> tuple[dict[int, Any], Sequence[Any], list[bool]]:
     """Evaluate under a trace; return the roots by argument, the results, and which results depend on a root."""
-    roots = {index: node.new_root() for index in wanted}
+    roots = {index: node.new_root() for index in argnums}
     with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         results = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
     return roots, results, [isbox(result) and result._trace == trace for result in results]

@@ -38,7 +38,7 @@ class HostTable(Protocol):
         ...
 
     def learn(self, ids: Array, gradients: Array, key: Key) -> None:
-        """Take the gradients of the rows of one look-up."""
+        """Learn from the gradients of the rows of one look-up."""
         ...
 
 
@@ -56,33 +56,33 @@ def look_up(table: HostTable, ids: Array, name: str) -> Any:
     """
     check_on_ipu(f"table {table.name!r} is looked up", "its rows come to the IPU, so look them up outside of the scope")
     noted = surroundings().look_ups
-    asked = _LookUp(table, ids, draw_key(name) if noted is None else None)
+    request = _LookUp(table, ids, draw_key(name) if noted is None else None)
     if table.learns:
-        found = rows_of(asked, get_variable(f"{table.name}/host", np.zeros(0, np.float32)))
+        rows = rows_of(request, get_variable(f"{table.name}/host", np.zeros(0, np.float32)))
     else:
-        found = table.rows(ids, asked.key)
+        rows = table.rows(ids, request.key)
     if noted is not None:
-        size = found.size * found.dtype.itemsize
+        size = rows.size * rows.dtype.itemsize
         noted.append(TableBytes(ids.size * ID_BYTES, size, size if table.learns else 0))
-    return found
+    return rows
 
 
 @primitive  # type: ignore[untyped-decorator]
-def rows_of(asked: _LookUp, _: Any) -> Any:
+def rows_of(request: _LookUp, _: Any) -> Any:
     """Return the rows."""
-    return asked.table.rows(asked.ids, asked.key)
+    return request.table.rows(request.ids, request.key)
 
 
 @primitive  # type: ignore[untyped-decorator]
-def learn_rows(asked: _LookUp, gradients: Any) -> Any:
-    """Give gradients back, where they are those of a micro-batch; returns the empty variable's."""
-    if asked.key is not None:
-        asked.table.learn(asked.ids, gradients, asked.key)
+def learn_rows(request: _LookUp, gradients: Any) -> Any:
+    """Hand the gradients of a micro-batch's rows to the table; return the gradient of the empty variable."""
+    if request.key is not None:
+        request.table.learn(request.ids, gradients, request.key)
     return np.zeros(0, np.float32)
 
 
-def _pull_back(_: Any, asked: _LookUp, __: Any) -> Callable[[Any], Any]:
-    return lambda gradients: learn_rows(asked, gradients)
+def _pull_back(_: Any, request: _LookUp, __: Any) -> Callable[[Any], Any]:
+    return lambda gradients: learn_rows(request, gradients)
 
 
 defvjp(rows_of, _pull_back, argnums=(1,))

@@ -26,7 +26,7 @@ class Call:
     Attributes:
         is_loss: whether it is a loss, which takes labels after its input.
         draws_as: name that its random draws are seeded by in training, together with the micro-batch.
-        place: in a network, which seeds them instead, as in a scenario; None for the name.
+        position: in a network, which seeds them instead, as in a scenario; None for the name.
         saved: what its forward pass kept, once it has run.
         shape, batch, itemsize: of the input: of one sample, their number, bytes of an element.
     """
@@ -38,7 +38,7 @@ class Call:
     itemsize: int
     is_loss: bool = False
     draws_as: str = ""
-    place: int | None = None
+    position: int | None = None
     saved: Saved = field(default=None, init=False)
 
     def cost(self, need_input_gradient: bool = True) -> LayerCost:
@@ -52,7 +52,7 @@ class Call:
         """
         first = int(self.is_loss)
         own, layer = dict(zip(self.names, rest[first:], strict=True)), self.layer
-        beside: Any = draw_key(self.draws_as if self.place is None else self.place)
+        beside: Any = draw_key(self.draws_as if self.position is None else self.position)
         if self.is_loss:
             beside = rest[0]
             layer.check_labels(self.shape, beside)  # type: ignore[union-attr]
@@ -85,8 +85,8 @@ def _pull_back(argnums: Sequence[int], _: Any, args: Sequence[Any], __: Any) -> 
     parameters = args[first:]
 
     def pull(grad: Any) -> tuple[Any, ...]:
-        found = run_layer_back(call, need, grad, *parameters)
-        return tuple(found[0 if at == 1 else at - first + need] for at in argnums)
+        gradients = run_layer_back(call, need, grad, *parameters)
+        return tuple(gradients[0 if at == 1 else at - first + need] for at in argnums)
 
     return pull
 

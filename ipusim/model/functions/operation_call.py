@@ -27,15 +27,15 @@ class Operation(Protocol):
         """Return the results, and what backward needs."""
         ...
 
-    def backward(self, saved: Saved, grads: Sequence[Array], wanted: Sequence[int]) -> Sequence[Array]:
-        """Return the gradients of the arguments at the places ``wanted`` from those of all results.
+    def backward(self, saved: Saved, grads: Sequence[Array], argnums: Sequence[int]) -> Sequence[Array]:
+        """Return the gradients of the arguments ``argnums``, counted from 0, from those of all results.
 
         An operation without a gradient is never asked.
         """
         ...
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
-        """Return the work of both passes on arrays such as these; backward makes the gradients ``wanted``."""
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work of both passes on such arrays; backward makes the gradients of the arguments ``argnums``."""
         ...
 
 
@@ -60,12 +60,12 @@ class OperationCall:
             counter(self.operation.cost(arrays, range(len(arrays))).forward, arrays, results)
         return results
 
-    def backward(self, grads: Sequence[Array], wanted: Sequence[int]) -> tuple[Array, ...]:
+    def backward(self, grads: Sequence[Array], argnums: Sequence[int]) -> tuple[Array, ...]:
         """Run the backward pass."""
-        found = tuple(self.operation.backward(self.saved, grads, wanted))
+        gradients = tuple(self.operation.backward(self.saved, grads, argnums))
         if (counter := surroundings().counter) is not None:
-            counter(self.operation.cost(self.arrays, wanted).backward, grads, found)
-        return found
+            counter(self.operation.cost(self.arrays, argnums).backward, grads, gradients)
+        return gradients
 
 
 @primitive  # type: ignore[untyped-decorator]
@@ -74,16 +74,16 @@ def _run(call: OperationCall, *arrays: Any) -> Any:
 
 
 @primitive  # type: ignore[untyped-decorator]
-def _run_back(call: OperationCall, wanted: Sequence[int], *grads: Any) -> Any:
-    return call.backward(grads, wanted)
+def _run_back(call: OperationCall, argnums: Sequence[int], *grads: Any) -> Any:
+    return call.backward(grads, argnums)
 
 
 def _pull_back(argnums: Sequence[int], results: Any, args: Sequence[Any], _: Any) -> Callable[[Any], tuple[Any, ...]]:
-    call, wanted = args[0], [at - 1 for at in argnums]
+    call, argnums = args[0], [at - 1 for at in argnums]
 
     def pull(grads: Any) -> tuple[Any, ...]:
-        found = _run_back(call, wanted, *(grads[place] for place in range(len(results))))
-        return tuple(found[place] for place in range(len(wanted)))
+        gradients = _run_back(call, argnums, *(grads[index] for index in range(len(results))))
+        return tuple(gradients[index] for index in range(len(argnums)))
 
     return pull
 
@@ -102,11 +102,11 @@ register_notrace(VJPNode, _run_apart)
 
 def operate(operation: Operation, *arrays: Any) -> tuple[Any, ...]:
     """Return the results of an operation on arrays, through which gradients go back."""
-    found = _run(OperationCall(operation), *arrays)
-    return tuple(found[place] for place in range(len(found)))
+    results = _run(OperationCall(operation), *arrays)
+    return tuple(results[index] for index in range(len(results)))
 
 
 def operate_without_gradient(operation: Operation, *arrays: Any) -> tuple[Any, ...]:
     """Return the results of an operation that has no gradient."""
-    found: tuple[Any, ...] = _run_apart(OperationCall(operation), *arrays)
-    return found
+    results: tuple[Any, ...] = _run_apart(OperationCall(operation), *arrays)
+    return results

@@ -19,8 +19,8 @@ from ipusim.model.functions.gradient import Sums
 from ipusim.model.functions.surrounded import HostScope, Surrounded, surroundings
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.host_call import HostCall
-from ipusim.model.layers.kept_arrays import root_of
 from ipusim.model.layers.layer import Array
+from ipusim.model.layers.saved_arrays import root_of
 from ipusim.model.work import Work
 
 
@@ -82,13 +82,13 @@ class Placements(Generic[T]):
         Returns where its result lies.
         """
         here = surroundings().scope
-        for each in taken:
-            self.use(each, here)
+        for placement in taken:
+            self.use(placement, here)
         self.use_plain(args)
         return Placement(here, self._bytes_of(value, args))
 
     def use(self, array: Placement, where: HostScope | None) -> None:
-        """Have an array cross that is needed on the other side."""
+        """Count a copy of an array to the side that uses it, unless it is there."""
         if array.on_both or (array.made is None) is (where is None):
             return
         array.on_both = True
@@ -111,10 +111,10 @@ class Placements(Generic[T]):
     def turn(self, itemsize: int) -> tuple[HostCall, ...]:
         """End a pass; return the work of each scope in order."""
         calls, self._calls = self._calls, {}
-        found = (
+        work = (
             HostCall(where.name, call.tally.works(itemsize), call.sent, call.returned) for where, call in calls.items()
         )
-        return tuple(each for each in found if each.work or each.sent_bytes or each.returned_bytes)
+        return tuple(call for call in work if call.work or call.sent_bytes or call.returned_bytes)
 
     def _bytes_of(self, value: Any, args: Sequence[Any] = ()) -> int:
         """Return the bytes of what an operation on ``args`` gives."""
@@ -137,7 +137,7 @@ class Placements(Generic[T]):
 
 
 class _GradientOutside:
-    """The gradient of an operation of a scope. What it keeps lies on the host, where ``kept_arrays`` does not look."""
+    """The gradient of an operation of a scope. What it keeps lies on the host, where ``saved_arrays`` does not look."""
 
     def __init__(self, where: HostScope, vjp: Callable[[Any], Iterable[Any]]) -> None:
         self.scope, self._vjp = where, vjp
@@ -157,9 +157,9 @@ class CountedUntrained(Untrained):
 
     def read(self, name: str, initial: Array) -> Array:
         """Return a value; raises what that does."""
-        found = super().read(name, initial)
-        self._placements.use_plain([found])
-        return found
+        value = super().read(name, initial)
+        self._placements.use_plain([value])
+        return value
 
     def write(self, name: str, value: Any) -> None:
         """Replace a value; raises what that does."""
@@ -174,7 +174,7 @@ class CountedUntrained(Untrained):
 class PlacedNode(VJPNode):  # type: ignore[misc]
     """A call in a trace for gradients, whose gradient runs where it has run."""
 
-    __slots__ = ("parents", "vjp")  # as VJPNode's, for kept_arrays looks at a class's own
+    __slots__ = ("parents", "vjp")  # as VJPNode's, for saved_arrays looks at a class's own
     vjp: Any
 
     def __init__(self, *call: Any) -> None:
@@ -211,7 +211,7 @@ class PlacedSums(Sums):
             self._outside[node] = add_outgrads(self._outside.get(node), part)
 
     def take(self, node: VJPNode) -> Any:
-        """Take the sum of both sides."""
+        """Return and remove the sum of the gradients from both sides."""
         if node not in self._outside:
             return super().take(node)
         outside = self._outside.pop(node)[0]

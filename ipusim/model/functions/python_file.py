@@ -11,7 +11,7 @@ from typing import Any
 
 from ipusim.base.errors import ModelError
 from ipusim.base.files import open_file
-from ipusim.model.functions.users_code import told
+from ipusim.model.functions.users_code import message_of
 
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
@@ -73,14 +73,14 @@ def _run(path: Path, source: bytes) -> ModuleType:
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except SyntaxError as error:
-        place = f"{error.filename or path}:{error.lineno or 1}"
-        raise ModelError(f"{place}: {type(error).__name__}: {error.msg}") from None
+        line = f"{error.filename or path}:{error.lineno or 1}"
+        raise ModelError(f"{line}: {type(error).__name__}: {error.msg}") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        place = f"{path}:{lines[-1]}" if lines else str(path)
-        raise ModelError(f"{place}: {told(error)}") from error
+        line = f"{path}:{lines[-1]}" if lines else str(path)
+        raise ModelError(f"{line}: {message_of(error)}") from error
     finally:
         if before is None:
             del sys.modules[name]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ipusim.base.errors import ModelError, UntraceableError
 from ipusim.model.functions.surrounded import Surrounded
-from ipusim.model.functions.users_code import first_line, line_of, name_of, told
+from ipusim.model.functions.users_code import first_line, line_of, message_of, name_of
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
 from ipusim.model.layers.outline import Outline
 
@@ -29,13 +29,13 @@ class _PythonFunction:
         shapes: shape of each parameter by its keyword.
         fill: a constant to start a parameter with. Others start Glorot uniform when
             they have two axes or more (as Keras starts a kernel), else zero (a bias).
-        given_cost: the work of both passes; None counts it by tracing the function.
+        stated_cost: the work of both passes; None counts it by tracing the function.
     """
 
     function: Callable[..., Any]
     shapes: Mapping[str, Shape] = field(default_factory=dict, hash=False)
     fill: Mapping[str, float] = field(default_factory=dict, hash=False)
-    given_cost: LayerCost | None = None
+    stated_cost: LayerCost | None = None
 
     def __post_init__(self) -> None:
         """Raise ModelError when ``fill`` names no parameter."""
@@ -83,8 +83,8 @@ class _PythonFunction:
             raise
         except BaseException as error:  # a user's function may do anything, and leave with sys.exit
             on = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
-            place = line_of(error, self.function)
-            raise ModelError(f"{self._label} ({place}){on}: {told(error)}") from error
+            line = line_of(error, self.function)
+            raise ModelError(f"{self._label} ({line}){on}: {message_of(error)}") from error
 
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""
@@ -128,14 +128,14 @@ class _PythonFunction:
         return lambda x, *arrays: self.function(x, *labels, **dict(zip(self.shapes, arrays, strict=True)))
 
     def _cost(self, itemsize: int, need_input_gradient: bool, x: Array, *labels: Array) -> LayerCost:
-        if self.given_cost is not None:
-            return self.given_cost
+        if self.stated_cost is not None:
+            return self.stated_cost
         from ipusim.model.functions.counting import count_passes  # noqa: PLC0415 - as above
 
         parameters = self._zeros()
-        wanted = range(0 if need_input_gradient else 1, len(parameters) + 1)
+        argnums = range(0 if need_input_gradient else 1, len(parameters) + 1)
         with np.errstate(all="ignore"), self._explained(x, *labels):
-            forward, backward, _ = count_passes(self._flat(*labels), [x, *parameters.values()], wanted)
+            forward, backward, _ = count_passes(self._flat(*labels), [x, *parameters.values()], argnums)
         return LayerCost(forward.work(itemsize), backward.work(itemsize))
 
 

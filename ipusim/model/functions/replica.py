@@ -23,7 +23,7 @@ def among_equals(call: CollectiveCall, x: Array) -> Array:
         case "all_gather":
             return every.reshape(-1)
         case "all_to_all":
-            return np.stack([each[0] for each in every])
+            return np.stack([array[0] for array in every])
         case _:
             return own_chunk(call, combined(call, every), size)
 
@@ -35,8 +35,8 @@ def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
 
 def combined(call: CollectiveCall, every: Array) -> Array:
     """Return the arrays along the first axis as one, in their own dtype."""
-    found: Array = getattr(np, call.combination).reduce(every, axis=0).astype(every.dtype)
-    return found
+    total: Array = getattr(np, call.combination).reduce(every, axis=0).astype(every.dtype)
+    return total
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class RunningTrace:
         self._inside = self._outside = _state()
 
     def __enter__(self) -> None:
-        """Take up what the function has left, and remember what the caller has."""
+        """Enter the surroundings that the function has left, and remember the caller's."""
         self._outside = _state()
         _restore(self._inside)
 

@@ -149,18 +149,18 @@ def _name(function: Any) -> str:
 def _called(frame: FrameType) -> str:
     """Return the dotted name of what ``frame`` is calling, read off its code: no source is needed."""
     code = list(dis.get_instructions(frame.f_code))
-    here = next(each for each in reversed(code) if each.offset <= frame.f_lasti)  # which may be inside its cache
+    here = next(op for op in reversed(code) if op.offset <= frame.f_lasti)  # which may be inside its cache
     if here.opname == "STORE_SUBSCR":
         return "assignment to elements of a plain array"
     names = [
-        each.argval
-        for each in code
-        if each.offset < here.offset
-        and each.opname.startswith("LOAD_")
-        and isinstance(each.argval, str)
-        and each.positions is not None
+        op.argval
+        for op in code
+        if op.offset < here.offset
+        and op.opname.startswith("LOAD_")
+        and isinstance(op.argval, str)
+        and op.positions is not None
         and here.positions is not None
-        and each.positions.col_offset is not None
-        and each.positions[::2] == here.positions[::2]  # it begins where the call does
+        and op.positions.col_offset is not None
+        and op.positions[::2] == here.positions[::2]  # it begins where the call does
     ]
     return ".".join(names) or "a conversion into a plain array or number"

@@ -68,9 +68,9 @@ class Untrained:
 
 def frozen(array: Array) -> Array:
     """Return a copy that nobody can change."""
-    found = np.array(array)
-    found.flags.writeable = False
-    return found
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
 
 
 def check_same(name: str, one: Array, other: Array) -> None:
@@ -82,16 +82,16 @@ def check_same(name: str, one: Array, other: Array) -> None:
         )
 
 
-def check_known(held: Mapping[str, Array], values: Mapping[str, Array]) -> None:
-    """Refuse values of variables that there are not, or of another shape or dtype; raises ModelError."""
+def check_known(variables: Mapping[str, Array], values: Mapping[str, Array]) -> None:
+    """Refuse values of unknown variables, or of another shape or dtype; raises ModelError."""
     for name, value in values.items():
-        if name not in held:
-            raise ModelError(f"expected a variable of the program, got {name!r}{did_you_mean(name, list(held))}")
-        check_same(name, held[name], value)
+        if name not in variables:
+            raise ModelError(f"expected a variable of the program, got {name!r}{did_you_mean(name, list(variables))}")
+        check_same(name, variables[name], value)
 
 
-def set_arrays(held: Mapping[str, Array], values: Mapping[str, Array]) -> None:
+def set_arrays(variables: Mapping[str, Array], values: Mapping[str, Array]) -> None:
     """Set arrays in place; raises ModelError as :func:`check_known` does."""
-    check_known(held, values)
+    check_known(variables, values)
     for name, value in values.items():
-        held[name][...] = value
+        variables[name][...] = value

@@ -13,7 +13,7 @@ from ipusim.base.errors import IpusimError, ModelError
 LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy"})
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return what an error says: one of ipusim's own its message, any other its type too."""
     try:
         text = str(error)
@@ -43,12 +43,12 @@ def line_of(error: BaseException, function: Callable[..., Any] | None = None) ->
 
     Where there is none, as in a backward pass, that of the first line of ``function``; empty without it.
     """
-    found, step = "", error.__traceback__
+    line, step = "", error.__traceback__
     while step is not None:
         if package_of(step.tb_frame) not in LIBRARIES:
-            found = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+            line = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
         step = step.tb_next
-    return found or (first_line(function) if function is not None else "")
+    return line or (first_line(function) if function is not None else "")
 
 
 def package_of(frame: FrameType) -> str:
@@ -87,8 +87,8 @@ class Failing:
     ) -> None:
         """Raise the ModelError."""
         if error is not None and not isinstance(error, KeyboardInterrupt):
-            raise self.told(error) from error
+            raise self.as_model_error(error) from error
 
-    def told(self, error: BaseException) -> ModelError:
+    def as_model_error(self, error: BaseException) -> ModelError:
         """Return what an error becomes, for loops that are too hot to enter a block in."""
-        return ModelError(f"{self._what}: {told(error)}")
+        return ModelError(f"{self._what}: {message_of(error)}")

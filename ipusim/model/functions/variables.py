@@ -28,9 +28,9 @@ def noting(note: Callable[[str, Any], object]) -> Surrounded:
 
     def answer(name: str, initial: Array) -> Any:
         assert lookup is not None
-        found = lookup(name, initial)
-        note(name, found)
-        return found
+        variable = lookup(name, initial)
+        note(name, variable)
+        return variable
 
     return Surrounded(lookup=lookup and answer)
 
@@ -76,15 +76,15 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
     if dtype is None and not isinstance(initial, np.ndarray | np.generic):
         dtype = np.float32
     try:
-        wanted = None if dtype is None else np.dtype(dtype)
+        numpy_dtype = None if dtype is None else np.dtype(dtype)
     except (TypeError, ValueError):
         raise ModelError(f"variable {name!r}: expected a dtype such as numpy.float32, got {dtype!r}") from None
-    if wanted is not None and wanted.kind != "f":
+    if numpy_dtype is not None and numpy_dtype.kind != "f":
         raise ModelError(f"variable {name!r}: expected a floating-point dtype such as float32, got {dtype!r}")
     value = None
     with suppress(TypeError, ValueError):  # texts, rows of different lengths
         if np.asarray(initial).dtype.kind in "biuf":
-            value = np.array(initial, wanted)
+            value = np.array(initial, numpy_dtype)
     if value is None:
         raise ModelError(f"variable {name!r}: expected an array of numbers to begin with, got {initial!r}")
     if value.dtype.kind != "f":

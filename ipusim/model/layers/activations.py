@@ -59,16 +59,16 @@ def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None
     return y, z if rule.keeps == "input" else None
 
 
-def pull_back(name: str, kept: Array | None, grad: Array) -> Array:
+def pull_back(name: str, saved: Array | None, grad: Array) -> Array:
     """Return the gradient of z; for the identity it is ``grad`` itself."""
-    return grad if kept is None else ACTIVATIONS[name].pull_back(kept, grad)
+    return grad if saved is None else ACTIVATIONS[name].pull_back(saved, grad)
 
 
 def _identity(z: Array, _out: Array | None) -> Array:
     return z
 
 
-def _identity_back(_kept: Array, grad: Array) -> Array:
+def _identity_back(_saved: Array, grad: Array) -> Array:
     return grad
 
 

@@ -49,9 +49,9 @@ def with_shapes(chain: Chain, input_shape: Shape) -> Iterator[tuple[NamedLayer[L
 def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None, first: int) -> tuple[Array, Saved]:
     """Run the layers in order; the key of each is ``key`` and its place, counted from ``first``."""
     saved = []
-    for place, named in enumerate(chain, first):
-        x, kept = named.layer.forward(own(parameters, named.name), x, None if key is None else (*key, place))
-        saved.append(kept)
+    for position, named in enumerate(chain, first):
+        x, of_layer = named.layer.forward(own(parameters, named.name), x, None if key is None else (*key, position))
+        saved.append(of_layer)
     return x, saved
 
 
@@ -88,17 +88,17 @@ def costs(
 
 def halves(costs: Sequence[LayerCost], itemsize: int, before: Work | None = None, after: Work | None = None) -> Halves:
     """Return the backward passes of layers in reverse, in halves; ``before`` and ``after`` stand in the first one."""
-    found = [cost.halves for cost in reversed(costs)]
-    first = (*((before,) if before else ()), *(half.input for half in found), *((after,) if after else ()))
-    return Halves(in_turn(first, itemsize), in_turn(tuple(half.weights for half in found), itemsize))
+    halves_of = [cost.halves for cost in reversed(costs)]
+    first = (*((before,) if before else ()), *(half.input for half in halves_of), *((after,) if after else ()))
+    return Halves(in_turn(first, itemsize), in_turn(tuple(half.weights for half in halves_of), itemsize))
 
 
 def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:
     """Return the sizes inside parallel chains: the stash of all layers with outputs, and the largest tensor."""
-    kept, passing = 0, 0
+    saved, passing = 0, 0
     for chain in chains:
         shapes = chain_shapes(chain, input_shape)
         inside = [inner_sizes_of(named.layer, shape) for named, shape in zip(chain, shapes, strict=False)]
-        kept += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.kept for sizes in inside)
+        saved += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.saved for sizes in inside)
         passing = max([passing, *(sizes.passing for sizes in inside)])
-    return InnerSizes(kept, passing)
+    return InnerSizes(saved, passing)

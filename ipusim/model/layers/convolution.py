@@ -119,24 +119,24 @@ class _Convolution(InHalves, ABC):
         y = self._joined(columns @ self._kernels(parameters["W"]))
         if self.use_bias:
             y += parameters["b"]
-        y, kept = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
-        return y, (x, kept)
+        y, activated = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
+        return y, (x, activated)
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx as the windows' gradients added where they overlap, and x and the rows of g."""
-        x, kept = saved
-        rows = pull_back(self.activation, kept, grad).reshape(-1, self.filters)
+        x, activated = saved
+        rows = pull_back(self.activation, activated, grad).reshape(-1, self.filters)
         if not need_input_gradient:
             return None, (x, rows)
         shape = self._image(x.shape[1:])
         columns = self._rows(rows) @ self._kernels(parameters["W"]).swapaxes(1, 2)
-        places = columns.reshape(self.groups, len(rows), -1, shape[-1] // self.groups).transpose(1, 2, 0, 3)
-        columns = places.reshape(len(x), *self._windows.field(shape), -1, shape[-1])
+        windows = columns.reshape(self.groups, len(rows), -1, shape[-1] // self.groups).transpose(1, 2, 0, 3)
+        columns = windows.reshape(len(x), *self._windows.field(shape), -1, shape[-1])
         padded = np.zeros_like(self._windows.pad(x.reshape(len(x), *shape)))
-        for place, view in enumerate(self._windows.offsets(padded, shape)):
-            np.add(view, columns[..., place, :], out=view)
+        for offset, view in enumerate(self._windows.offsets(padded, shape)):
+            np.add(view, columns[..., offset, :], out=view)
         return self._windows.crop(padded, shape).reshape(x.shape), (x, rows)
 
     def _rows(self, rows: Array) -> Array:
@@ -183,11 +183,11 @@ class _Convolution(InHalves, ABC):
         )
         saved = x + (y if changes else 0)
         own, into = self._gradients(positions, channels)
-        again = weights + x if need_input_gradient else 0
+        reread = weights + x if need_input_gradient else 0
         backward = Work(
             products=(own, *((into,) if need_input_gradient else ())),
             vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
-            sram_bytes=(y + saved + weights + bias + again) * itemsize,
+            sram_bytes=(y + saved + weights + bias + reread) * itemsize,
             itemsize=itemsize,
             compute_sets=changes + 2 * self.use_bias,
             convolution=True,

@@ -49,10 +49,10 @@ class CTC(Parameterless):
             raise ModelError(f"expected room for at least 1 label in a sample, got {self.labels}")
 
     def _blank(self, classes: int) -> int:
-        found = self.blank + classes * (self.blank < 0)
-        if not 0 <= found < classes:
+        blank = self.blank + classes * (self.blank < 0)
+        if not 0 <= blank < classes:
             raise ModelError(f"expected a blank among {classes} classes, got class {self.blank}")
-        return found
+        return blank
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError unless each sample has labels that its time steps have room for."""
@@ -61,9 +61,9 @@ class CTC(Parameterless):
         self._blank(input_shape[1])
         if labels.dtype.kind not in "iu":
             raise ModelError(f"ctc needs whole-number labels, got {labels.dtype} labels")
-        wanted = (self.labels + self.timed,)
-        if labels.shape[1:] != wanted:
-            raise ModelError(f"ctc with {self.labels} labels needs labels of shape {wanted}, got {labels.shape[1:]}")
+        shape = (self.labels + self.timed,)
+        if labels.shape[1:] != shape:
+            raise ModelError(f"ctc with {self.labels} labels needs labels of shape {shape}, got {labels.shape[1:]}")
         if labels.size and labels[:, : self.labels].max() >= input_shape[1]:
             raise ModelError(
                 f"ctc on {input_shape[1]} classes needs labels from 0 to {input_shape[1] - 1}, got label "
@@ -85,13 +85,13 @@ class CTC(Parameterless):
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
         """Return one label for each sample, the first class that is not the blank, in all its time steps."""
-        found = np.full((samples, self.labels + self.timed), -1, np.int32)
-        found[:, 0] = int(self._blank(input_shape[1]) == 0)
+        labels = np.full((samples, self.labels + self.timed), -1, np.int32)
+        labels[:, 0] = int(self._blank(input_shape[1]) == 0)
         if self.timed:
-            found[:, -1] = input_shape[0]
-        return found
+            labels[:, -1] = input_shape[0]
+        return labels
 
-    def each(self, x: Array, labels: Array) -> tuple[Array, Saved]:
+    def per_example(self, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the loss of each sample, and what :meth:`each_back` needs."""
         states = self.states(x.shape[1:], labels)
         scores = x.astype(np.result_type(x, np.float32))
@@ -101,20 +101,20 @@ class CTC(Parameterless):
         alphas = states.there(scores)
         return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
 
-    def each_back(self, saved: Saved, grad: Array) -> Array:
+    def per_example_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return the gradient of the outputs from those of the losses (batch,)."""
         scores, alphas, states, dtype = saved
         occupied = states.occupied(scores, alphas)
-        found = -occupied
+        logits = -occupied
         if not self.log_probabilities:
             steps = np.arange(scores.shape[1]) < states.steps[:, None]
-            found += np.exp(scores) * steps[..., None]
-        given: Array = (found * grad[:, None, None]).astype(dtype)
-        return given
+            logits += np.exp(scores) * steps[..., None]
+        gradient: Array = (logits * grad[:, None, None]).astype(dtype)
+        return gradient
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss."""
-        losses, saved = self.each(x, labels)
+        losses, saved = self.per_example(x, labels)
         return np.asarray(losses.mean(dtype=x.dtype)), saved
 
     def backward(
@@ -124,7 +124,7 @@ class CTC(Parameterless):
         if not need_input_gradient:
             return None, {}
         samples = len(saved[0])
-        return self.each_back(saved, np.full(samples, scale / samples)), {}
+        return self.per_example_gradient(saved, np.full(samples, scale / samples)), {}
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return None: what is right needs a search."""
@@ -180,24 +180,24 @@ class States(NamedTuple):
     @property
     def skipped(self) -> Array:
         """Whether a state may follow the one before the last: a label that is not that label again."""
-        found = np.zeros(self.classes.shape, bool)
-        found[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
-        return found
+        skipped = np.zeros(self.classes.shape, bool)
+        skipped[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
+        return skipped
 
     def emitted(self, scores: Array) -> Array:
         """Return the logarithm of each state's probability at each time step, (batch, time steps, states)."""
-        found: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
-        return found
+        scores_of: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
+        return scores_of
 
     def there(self, scores: Array) -> Array:
         """Return log probabilities to have come to each state with all that was before it."""
         emitted, skipped = self.emitted(scores), self.skipped
-        found = np.full_like(emitted, -np.inf)
+        alphas = np.full_like(emitted, -np.inf)
         if scores.shape[1]:
-            found[:, 0, :2] = emitted[:, 0, :2]
+            alphas[:, 0, :2] = emitted[:, 0, :2]
         for t in range(1, scores.shape[1]):
-            found[:, t] = emitted[:, t] + _into(found[:, t - 1], skipped)
-        return found
+            alphas[:, t] = emitted[:, t] + _into(alphas[:, t - 1], skipped)
+        return alphas
 
     def at_end(self, alphas: Array) -> Array:
         """Return the log probability of each sample's alignments: of those at its last label or the blank behind it."""
@@ -211,18 +211,18 @@ class States(NamedTuple):
     def occupied(self, scores: Array, alphas: Array) -> Array:
         """Return the share of alignments that is in each class, (batch, time steps, classes)."""
         emitted, skipped = self.emitted(scores), self.skipped
-        places = np.arange(self.classes.shape[1])
+        states = np.arange(self.classes.shape[1])
         ends = 2 * self.counts[:, None]
-        final = np.where((places == ends) | ((places == ends - 1) & (ends > 0)), 0.0, -np.inf).astype(scores.dtype)
+        final = np.where((states == ends) | ((states == ends - 1) & (ends > 0)), 0.0, -np.inf).astype(scores.dtype)
         beta = np.full_like(final, -np.inf)
-        found = np.zeros_like(scores)
+        shares = np.zeros_like(scores)
         total, rows = self.at_end(alphas)[:, None], np.arange(len(scores))[:, None]
         for t in reversed(range(scores.shape[1])):
             if t + 1 < scores.shape[1]:
                 beta = _out_of(beta + emitted[:, t + 1], skipped)
             beta = np.where(t == self.steps[:, None] - 1, final, np.where(t < self.steps[:, None], beta, -np.inf))
-            np.add.at(found[:, t], (rows, self.classes), np.exp(alphas[:, t] + beta - total))
-        return found
+            np.add.at(shares[:, t], (rows, self.classes), np.exp(alphas[:, t] + beta - total))
+        return shares
 
 
 def _into(before: Array, skipped: Array) -> Array:
@@ -230,20 +230,20 @@ def _into(before: Array, skipped: Array) -> Array:
 
     ``before`` are logarithms of the last time step, (batch, states).
     """
-    found = before.copy()
-    found[:, 1:] = np.logaddexp(found[:, 1:], before[:, :-1])
+    sums = before.copy()
+    sums[:, 1:] = np.logaddexp(sums[:, 1:], before[:, :-1])
     over = np.where(skipped[:, 2:], before[:, :-2], -np.inf)
-    found[:, 2:] = np.logaddexp(found[:, 2:], over)
-    return found
+    sums[:, 2:] = np.logaddexp(sums[:, 2:], over)
+    return sums
 
 
 def _out_of(after: Array, skipped: Array) -> Array:
     """Do as :func:`_into` from each state to those that follow it at the next time step."""
-    found = after.copy()
-    found[:, :-1] = np.logaddexp(found[:, :-1], after[:, 1:])
+    sums = after.copy()
+    sums[:, :-1] = np.logaddexp(sums[:, :-1], after[:, 1:])
     over = np.where(skipped[:, 2:], after[:, 2:], -np.inf)
-    found[:, :-2] = np.logaddexp(found[:, :-2], over)
-    return found
+    sums[:, :-2] = np.logaddexp(sums[:, :-2], over)
+    return sums
 
 
 def _check_room(states: States, time_steps: int) -> None:

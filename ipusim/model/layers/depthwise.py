@@ -77,8 +77,8 @@ class DepthwiseConv2D(InHalves):
     ) -> dict[str, Array]:
         """Draw ``W`` Glorot uniform; ``b`` is zero."""
         shapes = self.parameter_shapes(input_shape)
-        found = {"W": glorot_uniform(shapes["W"], rng, dtype)}
-        return found | {"b": np.zeros(shapes["b"], dtype)} if self.use_bias else found
+        parameters = {"W": glorot_uniform(shapes["W"], rng, dtype)}
+        return parameters | {"b": np.zeros(shapes["b"], dtype)} if self.use_bias else parameters
 
     def _grouped(self, parameters: Parameters) -> dict[str, Array]:
         """Return the parameters as the convolution in groups has them, whose filters are in the same order."""
@@ -99,8 +99,8 @@ class DepthwiseConv2D(InHalves):
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return dW and db."""
         x: Any = rest[0]
-        found = self._of(x.shape[1:]).backward_weights(self._grouped(parameters), rest)
-        return found | {"W": found["W"].reshape(parameters["W"].shape)}
+        gradients = self._of(x.shape[1:]).backward_weights(self._grouped(parameters), rest)
+        return gradients | {"W": gradients["W"].reshape(parameters["W"].shape)}
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the windows side by side, as rows of a matrix."""

@@ -17,7 +17,7 @@ from ipusim.model.work import VectorWork, Work
 #: Ends the seed of every mask, so that none shares its draws with weights or the order of samples.
 _DOMAIN: Final = 0x44524F50
 
-#: To drop one element: one instruction draws, compares and chooses, and a product follows without leaving the registers;
+#: To drop one element: one instruction draws, compares and chooses, and a product follows in registers;
 #: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), as an operation on elements takes.
 DROP: Final = VectorWork(elementwise=1)
 #: Compute sets of any dropout: the tiles' seeds are read, set from the micro-batch's and put back around it (PopLibs

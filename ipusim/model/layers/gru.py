@@ -51,13 +51,13 @@ class GRU(Recurrent):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return (time steps, units), or (units,) for the last step alone."""
-        found = super().output_shape(input_shape)
+        shape = super().output_shape(input_shape)
         if self.elements(input_shape) < 1:
             raise ModelError(
                 f"expected time steps of more than {self.beside} elements, as the last of them are no input to the "
                 f"layer, got {input_shape[-1]}"
             )
-        return found
+        return shape
 
     def _parts(self, x: Array) -> tuple[Array, Array | None, Array | None]:
         """Return the input itself, the attention scores and the mask, each (batch, time steps, ...)."""
@@ -70,8 +70,8 @@ class GRU(Recurrent):
     def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
         """Run over the time steps of ``x`` (batch, time steps, elements) from h, or from zeros."""
         batch, steps, _ = x.shape
-        given, score, mask = self._parts(x)
-        gates = given @ parameters["W"]  # (batch, time steps, 3 * units)
+        elements, score, mask = self._parts(x)
+        gates = elements @ parameters["W"]  # (batch, time steps, 3 * units)
         if self.use_bias:
             gates += parameters["b"][0] if self.reset_after else parameters["b"]
         (h,) = states or (zero_state(x, self.units),)
@@ -79,8 +79,8 @@ class GRU(Recurrent):
         for t in range(steps):
             z, r, n = self._split(gates[:, t])
             inner[:, t] = self._step(parameters, h, z, r, n)
-            kept = z if score is None else (1 - score[:, t]) * z
-            h = kept * h + (1 - kept) * n
+            share = z if score is None else (1 - score[:, t]) * z
+            h = share * h + (1 - share) * n
             if mask is not None:
                 h = h * mask[:, t]
             outputs[:, t] = h
@@ -112,7 +112,7 @@ class GRU(Recurrent):
         """Run backward through the time steps; return the gradients of x @ W and h @ U, for the parameters' ones."""
         x, gates, outputs, inner, states = saved
         steps, wide = x.shape[1], 2 * self.units
-        given, score, mask = self._parts(x)
+        elements, score, mask = self._parts(x)
         U = parameters["U"]
         dgates = np.empty_like(gates)  # of x @ W
         drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
@@ -122,17 +122,17 @@ class GRU(Recurrent):
             z, r, n = self._split(gates[:, t])
             before = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
-            kept = z if score is None else (1 - score[:, t]) * z
+            share = z if score is None else (1 - score[:, t]) * z
             if mask is not None:
-                dbeside[:, t, -1] = (dh * (kept * before + (1 - kept) * n)).sum(axis=1)
+                dbeside[:, t, -1] = (dh * (share * before + (1 - share) * n)).sum(axis=1)
                 dh = dh * mask[:, t]
-            dn = pull_back(self.activation, n, dh * (1 - kept))
-            dkept = dh * (before - n)
+            dn = pull_back(self.activation, n, dh * (1 - share))
+            dshare = dh * (before - n)
             if score is not None:
-                dbeside[:, t, 0] = -(dkept * z).sum(axis=1)
-                dkept = dkept * (1 - score[:, t])
-            dz = pull_back(self.recurrent_activation, z, dkept)
-            dh = dh * kept
+                dbeside[:, t, 0] = -(dshare * z).sum(axis=1)
+                dshare = dshare * (1 - score[:, t])
+            dz = pull_back(self.recurrent_activation, z, dshare)
+            dh = dh * share
             # What r is multiplied with: the product with h, or h before the product.
             dreset = dn if self.reset_after else dn @ U[:, wide:].T
             dr = pull_back(self.recurrent_activation, r, dreset * inner[:, t])
@@ -148,7 +148,7 @@ class GRU(Recurrent):
         dx = dgates @ parameters["W"].T if need_input_gradient else None
         if dx is not None and self.beside:
             dx = np.concatenate([dx, dbeside], axis=-1)
-        return WentBack(dx, (dh,), (given, outputs, dgates, drecurrent, resets, states))
+        return WentBack(dx, (dh,), (elements, outputs, dgates, drecurrent, resets, states))
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the sums over the time steps, from the last one."""
@@ -184,4 +184,4 @@ class GRU(Recurrent):
         there = VectorWork(5 + self.attended + self.masked)
         back = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)
         unit = self._unit_work(recurrent_gates=2, activations=1, forward=there, backward=back)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=5)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, saved=5)

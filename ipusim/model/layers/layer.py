@@ -94,11 +94,11 @@ class InnerSizes(NamedTuple):
     """Elements for one sample of what a layer makes besides its input and output.
 
     Attributes:
-        kept: those that stay from the forward pass to the backward pass.
+        saved: those that stay from the forward pass to the backward pass.
         passing: those that are there within a pass alone.
     """
 
-    kept: int = 0
+    saved: int = 0
     passing: int = 0
 
 

@@ -163,15 +163,15 @@ class Dense(InHalves):
         # y is ours alone until it is returned, so the rest happens in place.
         if self.use_bias:
             y += parameters["b"]
-        y, kept = activate(self.activation, y)
-        return y, (x, kept)
+        y, activated = activate(self.activation, y)
+        return y, (x, activated)
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx = g @ W.T, and x and g, the gradient before the activation."""
-        x, kept = saved
-        grad = pull_back(self.activation, kept, grad)
+        x, activated = saved
+        grad = pull_back(self.activation, activated, grad)
         W = parameters["W"]
         if not need_input_gradient:
             return None, (x, grad)
@@ -223,23 +223,23 @@ class Dense(InHalves):
         x, y, weights = rows * inputs, rows * units, inputs * units
         bias = units if self.use_bias else 0
         rule = activation(self.activation)
-        again = self._matmul.repeated(x, weights, y)
+        reread = self._matmul.repeated(x, weights, y)
         changes = rule.keeps != "nothing"
         forward = Work(
             products=(self._matmul.parts(Product(rows, inputs, units), "mkn"),),
             vector=y * (rule.forward + VectorWork(int(self.use_bias))),
-            sram_bytes=(x + weights + bias + y + again) * itemsize,
+            sram_bytes=(x + weights + bias + y + reread) * itemsize,
             itemsize=itemsize,
             compute_sets=self.use_bias + changes,
         )
         saved = x + (y if changes else 0)
-        again = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
+        reread = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
         own = self._matmul.parts(Product(inputs, rows, units), "kmn")
         into = self._matmul.parts(Product(rows, units, inputs), "mnk")
         backward = Work(
             products=(own, *((into,) if need_input_gradient else ())),
             vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
-            sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + again) * itemsize,
+            sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + reread) * itemsize,
             itemsize=itemsize,
             compute_sets=changes + 2 * self.use_bias,
         )
@@ -249,20 +249,20 @@ class Dense(InHalves):
     def _halves(self, rows: int, inputs: int, itemsize: int) -> Halves:
         """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
         x, y, weights = rows * inputs, rows * self.units, inputs * self.units
-        again, rule = self._matmul.repeated(x, weights, y), activation(self.activation)
+        reread, rule = self._matmul.repeated(x, weights, y), activation(self.activation)
         changes = rule.keeps != "nothing"
         slope = 2 * y if changes else 0
         into = Work(
             products=(self._matmul.parts(Product(rows, self.units, inputs), "mnk"),),
             vector=y * rule.backward,
-            sram_bytes=(y + slope + weights + x + again) * itemsize,
+            sram_bytes=(y + slope + weights + x + reread) * itemsize,
             itemsize=itemsize,
             compute_sets=int(changes),
         )
         own = Work(
             products=(self._matmul.parts(Product(inputs, rows, self.units), "kmn"),),
             vector=VectorWork(reductions=y * self.use_bias),
-            sram_bytes=(x + y + weights + (self.units if self.use_bias else 0) + again) * itemsize,
+            sram_bytes=(x + y + weights + (self.units if self.use_bias else 0) + reread) * itemsize,
             itemsize=itemsize,
             compute_sets=2 * self.use_bias,
         )

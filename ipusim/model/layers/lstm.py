@@ -111,4 +111,4 @@ class LSTM(Recurrent):
         for ``b`` of each gate and those of dc and dh.
         """
         unit = self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, kept=7)
+        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, saved=7)

@@ -60,9 +60,9 @@ def why_not_shared(
     if any(named.name == layer and isinstance(named.layer, OnHost) for named in earlier):
         return f"expected a layer whose parameters lie on the IPU, got {layer!r}, whose lie on the host"
     having = {
-        named.name: found[name]
+        named.name: shapes_of[name]
         for named, before in zip(earlier, shapes, strict=False)
-        if name in (found := named.owned_shapes(before))
+        if name in (shapes_of := named.owned_shapes(before))
     }
     if layer not in having:
         return (
@@ -130,15 +130,15 @@ class Network:
             shapes += chain_shapes(layers[-1:], shapes[-1])[1:]
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "shapes", tuple(shapes))
-        for place, named in enumerate(self.layers):
+        for position, named in enumerate(self.layers):
             for name in named.shared:
-                self._check_owner(place, name)
+                self._check_owner(position, name)
 
-    def _check_owner(self, place: int, name: str) -> None:
-        """Raise ModelError unless the earlier layer has the parameter that the layer at ``place`` calls ``name``."""
-        named, shape = self.layers[place], self.shapes[place]
+    def _check_owner(self, position: int, name: str) -> None:
+        """Raise ModelError unless the earlier layer has the parameter that the layer at ``position`` calls ``name``."""
+        named, shape = self.layers[position], self.shapes[position]
         own = named.layer.parameter_shapes(shape)[name]
-        earlier = self.layers[:place]
+        earlier = self.layers[:position]
         problem = why_not_shared(named.shared[name], own, earlier, self.shapes)
         if problem:
             raise ModelError(f"layer {named.name!r}: {problem}")

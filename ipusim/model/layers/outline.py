@@ -107,10 +107,10 @@ class Outline(NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Any:
         """Return a view, or a new array where arrays of whole numbers choose the elements of the first axes."""
         keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(each, Outline | np.ndarray | list) for each in keys):
-            return self._chosen([each if isinstance(each, Outline) else np.asarray(each) for each in keys])
+        if any(isinstance(index, Outline | np.ndarray | list) for index in keys):
+            return self._chosen([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
         whole = (
-            keys if any(each is Ellipsis for each in keys) else (*keys, Ellipsis)
+            keys if any(index is Ellipsis for index in keys) else (*keys, Ellipsis)
         )  # which makes a view of one element
         return _number_or(self._seen_as(self._view[whole]))
 
@@ -125,9 +125,9 @@ class Outline(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> Outline:
         """Return a view in another shape, or a copy where its elements do not lie so."""
-        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        known = math.prod(size for size in wanted if size != -1)
-        sizes = tuple(self.size // known if size == -1 else size for size in wanted)
+        target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        known = math.prod(size for size in target if size != -1)
+        sizes = tuple(self.size // known if size == -1 else size for size in target)
         try:
             return self._seen_as(np.reshape(self._view, sizes, copy=False))
         except ValueError:
@@ -181,9 +181,9 @@ class Outline(NDArrayOperatorsMixin):
         if method == "reduce":
             shape = _reduced(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
         elif ufunc is np.matmul:
-            shape = _product(*(each.shape for each in inputs))
+            shape = _product(*(operand.shape for operand in inputs))
         else:
-            shape = np.broadcast_shapes(*(getattr(each, "shape", ()) for each in inputs))
+            shape = np.broadcast_shapes(*(getattr(operand, "shape", ()) for operand in inputs))
         if out is not None:
             (into,) = out
             if not isinstance(into, Outline):
@@ -274,7 +274,7 @@ def _reduced(shape: Shape, axis: Any, keepdims: bool) -> Shape:
     """Return the shape that is left of ``shape`` along all axes but some, or all where ``axis`` is None."""
     count = len(shape)
     axes = range(count) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    gone = {each % count for each in axes}
+    gone = {axis_of % count for axis_of in axes}
     return tuple(1 if at in gone else size for at, size in enumerate(shape) if keepdims or at not in gone)
 
 
@@ -320,7 +320,7 @@ def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: obj
 
 
 def _result_type(*of: Any) -> np.dtype[Any]:
-    return np.result_type(*(each.dtype if isinstance(each, Outline) else each for each in of))
+    return np.result_type(*(operand.dtype if isinstance(operand, Outline) else operand for operand in of))
 
 
 _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {

@@ -94,10 +94,10 @@ class Branch(InHalves):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn."""
-        found = list(chain.costs(self.layers, input_shape, batch, itemsize, need_input_gradient))
-        forward = in_turn(tuple(cost.forward for cost in found), itemsize)
-        backward = in_turn(tuple(cost.backward for cost in reversed(found)), itemsize)
-        apart = chain.halves(found, itemsize) if need_input_gradient else all_later(backward)
+        costs = list(chain.costs(self.layers, input_shape, batch, itemsize, need_input_gradient))
+        forward = in_turn(tuple(cost.forward for cost in costs), itemsize)
+        backward = in_turn(tuple(cost.backward for cost in reversed(costs)), itemsize)
+        apart = chain.halves(costs, itemsize) if need_input_gradient else all_later(backward)
         return LayerCost(forward, backward, apart)
 
 
@@ -144,11 +144,11 @@ class Parallel(InHalves):
     ) -> dict[str, Array]:
         """Draw each branch's parameters from the same state of ``rng``, as if it were alone."""
         state = rng.bit_generator.state
-        found: dict[str, Array] = {}
+        parameters: dict[str, Array] = {}
         for part in self.parts:
             rng.bit_generator.state = state
-            found |= part.initial_parameters(input_shape, rng, dtype)
-        return found
+            parameters |= part.initial_parameters(input_shape, rng, dtype)
+        return parameters
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the branches' outputs for ``x`` (batch, ...), joined."""
@@ -160,10 +160,10 @@ class Parallel(InHalves):
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the sum of the branches' gradients of the input, and what each leaves."""
-        kept, widths = saved
+        saved_of, widths = saved
         rests: list[Rest] = []
         total: Array | None = None
-        for part, own, piece in zip(self.parts, kept, _pieces(grad, widths), strict=True):
+        for part, own, piece in zip(self.parts, saved_of, _pieces(grad, widths), strict=True):
             dx, rest = part.backward_input(parameters, own, piece, need_input_gradient)
             rests.append(rest)
             if dx is not None:
@@ -183,14 +183,14 @@ class Parallel(InHalves):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the branches' work in turn, joining their outputs, and one sum of gradients for each further one."""
-        found = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
-        sums = (len(found) - 1) * batch * math.prod(input_shape)
+        costs = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
+        sums = (len(costs) - 1) * batch * math.prod(input_shape)
         join = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
         add = Work(vector=VectorWork(sums), sram_bytes=3 * sums * itemsize, itemsize=itemsize)
-        back = tuple(cost.backward for cost in reversed(found))
-        forward = in_turn((*(cost.forward for cost in found), join), itemsize)
+        back = tuple(cost.backward for cost in reversed(costs))
+        forward = in_turn((*(cost.forward for cost in costs), join), itemsize)
         backward = in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize)
-        apart = chain.halves(found, itemsize, join, add) if need_input_gradient else all_later(backward)
+        apart = chain.halves(costs, itemsize, join, add) if need_input_gradient else all_later(backward)
         return LayerCost(forward, backward, apart)
 
 

@@ -191,9 +191,9 @@ class Recurrent(InHalves):
         itemsize: int,
         need_input_gradient: bool,
         unit_work: tuple[VectorWork, VectorWork],
-        kept: int,
+        saved: int,
     ) -> LayerCost:
-        """Return the work: of ``unit_work`` of the vector units for each unit and step, ``kept`` elements for each.
+        """Return the work: of ``unit_work`` of the vector units for each unit and step, ``saved`` elements for each.
 
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
@@ -209,7 +209,7 @@ class Recurrent(InHalves):
         forward = Work(
             products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
             vector=y * unit_work[0],
-            sram_bytes=(x + kernel + bias + steps * recurrent + y * kept) * itemsize,
+            sram_bytes=(x + kernel + bias + steps * recurrent + y * saved) * itemsize,
             itemsize=itemsize,
             compute_sets=_STEP_SETS * steps,
         )
@@ -225,7 +225,7 @@ class Recurrent(InHalves):
             sram_bytes=(
                 returned
                 + x * (1 + need)
-                + y * kept
+                + y * saved
                 + 2 * gates
                 + steps * recurrent
                 + kernel * (1 + need)
@@ -236,10 +236,10 @@ class Recurrent(InHalves):
             itemsize=itemsize,
             compute_sets=_STEP_SETS * steps + 2 * self.use_bias,
         )
-        apart = self._halves(input_shape, batch, itemsize, unit_work[1], kept) if need else all_later(backward)
+        apart = self._halves(input_shape, batch, itemsize, unit_work[1], saved) if need else all_later(backward)
         return LayerCost(forward, backward, apart)
 
-    def _halves(self, input_shape: Shape, batch: int, itemsize: int, unit_work: VectorWork, kept: int) -> Halves:
+    def _halves(self, input_shape: Shape, batch: int, itemsize: int, unit_work: VectorWork, saved: int) -> Halves:
         """Return the work of going back through the time steps, and of the gradients of the kernels and the bias.
 
         These are products over all time steps at once.
@@ -253,7 +253,7 @@ class Recurrent(InHalves):
         first = Work(
             products=(Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)),
             vector=y * (unit_work - sums),
-            sram_bytes=(returned + x + y * kept + 2 * gates + steps * recurrent + kernel) * itemsize,
+            sram_bytes=(returned + x + y * saved + 2 * gates + steps * recurrent + kernel) * itemsize,
             itemsize=itemsize,
             compute_sets=_STEP_SETS * steps,
         )

@@ -72,9 +72,9 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return those of attention, and both parts of the queries, the keys of positions and their scores."""
-        kept, passing = super().inner_sizes(input_shape)
+        saved, passing = super().inner_sizes(input_shape)
         positions, inner = input_shape[0], self.parameter_shapes(input_shape)["Wp"][1]
-        return InnerSizes(kept, passing + 3 * positions * inner + self.num_heads * positions**2)
+        return InnerSizes(saved, passing + 3 * positions * inner + self.num_heads * positions**2)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of attention and, with P positions and the sizes that it has, of positions.
@@ -128,8 +128,8 @@ def _table(positions: int, elements: int, dtype: npt.DTypeLike) -> Array:
 
     Element 2 i is the sine of position / 10000^(2 i / elements), element 2 i + 1 its cosine.
     """
-    place, element = np.arange(positions)[:, None], np.arange(elements)
-    angle = place / 10_000.0 ** (element // 2 * 2 / elements)
+    position, element = np.arange(positions)[:, None], np.arange(elements)
+    angle = position / 10_000.0 ** (element // 2 * 2 / elements)
     return np.where(element % 2, np.cos(angle), np.sin(angle)).astype(dtype)
 
 

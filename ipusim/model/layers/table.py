@@ -55,8 +55,8 @@ def rows() -> tuple[LayerRow, ...]:
     """
     names = [module.name for module in pkgutil.iter_modules(sys.modules[__package__].__path__)]
     names.sort(key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
-    found = [_layer_row(each) for each in classes(f"{__package__}.{name}" for name in names)]
-    return tuple(sorted(found, key=lambda row: (row.is_loss, not row.within)))
+    rows_of = [_layer_row(layer) for layer in classes(f"{__package__}.{name}" for name in names)]
+    return tuple(sorted(rows_of, key=lambda row: (row.is_loss, not row.within)))
 
 
 def _layer_row(layer: type[Any]) -> LayerRow:

@@ -59,7 +59,7 @@ class TiedProjection(InHalves):
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw ``W`` as an embedding does, for who uses the layer alone; ``b`` is zero."""
+        """Draw ``W`` as an embedding does, for a layer that is used alone; ``b`` is zero."""
         parameters = Embedding(self.units, input_shape[-1]).initial_parameters((), rng, dtype)
         if self.use_bias:
             parameters["b"] = np.zeros(self.units, dtype)

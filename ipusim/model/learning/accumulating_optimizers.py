@@ -66,8 +66,8 @@ class Adagrad:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return a square, a sum, root, quotient, product and difference for each element, and a sum for epsilon."""
-        each = VectorWork(5 if self.epsilon else 4, quotients=1, transcendentals=1)
-        return _work(each, parameter_count, itemsize, len(self.slots), _ADAGRAD_SETS)
+        per_element = VectorWork(5 if self.epsilon else 4, quotients=1, transcendentals=1)
+        return _work(per_element, parameter_count, itemsize, len(self.slots), _ADAGRAD_SETS)
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of the sums."""
@@ -122,8 +122,8 @@ class Adadelta:
 
         their quotient, two products and the difference.
         """
-        each = VectorWork(13, quotients=1, transcendentals=2)
-        return _work(each, parameter_count, itemsize, len(self.slots), _ADADELTA_SETS)
+        per_element = VectorWork(13, quotients=1, transcendentals=2)
+        return _work(per_element, parameter_count, itemsize, len(self.slots), _ADADELTA_SETS)
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of both means."""
@@ -193,8 +193,8 @@ class Ftrl:
 
         four for l1, a product, a sum and a quotient for the weight; two more for a shrinkage.
         """
-        each = VectorWork(15 if self.l2_shrinkage else 13, quotients=1, transcendentals=2)
-        return _work(each, parameter_count, itemsize, len(self.slots), _FTRL_SETS)
+        per_element = VectorWork(15 if self.l2_shrinkage else 13, quotients=1, transcendentals=2)
+        return _work(per_element, parameter_count, itemsize, len(self.slots), _FTRL_SETS)
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of the sums and the linear terms."""
@@ -206,10 +206,10 @@ def _filled(parameters: Parameters, slots: tuple[str, ...], value: float) -> Sta
     return {f"{name}/{slot}": np.full_like(array, value) for name, array in parameters.items() for slot in slots}
 
 
-def _work(each: VectorWork, parameter_count: int, itemsize: int, slots: int, compute_sets: int) -> Work:
+def _work(per_element: VectorWork, parameter_count: int, itemsize: int, slots: int, compute_sets: int) -> Work:
     """Return the work of an update that reads gradient, slots and weight, and writes slots and weight."""
     return Work(
-        vector=each * parameter_count,
+        vector=per_element * parameter_count,
         sram_bytes=(3 + 2 * slots) * parameter_count * itemsize,
         itemsize=itemsize,
         compute_sets=compute_sets,

@@ -115,9 +115,9 @@ class Adam(_Moments):
         product and difference, and two for the decay. Reads gradient, slots and weight,
         writes slots and weight.
         """
-        each = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
+        per_element = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
         return Work(
-            vector=each * parameter_count,
+            vector=per_element * parameter_count,
             sram_bytes=7 * parameter_count * itemsize,
             itemsize=itemsize,
             compute_sets=_MOMENT_SETS,
@@ -160,9 +160,9 @@ class LAMB(_Moments):
 
         The norms take two compute sets together; the one number that each tile sends is left out.
         """
-        each = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
+        per_element = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
         return Work(
-            vector=each * parameter_count,
+            vector=per_element * parameter_count,
             sram_bytes=9 * parameter_count * itemsize,
             itemsize=itemsize,
             compute_sets=_MOMENT_SETS + 2,
@@ -298,9 +298,9 @@ class RMSProp:
         two products and a sum for the step, and the difference; centered three for the mean gradient, its square
         and a difference. Reads gradient, slots and weight, writes slots and weight.
         """
-        each = VectorWork(14 if self.centered else 9, quotients=1, transcendentals=1)
+        per_element = VectorWork(14 if self.centered else 9, quotients=1, transcendentals=1)
         return Work(
-            vector=each * parameter_count,
+            vector=per_element * parameter_count,
             sram_bytes=(3 + 2 * len(self.slots)) * parameter_count * itemsize,
             itemsize=itemsize,
             compute_sets=_RMSPROP_SETS + self.centered,

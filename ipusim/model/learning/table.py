@@ -13,9 +13,9 @@ from ipusim.model.rows import Row, classes, row_of
 def rows() -> tuple[Row, ...]:
     """Return the row of each optimizer; the keys that all of them have come first."""
     modules = optimizers, adaptive_optimizers, accumulating_optimizers
-    found = [row_of(each) for each in classes(tuple(module.__name__ for module in modules))]
-    common = set.intersection(*({key.name for key in row.keys} for row in found))
-    return tuple(_with_first(row, common) for row in found)
+    table = [row_of(optimizer) for optimizer in classes(tuple(module.__name__ for module in modules))]
+    common = set.intersection(*({key.name for key in row.keys} for row in table))
+    return tuple(_with_first(row, common) for row in table)
 
 
 def _with_first(row: Row, common: set[str]) -> Row:

@@ -16,7 +16,7 @@ class VariableSize(NamedTuple):
 
     elements: int
     itemsize: int
-    held_itemsize: int
+    accumulator_itemsize: int
 
 
 #: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
@@ -34,23 +34,23 @@ def accumulation_work(
     Every variable is an operation of its own with its own superstep, as each is in TensorFlow's graph; factors of the
     ``reduction`` are part of it, as of PopLibs' scaled addition.
     """
-    found = []
+    works = []
     for size in variables:
         if gradient_map is not None:
-            found.append(gradient_map.work(size.elements, size.itemsize))
-        traffic = size.elements * (size.itemsize + 2 * size.held_itemsize)
-        wider = max(size.itemsize, size.held_itemsize)
-        found.append(
+            works.append(gradient_map.work(size.elements, size.itemsize))
+        traffic = size.elements * (size.itemsize + 2 * size.accumulator_itemsize)
+        wider = max(size.itemsize, size.accumulator_itemsize)
+        works.append(
             Work(vector=VectorWork(_OPERATIONS[reduction] * size.elements), sram_bytes=traffic, itemsize=wider)
         )
-    return tuple(found)
+    return tuple(works)
 
 
 def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tuple[Work, ...]:
     """Return the work of the weight update of each variable, which reads its accumulator in place of a gradient."""
-    found = []
+    works = []
     for size in variables:
         rule = optimizer.work(size.elements, size.itemsize)
-        more = size.elements * (size.held_itemsize - size.itemsize)
-        found.append(replace(rule, sram_bytes=rule.sram_bytes + more, variables=1))
-    return tuple(found)
+        more = size.elements * (size.accumulator_itemsize - size.itemsize)
+        works.append(replace(rule, sram_bytes=rule.sram_bytes + more, variables=1))
+    return tuple(works)

@@ -114,22 +114,22 @@ class BoundStage:
         split draws the same. Raises ModelError when the loss finds no labels.
         """
         saved = []
-        place = self._first_position
+        position = self._first_position
         for bound in self._layers:
             try:
-                x, kept = bound.layer.forward(bound.own, x, None if key is None else (*key, place))
+                x, of_layer = bound.layer.forward(bound.own, x, None if key is None else (*key, position))
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                raise bound.failing.told(error) from error
-            saved.append(kept)
-            place += 1
+                raise bound.failing.as_model_error(error) from error
+            saved.append(of_layer)
+            position += 1
         if self._loss is not None:
             if labels is None:
                 raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
             with self._loss.failing:
-                loss, kept = self._loss.layer.forward(self._loss.own, x, labels)
-            saved.append(kept)
+                loss, of_layer = self._loss.layer.forward(self._loss.own, x, labels)
+            saved.append(of_layer)
             return ((x, loss) if self._gives_predictions else loss), saved
         return x, saved
 
@@ -152,7 +152,7 @@ class BoundStage:
         """
         lowest = 0 if need_input_gradient else self._first_trained
         return self._go_back(
-            saved, grad, need_input_gradient, lowest, lambda place, rest: self._hand_out(place, rest, receive, totals)
+            saved, grad, need_input_gradient, lowest, lambda index, rest: self._hand_out(index, rest, receive, totals)
         )
 
     def backward_input(
@@ -165,8 +165,8 @@ class BoundStage:
         """
         rests: list[tuple[int, Rest]] = []
 
-        def leave(place: int, rest: Rest) -> None:
-            rests.append((place, rest))
+        def leave(index: int, rest: Rest) -> None:
+            rests.append((index, rest))
 
         lowest = self._first_trained
         if need_input_gradient or lowest == len(self._layers):
@@ -181,12 +181,12 @@ class BoundStage:
         self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
         """Run the second halves, from the last layer with parameters to the first."""
-        for place, left in rest:
+        for index, left in rest:
             if isinstance(left, _Untouched):
-                bound = self._all[place]
+                bound = self._all[index]
                 with bound.failing:
                     _, left = bound.layer.backward_input(bound.own, left.saved, left.grad, False)  # noqa: PLW2901
-            self._hand_out(place, left, receive, totals)
+            self._hand_out(index, left, receive, totals)
 
     def _go_back(
         self,
@@ -218,17 +218,17 @@ class BoundStage:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                raise bound.failing.told(error) from error
+                raise bound.failing.as_model_error(error) from error
             if bound.keys:
                 leave(index, rest)
         return grad if need_input_gradient else None
 
-    def _no_gradient(self, place: int) -> ModelError:
-        return ModelError(f"stage {self._name!r}: layer {self._layers[place].name!r} got no gradient of its output")
+    def _no_gradient(self, index: int) -> ModelError:
+        return ModelError(f"stage {self._name!r}: layer {self._layers[index].name!r} got no gradient of its output")
 
-    def _hand_out(self, place: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
+    def _hand_out(self, index: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
         """Make a layer's gradients of its parameters and hand them out, or let it add them to ``totals`` itself."""
-        bound, adding = self._all[place], self._adding[place]
+        bound, adding = self._all[index], self._adding[index]
         if totals is not None and adding is not None:
             own = {name: totals[key] for name, key in bound.keys}
             try:
@@ -236,7 +236,7 @@ class BoundStage:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                raise bound.failing.told(error) from error
+                raise bound.failing.as_model_error(error) from error
             return
         with bound.failing:
             gradients = bound.layer.backward_weights(bound.own, rest)

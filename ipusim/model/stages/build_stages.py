@@ -88,11 +88,11 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             uses.setdefault(named.layer.taken, []).append(stage_of[named.name])
     if not uses:
         return [None] * len(groups)
-    found = [_Ways() for _ in groups]
+    ways = [_Ways() for _ in groups]
     for value in sorted(uses, key=lambda value: network.names.index(value.source)):
         stages = sorted(set(uses[value]))
         for stage in stages:
-            found[stage].used.append(value)
+            ways[stage].used.append(value)
         at = stage_of[value.source]
         # All of what the last layer of a stage makes crosses to the next anyway.
         crosses = value.crop is None and value.source == groups[at][-1]
@@ -100,17 +100,17 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             back = returning.next_stage(at, stages) if returning else None
             if back is not None:
                 assert returning is not None
-                found[at].stored.append((value, returning.depth(at, back)))
-                found[back].fetched.append(value)
+                ways[at].stored.append((value, returning.depth(at, back)))
+                ways[back].fetched.append(value)
                 at = back
                 continue
             if crosses and at == stage_of[value.source]:
-                found[at + 1].input_is = value.name
+                ways[at + 1].input_is = value.name
             else:
-                found[at].leaving.append(value)
-                found[at + 1].arriving.append(value)
+                ways[at].leaving.append(value)
+                ways[at + 1].arriving.append(value)
             at += 1
-    return [each.skips() for each in found]
+    return [way.skips() for way in ways]
 
 
 @dataclass(frozen=True)

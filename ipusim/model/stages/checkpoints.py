@@ -18,7 +18,7 @@ from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class Checkpoints:
     """What a forward pass keeps: the input of each cluster that runs again, labels, key.
 
     ``tail`` holds the activations of a last cluster that does not, until its backward pass begins.
@@ -55,9 +55,9 @@ class CheckpointedStage:
             assert not isinstance(made, tuple)  # only the last cluster may hold a loss
             y = made
         if not self._keeps_tail:
-            return last.forward(y, labels, key)[0], Kept((*inputs, y), labels, key, [])
+            return last.forward(y, labels, key)[0], Checkpoints((*inputs, y), labels, key, [])
         output, tail = last.forward(y, labels, key)
-        return output, Kept(tuple(inputs), None, key, [tail])
+        return output, Checkpoints(tuple(inputs), None, key, [tail])
 
     def backward(
         self,
@@ -104,8 +104,8 @@ class CheckpointedStage:
             grad = run(number, grad, need_input_gradient or number > lowest)
         return grad
 
-    def _activations(self, kept: Kept, number: int) -> Saved:
+    def _activations(self, checkpoints: Checkpoints, number: int) -> Saved:
         """Return the activations of a cluster: of the tail those kept, of any other computed again."""
-        if kept.tail:
-            return kept.tail.pop()
-        return self._clusters[number].forward(kept.inputs[number], kept.labels, kept.key)[1]
+        if checkpoints.tail:
+            return checkpoints.tail.pop()
+        return self._clusters[number].forward(checkpoints.inputs[number], checkpoints.labels, checkpoints.key)[1]

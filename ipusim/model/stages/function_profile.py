@@ -10,8 +10,8 @@ import numpy as np
 
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.surrounded import Surrounded
-from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, Saved
+from ipusim.model.layers.saved_arrays import saved_arrays
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, update_work
 from ipusim.model.profile import StageProfile
@@ -80,7 +80,7 @@ def profile_function(
     mine = {name: array for name, array in variables.items() if name in owned}
     itemsize = _itemsize([*variables.values(), *inputs])
     passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
-    found = StageProfile(
+    profile = StageProfile(
         name=stage.name,
         forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
@@ -93,19 +93,19 @@ def profile_function(
         forward_host_calls=passes.counted.forward_host_calls,
     )
     if optimizer is None:
-        return found
+        return profile
     sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
     slots = _slots(optimizer, mine.values())
     adding = accumulation_work(sizes.values(), optimizer.gradient_map, reduction)
     return replace(
-        _with_backward(found, passes, adding, _bytes(variables.values())),
+        _with_backward(profile, passes, adding, _bytes(variables.values())),
         update=update_work([sizes[name] for name in mine], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
-        accumulator_bytes=sum(sizes[name].elements * sizes[name].held_itemsize for name in mine),
-        accumulator_itemsize=min((size.held_itemsize for size in sizes.values()), default=itemsize),
-        stash_bytes=sum(array.nbytes for array in kept_arrays(passes.saved, variables)),
+        accumulator_bytes=sum(sizes[name].elements * sizes[name].accumulator_itemsize for name in mine),
+        accumulator_itemsize=min((size.accumulator_itemsize for size in sizes.values()), default=itemsize),
+        stash_bytes=sum(array.nbytes for array in saved_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
 
@@ -141,19 +141,19 @@ def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: in
     weights = tuple(stage.variables.values())
     pulled = [0] if stage.has_loss else range(len(outputs))
     with stage.tracing():
-        wanted = stage.wanted(inputs) if training else []
+        argnums = stage.argnums(inputs) if training else []
         every: list[CollectiveCall] = []
         moved: list[TableBytes] = []
         with Surrounded(collectives=every, look_ups=moved):
-            found = count_several(stage.call, [*weights, *inputs], wanted, pulled, weights=weights, itemsize=itemsize)
+            counts = count_several(stage.call, [*weights, *inputs], argnums, pulled, weights=weights, itemsize=itemsize)
         tables = sum(moved, TableBytes())
         if not training:
-            return Passes(found.without_backward(), None, tuple(every), (), replace(tables, gradients=0))
+            return Passes(counts.without_backward(), None, tuple(every), (), replace(tables, gradients=0))
         forward: list[CollectiveCall] = []
         with Surrounded(collectives=forward, look_ups=[], key=(0,)):
-            saved, _ = pullback_of_several(stage.call, [*weights, *inputs], wanted, PlacedNode)
-    backward = tuple(every[len(forward) :]) if wanted else ()
-    return Passes(found if wanted else found.without_backward(), saved, tuple(forward), backward, tables)
+            saved, _ = pullback_of_several(stage.call, [*weights, *inputs], argnums, PlacedNode)
+    backward = tuple(every[len(forward) :]) if argnums else ()
+    return Passes(counts if argnums else counts.without_backward(), saved, tuple(forward), backward, tables)
 
 
 def _itemsize(arrays: Iterable[Array]) -> int:
@@ -176,8 +176,8 @@ def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
     """Return the bytes of each slot of each variable: a slot is as large as its variable."""
     slots: list[int] = []
     for array in variables:
-        held = optimizer.state_bytes(array.size, array.itemsize)
-        slots += [array.nbytes] * (held // max(array.nbytes, 1))
+        state_bytes = optimizer.state_bytes(array.size, array.itemsize)
+        slots += [array.nbytes] * (state_bytes // max(array.nbytes, 1))
     return tuple(slots)
 
 

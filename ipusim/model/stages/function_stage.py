@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ipusim.base.errors import IpusimError, ModelError, UntraceableError
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained, check_same, frozen
-from ipusim.model.functions.users_code import told
+from ipusim.model.functions.users_code import message_of
 from ipusim.model.layers.layer import Array, Key, Parameters, Saved
 from ipusim.model.stages.bound_stage import Receiver
 
@@ -102,7 +102,7 @@ class FunctionStage:
         with Surrounded(lookup=lookup):
             return as_results(self.function(*arrays[count:]))
 
-    def wanted(self, inputs: Sequence[Array]) -> list[int]:
+    def argnums(self, inputs: Sequence[Array]) -> list[int]:
         """Return the places of the arguments of :meth:`call` that get a gradient: variables, then such inputs."""
         count = len(self.variables)
         return [*range(count), *(count + at for at, needed in enumerate(self.needed(inputs)) if needed)]
@@ -110,7 +110,7 @@ class FunctionStage:
     def needed(self, inputs: Sequence[Array]) -> tuple[bool, ...]:
         """Return for each input whether its gradient is needed; never that of whole numbers."""
         learned = self.learned or (False,) * len(inputs)
-        return tuple(asked and x.dtype.kind == "f" for asked, x in zip(learned, inputs, strict=True))
+        return tuple(learns and x.dtype.kind == "f" for learns, x in zip(learned, inputs, strict=True))
 
     def teaches(self, inputs: Arrays) -> tuple[bool, ...]:
         """Return for each output whether it depends on a variable, of this stage or an earlier one.
@@ -120,7 +120,7 @@ class FunctionStage:
         from ipusim.model.functions.gradient import dependent  # noqa: PLC0415 - autograd takes a while to import
 
         with self.tracing():
-            return dependent(self.call, [*self.variables.values(), *inputs], self.wanted(inputs))
+            return dependent(self.call, [*self.variables.values(), *inputs], self.argnums(inputs))
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -135,7 +135,7 @@ class FunctionStage:
             raise
         except BaseException as error:  # a user's function may do anything under a trace
             what = "" if isinstance(error, IpusimError) else "it cannot be traced: "
-            raise ModelError(f"stage {self.name!r}: {what}{told(error)}") from error
+            raise ModelError(f"stage {self.name!r}: {what}{message_of(error)}") from error
 
 
 class BoundFunction:
@@ -159,7 +159,7 @@ class BoundFunction:
 
             try:
                 with Surrounded(key=key):
-                    pull, results = pullback_of_several(stage.call, arrays, stage.wanted(x))
+                    pull, results = pullback_of_several(stage.call, arrays, stage.argnums(x))
             except UntraceableError as error:
                 raise UntraceableError(f"stage {stage.name!r}: {error}") from error
         outputs = tuple(np.asarray(result) for result in results)
@@ -179,9 +179,9 @@ class BoundFunction:
 
         A loss of several elements counts as their sum, as in TensorFlow.
         """
-        found, gradients = self.backward_input(saved, grad, need_input_gradient)
+        pulled, gradients = self.backward_input(saved, grad, need_input_gradient)
         self.backward_weights(gradients, receive, totals)
-        return found
+        return pulled
 
     def backward_input(
         self, saved: Saved, grad: Arrays | None, need_input_gradient: bool
@@ -194,14 +194,14 @@ class BoundFunction:
         else:
             grads = list(grad or ())
         with np.errstate(over="ignore"):  # as in python_layer: autograd's tanh divides by what may overflow
-            found = pull(grads)
+            pulled = pull(grads)
         own = [
             np.asarray(gradient, parameter.dtype)
-            for parameter, gradient in zip(self._parameters.values(), found, strict=False)
+            for parameter, gradient in zip(self._parameters.values(), pulled, strict=False)
         ]
         if not need_input_gradient:
             return None, own
-        rest = iter(found[len(own) :])
+        rest = iter(pulled[len(own) :])
         return tuple(None if dtype is None else np.asarray(next(rest), dtype) for dtype in takers), own
 
     def backward_weights(self, rest: list[Array], receive: Receiver, totals: Parameters | None = None) -> None:
@@ -236,9 +236,9 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
     untrained = _Noted()
 
     def lookup(variable: str, initial: Array) -> Array:
-        found = variables.setdefault(variable, initial)
-        check_same(variable, found, initial)
-        return _read_only(found)
+        value = variables.setdefault(variable, initial)
+        check_same(variable, value, initial)
+        return _read_only(value)
 
     try:
         with Surrounded(lookup=lookup, untrained=untrained), np.errstate(all="ignore"):
@@ -253,12 +253,12 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
         raise
     except BaseException as error:
         shapes = ", ".join(f"{x.dtype}{list(x.shape)}" for x in inputs) or "nothing"
-        changed = isinstance(error, ValueError) and "read-only" in told(error)  # NumPy's words
+        changed = isinstance(error, ValueError) and "read-only" in message_of(error)  # NumPy's words
         hint = ": others use the array too, so assign the result to a new name" if changed else ""
-        raise ModelError(f"stage {name!r} failed on {shapes}: {told(error)}{hint}") from error
-    for place, output in enumerate(outputs):
+        raise ModelError(f"stage {name!r} failed on {shapes}: {message_of(error)}{hint}") from error
+    for index, output in enumerate(outputs):
         if output.dtype.kind not in "biuf":
-            raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {place}")
+            raise ModelError(f"stage {name!r}: expected arrays of numbers as outputs, got {output.dtype} in {index}")
     both = sorted(variables.keys() & untrained.initial.keys())
     if both:
         raise ModelError(f"variable {both[0]!r} was asked for with trainable=True and with trainable=False")
@@ -277,9 +277,9 @@ class _Noted(Untrained):
         self.initial: dict[str, Array] = {}
 
     def read(self, name: str, initial: Array) -> Array:
-        found = super().read(name, initial)
-        self.initial.setdefault(name, found)
-        return found
+        value = super().read(name, initial)
+        self.initial.setdefault(name, value)
+        return value
 
 
 def _read_only(array: Array) -> Array:

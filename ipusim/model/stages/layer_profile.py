@@ -13,7 +13,7 @@ from ipusim.model.learning.variable_work import Reduction, VariableSize, accumul
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
-from ipusim.model.stages.stash import kept_bytes, with_memory
+from ipusim.model.stages.stash import saved_bytes, with_memory
 from ipusim.model.work import TableBytes, Work
 
 
@@ -40,18 +40,18 @@ def layer_profile(
     The weight update reads the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
     """
     first = stage.first_position == 0
-    held = _accumulators(stage, accumulator_itemsize or itemsize)
+    accumulators = _accumulators(stage, accumulator_itemsize or itemsize)
     forward, backward, apart = _passes(stage, batch, itemsize)
-    variables = {name: VariableSize(size, itemsize, each) for name, size, each in held}
-    again = [variables[name] for name in _used_again(stage)]
+    variables = {name: VariableSize(size, itemsize, width) for name, size, width in accumulators}
+    reused = [variables[name] for name in _reused(stage)]
     mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
-    accumulation = (*mapped, *accumulation_work(again, None, reduction))
+    accumulation = (*mapped, *accumulation_work(reused, None, reduction))
     owned = [size for name, size in variables.items() if name in stage.owned_sizes]
-    held_bytes = sum(size.elements * size.held_itemsize for size in owned)
+    accumulator_bytes = sum(size.elements * size.accumulator_itemsize for size in owned)
     update = update_work(owned, optimizer) if optimizer else ()
     passing_labels = label_bytes if stage.labels_travel_on else 0
     skips = stage.skips or Skips()
-    arriving, leaving = (batch * itemsize * skips.elements(each) for each in (skips.arriving, skips.leaving))
+    arriving, leaving = (batch * itemsize * skips.elements(names) for names in (skips.arriving, skips.leaving))
     profile = StageProfile(
         name=stage.name,
         forward=forward,
@@ -75,8 +75,8 @@ def layer_profile(
     if stage.checkpoints and training:
         own_labels = label_bytes if stage.loss is not None else 0
         profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
-    narrowest = min((each for *_, each in held), default=itemsize)
-    return replace(profile, accumulator_bytes=held_bytes if training else 0, accumulator_itemsize=narrowest)
+    narrowest = min((width for *_, width in accumulators), default=itemsize)
+    return replace(profile, accumulator_bytes=accumulator_bytes if training else 0, accumulator_itemsize=narrowest)
 
 
 def _passes(
@@ -123,7 +123,7 @@ def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> li
     ]
 
 
-def _used_again(stage: LayerStage) -> Iterator[str]:
+def _reused(stage: LayerStage) -> Iterator[str]:
     """Yield the name of each parameter for each layer that uses it, but for the first that does."""
     for name, uses in stage.uses.items():
         yield from [name] * (uses - 1)
@@ -139,13 +139,13 @@ def _with_checkpoints(
     """
     starts = (0, *stage.checkpoints)
     first = stage.first_needed if stage.first_position == 0 else 0
-    again = stage.clusters[first : -1 if stage.is_last else None]
+    recomputed = stage.clusters[first : -1 if stage.is_last else None]
     inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
     values = sum(batch * math.prod(stage.shapes[at]) * itemsize for at in inner)
-    tail = kept_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
+    tail = saved_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
     return replace(
         profile,
         recompute=forward[starts[first] : starts[-1] if stage.is_last else None],
-        kept_again_bytes=profile.input_bytes - own_labels + values + tail,
-        cluster_bytes=max([0, *(kept_bytes(cluster, batch, itemsize).stash - tail for cluster in again)]),
+        checkpoint_bytes=profile.input_bytes - own_labels + values + tail,
+        cluster_bytes=max([0, *(saved_bytes(cluster, batch, itemsize).stash - tail for cluster in recomputed)]),
     )

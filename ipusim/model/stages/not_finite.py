@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.base.errors import ModelError
-from ipusim.model.functions.users_code import line_of, told
+from ipusim.model.functions.users_code import line_of, message_of
 from ipusim.model.layers.join import Join
 from ipusim.model.layers.layer import Array, Key, Parameters
 from ipusim.model.layers.network import NamedLayer
@@ -18,8 +18,8 @@ from ipusim.model.stages.stage import LayerStage, Stage
 
 def is_finite(arrays: Any) -> bool:
     """Whether all numbers of an array, or of a tuple of arrays, are finite."""
-    each = arrays if isinstance(arrays, tuple) else (arrays,)
-    return all(bool(np.isfinite(array).all()) for array in each)
+    arrays_of = arrays if isinstance(arrays, tuple) else (arrays,)
+    return all(bool(np.isfinite(array).all()) for array in arrays_of)
 
 
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
@@ -77,8 +77,8 @@ def _heard(run: Callable[[], object]) -> str:
     except ModelError as error:  # of a function as a layer, which says where
         return f" ({error})"
     except Exception as error:
-        place = line_of(error)
-        return f" ({place}: {told(error)})" if place else f" ({told(error)})"
+        line = line_of(error)
+        return f" ({line}: {message_of(error)})" if line else f" ({message_of(error)})"
     return ""
 
 

@@ -84,9 +84,9 @@ class SkippingStage:
         y, values = self._enter(x)
         saved = []
         for piece in self._pieces:
-            y, kept = piece.layers.forward(y, labels, key)
+            y, of_piece = piece.layers.forward(y, labels, key)
             y = self._after(piece, y, values)
-            saved.append(kept)
+            saved.append(of_piece)
         return self._leave(y, values), saved
 
     def backward(

@@ -76,7 +76,7 @@ class Stage(Protocol):
 class PlacedLayer(NamedTuple):
     """A layer, its place in the network, and the shape of its input there."""
 
-    place: int
+    position: int
     named: NamedLayer[Any]
     input_shape: Shape
 
@@ -170,7 +170,7 @@ class LayerStage:
 
     @cached_property
     def owned_sizes(self) -> dict[str, int]:
-        """The same of those that are no earlier stage's."""
+        """The sizes of the parameters that no earlier stage owns."""
         shared = self.shared_names
         return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
 
@@ -181,12 +181,12 @@ class LayerStage:
         """
         first = self.first_position
         here = enumerate(zip(self.described, self.shapes, strict=False), first)
-        used = [PlacedLayer(place, named, shape) for place, (named, shape) in here]
+        used = [PlacedLayer(position, named, shape) for position, (named, shape) in here]
         parameters: dict[str, Array] = {}
-        for place, named, shape in (*self.owners, *used):
-            drawn = named.layer.initial_parameters(shape, np.random.default_rng([seed, place]), dtype)
+        for position, named, shape in (*self.owners, *used):
+            drawn = named.layer.initial_parameters(shape, np.random.default_rng([seed, position]), dtype)
             own = {named.flat_name(name): array for name, array in drawn.items() if name not in named.shared}
-            parameters.update((name, array) for name, array in own.items() if place >= first or name in self.uses)
+            parameters.update((name, array) for name, array in own.items() if position >= first or name in self.uses)
         return parameters
 
     def initial_untrained(self) -> dict[str, Array]:

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.kept_arrays import kept_arrays
 from ipusim.model.layers.layer import Array, OnHost, Shape, TakesTokens, View, parameter_count
 from ipusim.model.layers.outline import Outline
+from ipusim.model.layers.saved_arrays import saved_arrays
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.stage import LayerStage
@@ -60,13 +60,13 @@ def with_memory(
     )
     if not training:
         return profile
-    count, kept = sum(stage.owned_sizes.values()), kept_bytes(stage, batch, itemsize)
+    count, saved = sum(stage.owned_sizes.values()), saved_bytes(stage, batch, itemsize)
     return replace(
         profile,
         state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
         state_tensors=tuple(_slots(optimizer, stage, itemsize)) if optimizer else (),
-        stash_bytes=kept.stash,
-        rest_bytes=kept.rest,
+        stash_bytes=saved.stash,
+        rest_bytes=saved.rest,
         weight_gradient_bytes=max(weights) * itemsize,
     )
 
@@ -77,7 +77,7 @@ def _slots(optimizer: Optimizer, stage: LayerStage, itemsize: int) -> Iterator[i
         yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
 
 
-class KeptBytes(NamedTuple):
+class SavedBytes(NamedTuple):
     """What a stage keeps of a micro-batch, in bytes.
 
     Attributes:
@@ -90,7 +90,7 @@ class KeptBytes(NamedTuple):
     rest: int
 
 
-def kept_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
+def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
     Parameters are not part of it, nor what layers keep through which no gradient
@@ -102,21 +102,21 @@ def kept_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
         return measured_bytes(stage, batch, itemsize)
 
 
-def outlined_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
+def outlined_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples, found without any; raises what outlines cannot do."""
     return _run(stage, batch, itemsize, Outline)
 
 
-def measured_bytes(stage: LayerStage, batch: int, itemsize: int) -> KeptBytes:
+def measured_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the same, found with zeros: their parameters and activations are there for a while."""
     try:
         one, two = (_run(stage, samples, itemsize, np.zeros) for samples in (1, 2))
     except ModelError:  # a layer that splits its rows in equal parts may not take so few samples
         return _run(stage, batch, itemsize, np.zeros)
-    return KeptBytes(*(first + (batch - 1) * (second - first) for first, second in zip(one, two, strict=True)))
+    return SavedBytes(*(first + (batch - 1) * (second - first) for first, second in zip(one, two, strict=True)))
 
 
-def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, Any], Any]) -> KeptBytes:
+def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, Any], Any]) -> SavedBytes:
     """Run both passes on what ``make`` makes of a shape and a type, and count what is kept."""
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
@@ -131,16 +131,16 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     x = make((samples, *stage.shapes[0]), np.dtype(np.int32) if _takes_ids(stage) else dtype)
     beside = stage.skips.beside_input if stage.skips else ()
     arriving = [make((samples, *value.shape), dtype) for value in beside]
-    given: Any = (x, *arriving) if arriving else x
+    stage_input: Any = (x, *arriving) if arriving else x
     bound = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
-        output, saved = bound.forward(given, labels)
+        output, saved = bound.forward(stage_input, labels)
         # With skip connections what is kept is not sorted by layers, and all of it counts.
         lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
-        stash = kept_arrays(saved[lowest:], parameters)
+        stash = saved_arrays(saved[lowest:], parameters)
         grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)
         _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.first_position > 0)
-    return KeptBytes(_size(stash, itemsize), _size(kept_arrays(rest, parameters), itemsize))
+    return SavedBytes(_size(stash, itemsize), _size(saved_arrays(rest, parameters), itemsize))
 
 
 def _size(arrays: Iterable[Array], itemsize: int) -> int:

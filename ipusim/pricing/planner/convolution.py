@@ -56,7 +56,7 @@ class Convolution:
     partials_itemsize: int = 4
 
     def __post_init__(self) -> None:
-        """Refuse what is no convolution."""
+        """Raise QuantityError for a shape of no convolution."""
         for field in fields(self):
             if getattr(self, field.name) < 1:
                 raise QuantityError(

@@ -1,4 +1,4 @@
-"""The matrix unit of a tile: the block of weights that it holds, and what one pass of rows over it takes."""
+"""The matrix unit of a tile: its block of weights, and the cycles of a pass of rows over it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from ipusim.hardware.generations import IpuSpec
 
 #: Bytes of the inputs that one output channel's unit holds: 16 halves or 8 singles (PopLibs, weights per unit).
-_HELD_BYTES: Final = 32
+_BLOCK_BYTES: Final = 32
 #: Bytes of weights that go into the unit in a cycle (PopLibs include/popnn/Net.hpp, of GC2; later chips assumed).
 _LOADED_BYTES_PER_CYCLE: Final = 16
 #: Units of a tile by bytes of elements and partial sums, where they are not 16: GC2 has 8 for halves and 4 for singles
@@ -47,12 +47,12 @@ class MatrixUnit:
     @property
     def load_cycles(self) -> int:
         """Cycles in which the block of weights is loaded."""
-        return self.outputs * _HELD_BYTES // _LOADED_BYTES_PER_CYCLE
+        return self.outputs * _BLOCK_BYTES // _LOADED_BYTES_PER_CYCLE
 
 
 def matrix_unit(ipu: IpuSpec, itemsize: int, partials_itemsize: int) -> MatrixUnit:
     """Return the matrix unit of a generation's tile for elements and partial sums of 2 or 4 bytes."""
-    inputs = _HELD_BYTES // itemsize
+    inputs = _BLOCK_BYTES // itemsize
     types = itemsize, partials_itemsize
     outputs = _UNITS.get((ipu.name, *types), _UNITS_OF_OTHERS[types])
     macs = ipu.macs_per_cycle(*types) // ipu.tiles

@@ -1,4 +1,4 @@
-"""The planner: the split of a product over tiles that takes the fewest cycles in the memory that there is.
+"""The planner: the split of a product over tiles that takes the fewest cycles and fits their memory.
 
 The space is searched whole: every number of parts of n, m, k and the groups that differs
 in the largest part, with as many tiles in use as there are, or fewer; and, where the best
@@ -63,7 +63,7 @@ class Split:
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """One part of what a product takes.
+    """One part of a product's cycles.
 
     Attributes:
         name: a field of :class:`ipusim.pricing.planner.work.SplitCycles`.
@@ -75,13 +75,13 @@ class ProductTerm:
 
     @property
     def formula(self) -> str:
-        """Where the cycles come from, in numbers."""
+        """The formula of the cycles with its numbers."""
         return written(self.cycles).text
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """The best split of a product, and what it takes.
+    """The best split of a product, with its cycles and memory.
 
     Attributes:
         product: what was planned.
@@ -133,15 +133,15 @@ def plan_product(
     limit = memory_proportion * ipu.sram_bytes_per_tile
     best: tuple[tuple[float, float], Split, SplitWork] | None = None
     for output_steps, input_steps in _steps(product, unit):
-        found, work, least, excess = _worked(product, unit, ipu.tiles, output_steps, input_steps, limit)
+        table, work, least, excess = _worked(product, unit, ipu.tiles, output_steps, input_steps, limit)
         if best is not None and excess > best[0][0]:
             continue
         cycles = split_cycles(work, ipu, rates).total
         which = int(least[cycles[least].argmin()])
         key = (excess, float(cycles[which]))
         if best is None or key < best[0]:
-            split = _split(found, which, unit, output_steps, input_steps)
-            best = key, split, SplitWork(*(np.broadcast_to(each, cycles.shape)[which] for each in work))
+            split = _split(table, which, unit, output_steps, input_steps)
+            best = key, split, SplitWork(*(np.broadcast_to(column, cycles.shape)[which] for column in work))
         if output_steps * input_steps == 1 and not excess and cycles[which] == cycles.min():
             break  # the fastest of all fits as it is
     assert best is not None
@@ -165,23 +165,23 @@ def _worked(
     Then which of them keep closest to ``limit`` bytes, and by how many they are beyond it. Of several steps the others
     are left out.
     """
-    found = splits(
+    table = splits(
         product.n,
         -(-product.m // (unit.outputs * output_steps)),
         -(-product.k // (unit.inputs * input_steps)),
         product.groups,
         tiles,
     )
-    beyond = np.maximum(temporary_bytes(product, found, unit, input_steps) - limit, 0)
+    beyond = np.maximum(temporary_bytes(product, table, unit, input_steps) - limit, 0)
     excess = beyond.min()
     least = np.flatnonzero(beyond == excess)
     if output_steps * input_steps > 1:
-        found, least = Splits(*(each[least] for each in found)), np.arange(len(least))
-    return found, split_work(product, found, unit, output_steps * input_steps, input_steps), least, float(excess)
+        table, least = Splits(*(column[least] for column in table)), np.arange(len(least))
+    return table, split_work(product, table, unit, output_steps * input_steps, input_steps), least, float(excess)
 
 
-def _split(found: Splits, which: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:
-    one = Splits(*(each[which] for each in found))
+def _split(table: Splits, which: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:
+    one = Splits(*(column[which] for column in table))
     return Split(
         row_parts=int(one.row_parts),
         output_parts=int(one.output_parts),
@@ -206,12 +206,12 @@ def _plan(
         terms=tuple(_terms(whole, ipu, rates)),
         temporary_bytes=whole["temporary_bytes"],
         fits=not key[0],
-        work=tuple(float(each) for each in work),
+        work=tuple(float(number) for number in work),
     )
 
 
 def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
-    """Yield each part, exact: the search compares splits by floating-point numbers, which a last bit may round up."""
+    """Yield each part in exact numbers; the search compares splits in floating point, where rounding up may err."""
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
     yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))

@@ -1,4 +1,4 @@
-"""Product: the shape of one dense product, as the planner is asked for it."""
+"""The shape of one dense product, as the planner takes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Product:
     own_inputs: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no product."""
+        """Raise QuantityError for a shape of no product."""
         for field in fields(self)[:-1]:
             if getattr(self, field.name) < 1:
                 raise QuantityError(f"product: expected {field.name} of at least 1, got {getattr(self, field.name)}")

@@ -1,4 +1,4 @@
-"""The rates that the planner asks for, as the numbers that it searches with."""
+"""The rates that the planner uses, as the numbers that it searches with."""
 
 from __future__ import annotations
 

@@ -40,16 +40,16 @@ def parts(count: int, most: int) -> Counts:
     >>> parts(5, 6).tolist()
     [[1, 2, 3, 4, 5, 6], [5, 3, 2, 2, 1, 1]]
     """
-    found = []
+    ways = []
     number = 1
     while number <= min(count, most):
         largest = -(-count // number)
-        found.append((number, largest))
+        ways.append((number, largest))
         last = (count - 1) // (largest - 1) if largest > 1 else count + 1  # the most with this largest
         if number % 2 and number + 1 <= min(last, most):
-            found.append((number + 1, largest))
+            ways.append((number + 1, largest))
         number = last + 1
-    return np.array(found, dtype=np.int64).T
+    return np.array(ways, dtype=np.int64).T
 
 
 @lru_cache(maxsize=256)
@@ -63,7 +63,7 @@ def splits(rows: int, output_blocks: int, input_blocks: int, groups: int, tiles:
         here = np.flatnonzero(together <= tiles)
         used = together.take(here)
         earlier, here = np.divmod(here, way.shape[1])
-        chosen = [*(each.take(earlier) for each in chosen), here]
+        chosen = [*(column.take(earlier) for column in chosen), here]
     # Whole still, of any size: what is multiplied of them would wrap as integers.
     pairs = [(way.astype(np.float64), which) for way, which in zip(ways, chosen[1:], strict=True)]
     return Splits(*(way[row].take(which) for row in (0, 1) for way, which in pairs))

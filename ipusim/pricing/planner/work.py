@@ -105,12 +105,12 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
 
 
 def temporary_bytes(product: Product, split: Splits, unit: MatrixUnit, input_steps: int) -> Numbers:
-    """Return that part of the work alone, by which most splits can be left out."""
+    """Return the temporary bytes of splits alone, by which most of them can be left out."""
     row_bytes, weight_bytes, sums_bytes = _operands(product, split, unit)
     if input_steps == 1 and product.partials_itemsize == product.itemsize:
         sums_bytes = np.where(split.input_parts > 1, sums_bytes, 0)
-    held: Numbers = np.ceil(row_bytes + weight_bytes + sums_bytes)
-    return held
+    temporary: Numbers = np.ceil(row_bytes + weight_bytes + sums_bytes)
+    return temporary
 
 
 def _operands(product: Product, split: Splits, unit: MatrixUnit) -> tuple[Numbers, Numbers, Numbers]:

@@ -26,7 +26,7 @@ class AccumulatorTypes:
     named: tuple[tuple[str, np.dtype[Any]], ...] = ()
 
     def __call__(self, name: str) -> np.dtype[Any]:
-        """Return that of a parameter, ``layer/W``; of names that fit the longest holds: its own before its layer's."""
+        """Return the type of a parameter, ``layer/W``; the longest name that fits holds: its own before its layer's."""
         fitting = [entry for entry in self.named if name == entry[0] or name.startswith(f"{entry[0]}/")]
         return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
 
@@ -41,7 +41,7 @@ def accumulator_types(options: Options) -> AccumulatorTypes:
 
 
 def check_accumulators(options: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
-    """Note names that no parameter has, nor a layer with any."""
+    """Note names of no parameter and of no layer with parameters."""
     chosen = options.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):
         return

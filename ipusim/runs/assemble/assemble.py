@@ -20,7 +20,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import with_temporary
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
-from ipusim.runs.assemble.limits import kept_executions, price_run
+from ipusim.runs.assemble.limits import price_run, simulated_executions
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.plans import plan_of
@@ -49,7 +49,7 @@ from ipusim.schedules.schedule import Schedule
 
 @sharing
 def assemble(request: Request) -> Job:
-    """Return what ``request`` stands for, laid out and checked: all that may be refused before a run is refused here.
+    """Return the Job of ``request``, laid out and checked: all that may be refused before a run is refused here.
 
     Whoever assembles many requests that are alike in part enters a Cache around it: data, stages and prices that are
     asked for once more are taken from there. Files that options name are then read once. What the request's own
@@ -103,8 +103,8 @@ def assemble(request: Request) -> Job:
     plan, io_tiles = findings.settled(plan), findings.settled(io_tiles)
     offload = findings.settled(resolve_offloads(options, system, training, requested[0].name, findings))
     whole = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
-    kept = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
-    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, kept=kept)
+    simulated = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
+    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, simulated=simulated)
     content = _content(request, fixed, requested, training, laid_out, layers, findings)
     return _job(request, options, fixed, laid_out, content, findings)
 
@@ -128,12 +128,12 @@ def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None)
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """Where a program runs, in which order, and what lies elsewhere.
+    """The system of a program, its Plan, and its offloading.
 
     Attributes:
         schedule, system, plan, offload, io_tiles: as a Job has them.
         unused: why its I/O tiles are unused; empty where they are not.
-        kept: the micro-batches that are simulated of a run without arithmetic, which may repeat itself; None of others.
+        simulated: micro-batches of a run without arithmetic, which may repeat itself, that are simulated; else None.
     """
 
     schedule: Schedule
@@ -142,16 +142,16 @@ class _LaidOut:
     offload: Offload
     io_tiles: IoTiles
     unused: str = ""
-    kept: int | None = None
+    simulated: int | None = None
 
-    def held_as_a_whole(self, micro_batches: int) -> _LaidOut:
+    def with_buffers_of_whole(self, micro_batches: int) -> _LaidOut:
         """Return it with buffers for as many tensors and micro-batches as in the run of all ``micro_batches``.
 
         Where an IPU may run ahead of the next one, and where it keeps all micro-batches, each period of the schedule
         leaves as many more.
         """
         here, count = self.plan, self.plan.shape.micro_batches
-        if self.kept is None or self.kept == micro_batches or not (here.waiting or self.schedule.in_phases):
+        if self.simulated is None or self.simulated == micro_batches or not (here.waiting or self.schedule.in_phases):
             return self
         step = self.schedule.step(here.shape)
         longer = plan_of(self.schedule, replace(here.shape, micro_batches=count + step), here.sync)
@@ -163,23 +163,23 @@ class _LaidOut:
         depths = tuple(map(of_whole, here.fifo_depths, longer.fifo_depths))
         return replace(self, plan=here.with_buffers(waiting, depths))
 
-    def peaks_of_the_whole(self, found: Fit, micro_batches: int) -> Fit:
+    def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
         """Return what this Plan holds, with the passes of its peaks as the run of all ``micro_batches`` has them.
 
         A peak behind what repeats itself is as many micro-batches further on there as this Plan has fewer.
         """
-        count, ops = self.plan.shape.micro_batches, [peak.op for peak in found.peaks]
+        count, ops = self.plan.shape.micro_batches, [peak.op for peak in memory.peaks]
         if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
-            return found
+            return memory
         step = self.schedule.step(self.plan.shape)
         longer = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
         moved = []
-        for peak, later in zip(found.peaks, peaks(longer, found.footprint), strict=True):
+        for peak, later in zip(memory.peaks, peaks(longer, memory.footprint), strict=True):
             op = peak.op
             if op is not None and later.op == op._replace(micro_batch=op.micro_batch + step):
                 op = op._replace(micro_batch=op.micro_batch + micro_batches - count)
             moved.append(peak._replace(op=op))
-        return replace(found, peaks=tuple(moved))
+        return replace(memory, peaks=tuple(moved))
 
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
@@ -190,8 +190,8 @@ class _LaidOut:
         if not self.io_tiles.place_ops or not why:
             return self, program
         shape = replace(self.plan.shape, overlapped_io=False)
-        found = resolve_plan(options, self.schedule, shape, findings)
-        plan = self.plan if found is None else found[1]
+        resolved = resolve_plan(options, self.schedule, shape, findings)
+        plan = self.plan if resolved is None else resolved[1]
         system = self.system.without_io_tiles()
         return replace(self, plan=plan, system=system, unused=why), replace(program, shape=plan.shape)
 
@@ -235,11 +235,11 @@ def _job(
             "gradient_accumulation_count": shape.count // shape.serialization,
             "repeat_count": repeat_count,
         }
-        asked = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
+        changed = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
         problems = Findings(request.is_set)
-        _, plan = problems.settled(resolve_plan(asked, laid_out.schedule, shape, problems))
+        _, plan = problems.settled(resolve_plan(changed, laid_out.schedule, shape, problems))
         with cache.entered():
-            return _job(request, asked, fixed, replace(laid_out, plan=plan, kept=None), content, problems)
+            return _job(request, changed, fixed, replace(laid_out, plan=plan, simulated=None), content, problems)
 
     cache = shared()
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
@@ -247,9 +247,9 @@ def _job(
     program = replace(program, stages=cache(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
     micro_batches = micro_batches_of(options, laid_out.plan.shape.segments)
-    laid_out = laid_out.held_as_a_whole(micro_batches)
+    laid_out = laid_out.with_buffers_of_whole(micro_batches)
     costs = price_run(
-        options, laid_out.plan, program, laid_out.system, findings, content.kept_bytes, kept=laid_out.kept
+        options, laid_out.plan, program, laid_out.system, findings, content.result_bytes, simulated=laid_out.simulated
     )
     _check(request, fixed, laid_out)
     job = Job(
@@ -265,8 +265,10 @@ def _job(
         content.workload,
         content.held_out,
         content.constant_loss,
-        in_part=laid_out.kept is not None
-        and (laid_out.kept < micro_batches or program.repeat_count * options.steps > kept_executions(options)),
+        in_part=laid_out.simulated is not None
+        and (
+            laid_out.simulated < micro_batches or program.repeat_count * options.steps > simulated_executions(options)
+        ),
         of=of,
     )
     check_memory(job)
@@ -334,8 +336,8 @@ def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
 
 def _no_updates(program: PipelineProgram) -> tuple[str, ...]:
     """Return a warning where stages say what their weight updates take, and the host does them."""
-    given = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
-    if not (program.offload.variables_on_host and given):
+    stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
+    if not (program.offload.variables_on_host and stated):
         return ()
     return ("The cycles of weight updates that stages say do not count, as the host updates (variables_on_host).",)
 

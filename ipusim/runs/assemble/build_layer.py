@@ -49,7 +49,7 @@ def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
         return value
     if isinstance(value[0], BuiltSpec | PythonSpec):
         return _inner(value, path, base, findings)
-    return tuple(_argument(each, (*path, index), base, findings) for index, each in enumerate(value))
+    return tuple(_argument(item, (*path, index), base, findings) for index, item in enumerate(value))
 
 
 def _inner(
@@ -75,12 +75,12 @@ def python_arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Find
             "function": load_function(spec.python, base),
             "shapes": spec.parameters,
             "fill": spec.fill,
-            "given_cost": _given_cost(spec),
+            "stated_cost": _stated_cost(spec),
         }
     return None
 
 
-def _given_cost(spec: PythonSpec) -> LayerCost | None:
+def _stated_cost(spec: PythonSpec) -> LayerCost | None:
     if isinstance(spec.cost, CyclesSpec):
         return LayerCost(MeasuredWork(cycles=spec.cost.forward), MeasuredWork(cycles=spec.cost.backward))
     return None

@@ -124,7 +124,7 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
     if isinstance(spec, SyntheticSpec):
         outputs = min(size, spec.classes)
         numbers = size + outputs + (spec.label_count or 0)
-        if not _one_each(spec, findings):
+        if not _enough_samples(spec, findings):
             return None
     else:
         outputs = math.prod(spec.target_shape)
@@ -144,7 +144,7 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
     return None
 
 
-def _one_each(spec: SyntheticSpec, findings: Findings) -> bool:
+def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
     """Note fewer samples than classes; tell whether there is one for each."""
     if spec.samples < spec.classes:
         text = f"expected at least one sample for each of {spec.classes} classes, got {spec.samples}"
@@ -160,7 +160,7 @@ def _outlined(spec: _Made, dtype: np.dtype[Any], findings: Findings) -> Dataset 
         if size > MAX_SAMPLE_ELEMENTS:
             findings.add(("data", key), f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in a sample, got {size}")
     if isinstance(spec, SyntheticSpec):
-        _one_each(spec, findings)
+        _enough_samples(spec, findings)
     if len(findings) > before:
         return None
     match spec:

@@ -62,19 +62,19 @@ class Layered:
         profiles = counted_profiles(options, stages, feed, training, findings)
         findings.raise_if_any()
         outfeed = sent_outfeed(options, stages)
-        found = Content(
+        content = Content(
             profiles, infeed_bytes(options, feed), outfeed, options.pipeline.micro_batch_size, samples=len(data.train)
         )
         if options.numerics == "off":
-            return found
+            return content
         held_out = None
         if data.held_out is not None and network.loss is not None:
             whole = build_stages(network, [[name for group in layers for name in group]])  # no pipeline
             held_out = HeldOut(data.held_out, whole, options.evaluate.every if options.evaluate else None)
         workload = build_workload(options, stages, feed, training)
         return replace(
-            found,
-            kept_bytes=sent_outfeed(options, stages, asked=False).element_bytes,
+            content,
+            result_bytes=sent_outfeed(options, stages, as_stated=False).element_bytes,
             workload=lambda _: workload,
             held_out=held_out,
             constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),

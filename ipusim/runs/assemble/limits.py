@@ -39,7 +39,7 @@ SPAN_BYTES: Final = 500
 PASS_BYTES: Final = 300
 #: Executions, or session runs, that are simulated of a run which repeats itself from one to the next: the first one,
 #: two that are alike, and the last one.
-KEPT_EXECUTIONS: Final = 4
+SIMULATED_EXECUTIONS: Final = 4
 #: Cycles of one run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
 _TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
@@ -71,7 +71,7 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
             break
     batch = options.pipeline.micro_batch_size
     inner = [inner_sizes(named.layer, shape) for named, shape in zip(network.layers, network.shapes, strict=False)]
-    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.kept for layer in inner)
+    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.saved for layer in inner)
     for layer, path in zip(inner, paths, strict=False):
         if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
             text = (
@@ -131,15 +131,15 @@ def _check_size(
         largest = max(counts, key=lambda path: counts[path])
         factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
         text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of {bound} "
-        held = f" and {format_bytes(results)} of results" if results else ""
-        text += f"{format_bytes(size)}: {factors} make {bound} {spans} spans of the trace{held}; "
+        and_results = f" and {format_bytes(results)} of results" if results else ""
+        text += f"{format_bytes(size)}: {factors} make {bound} {spans} spans of the trace{and_results}; "
         findings.add(largest, f"{text}make one of the three smaller")
 
 
-def kept_executions(options: Options) -> int:
+def simulated_executions(options: Options) -> int:
     """Return how many executions are simulated of a run whose executions repeat themselves."""
     in_a_row = options.pipeline.repeat_count if options.steps > 1 else 1
-    return KEPT_EXECUTIONS * in_a_row
+    return SIMULATED_EXECUTIONS * in_a_row
 
 
 def price_run(
@@ -150,7 +150,7 @@ def price_run(
     findings: Findings,
     element_bytes: int = 0,
     *,
-    kept: int | None = None,
+    simulated: int | None = None,
 ) -> Costs:
     """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
 
@@ -159,7 +159,7 @@ def price_run(
     never less, so that a larger count never has a smaller estimate.
 
     ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Of a run that
-    is simulated in part, as it repeats itself, only the ``kept`` micro-batches count.
+    is simulated in part, as it repeats itself, only the ``simulated`` micro-batches count.
     Raises RequestError with what was found so far and here.
     """
     with findings.at(("pipeline",)):
@@ -171,8 +171,8 @@ def price_run(
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
-        if kept is not None:
-            micro_batches, executions = kept, min(executions, kept_executions(options))
+        if simulated is not None:
+            micro_batches, executions = simulated, min(executions, simulated_executions(options))
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each is kept as it comes, in one array with the others, and in the file.

@@ -35,7 +35,7 @@ class DeviceMapping:
     def path_of(self, stage: int) -> tuple[int, ...]:
         """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it.
 
-        Raises IndexError for a stage that there is not.
+        Raises IndexError for a stage out of range.
         """
         for position, size in enumerate(self.sizes or (1,) * len(self.ipus)):
             if stage < size:
@@ -47,8 +47,8 @@ class DeviceMapping:
     def devices(self) -> tuple[int, ...]:
         """The IPU of each position, -1 for that of concurrent stages: Graphcore's compiler has them on all IPUs."""
         ipus = iter(self.ipus)
-        found = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
-        return tuple(each[0] if len(each) == 1 else -1 for each in found)
+        parts = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
+        return tuple(part[0] if len(part) == 1 else -1 for part in parts)
 
 
 def resolve_mapping(
@@ -108,11 +108,11 @@ def _by_formula(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
     """Return where a V or virtual stages are, after noting what does not fit them."""
-    stages, given, said = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
+    stages, chosen, said = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if said is None else ("pipeline", "virtual_stages")
     per_ipu = 2 if said is None else said
     if any(max(len(stage.concurrent), stage.functions) > 1 for stage in requested) or any(
-        isinstance(ipus, tuple) for ipus in given or ()
+        isinstance(ipus, tuple) for ipus in chosen or ()
     ):
         what = (
             "no virtual stages beside concurrent stages, got both" if said else "no concurrent stages in a V, got some"
@@ -127,10 +127,10 @@ def _by_formula(
         )
         findings.add(path, f"{text}; cut the model into {_multiples(stages, per_ipu)} stages, or leave it out")
         return ()
-    mapping = zigzag(stages, per_ipu) if given == V else schedule.mapping(stages, per_ipu)
-    if isinstance(given, tuple) and given != mapping:
+    mapping = zigzag(stages, per_ipu) if chosen == V else schedule.mapping(stages, per_ipu)
+    if isinstance(chosen, tuple) and chosen != mapping:
         text = f"expected a device_mapping of {_shown(mapping)} with {per_ipu} virtual stages on each IPU"
-        findings.add(path, f"{text}, got {_shown(given)}: leave one of the two out")
+        findings.add(path, f"{text}, got {_shown(chosen)}: leave one of the two out")
     elif schedule.written is not None and schedule.written.mapping != mapping:
         text = f"expected stages on IPUs {mapping_text(schedule.written)}, as {schedule.name} has them"
         findings.add(path, f"{text}, got {_shown(mapping)}: leave this key out")

@@ -51,8 +51,8 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
     """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
-    held = footprint(plan, program, options.code_bytes or 0, estimated)
-    return fit(plan, held, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
+    needed = footprint(plan, program, options.code_bytes or 0, estimated)
+    return fit(plan, needed, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
 
 
 def _mode(options: Options, system: System) -> str:
@@ -66,11 +66,11 @@ def check_memory(job: Job) -> None:
     """
     if _mode(job.request.options, job.system) != "error":
         return
-    found = job.memory
-    if found.too_large:
-        path, remedy = _remedy(job, found)
-        _refuse(job, path, f"{found.verdict()} {remedy}")
-    if text := remote_verdict(found.footprint, job.system):
+    memory = job.memory
+    if memory.too_large:
+        path, remedy = _remedy(job, memory)
+        _refuse(job, path, f"{memory.verdict()} {remedy}")
+    if text := remote_verdict(memory.footprint, job.system):
         remedy = "Offload less, or cut the model into more stages on more machines."
         _refuse(job, ("system", "streaming_memory", "capacity"), f"{text} {remedy}")
 
@@ -80,18 +80,18 @@ def _refuse(job: Job, path: KeyPath, text: str) -> None:
     raise RequestMemoryError(Problem(path, f"{text} With memory: report it is run all the same{more}."), job)
 
 
-def _remedy(job: Job, found: Fit) -> tuple[KeyPath, str]:
+def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
     """Return what makes the largest holder of the fullest IPU smaller: the value to change first, and a sentence."""
     shape = job.program.shape
-    if feed := _feed(job, found):
+    if feed := _feed(job, memory):
         return _feed_remedy(job, feed)
-    if found.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
+    if memory.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
         other = job.schedule.shallower
         shallower = f", take the schedule {other}, whose FIFOs are half as deep" if other else ""
         return ("pipeline", "allow_recompute"), f"Set allow_recompute{shallower}, or make micro_batch_size smaller."
-    if found.largest == Holder.LIVE and found.too_large[0].op is None:  # what a weight update has loaded
+    if memory.largest == Holder.LIVE and memory.too_large[0].op is None:  # what a weight update has loaded
         return _elsewhere(job, Holder.PARAMETERS)
-    return _elsewhere(job, found.largest)
+    return _elsewhere(job, memory.largest)
 
 
 def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
@@ -119,22 +119,22 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
             )
 
 
-def _feed(job: Job, found: Fit) -> str | None:
+def _feed(job: Job, memory: Fit) -> str | None:
     """Return the queue whose element is what does not fit, if it is: in its buffer, or kept as the first stage's input.
 
     More stages do not help there: the element comes to one IPU, or leaves it, in any case.
     """
-    program, worst = job.program, found.too_large[0]
+    program, worst = job.program, memory.too_large[0]
     shape = program.shape
-    if found.largest == Holder.STREAMS:
+    if memory.largest == Holder.STREAMS:
         sizes = {
             "infeed": program.infeed.element_bytes if worst.ipu in shape.ipus_of(0) else 0,
             "outfeed": program.outfeed.element_bytes if worst.ipu in shape.ipus_of(shape.stages - 1) else 0,
         }
         return max(sizes, key=lambda name: sizes[name])
-    here = [stage for stage in found.footprint.stages if worst.ipu in stage.ipus]
-    first = found.footprint.stages[0]
-    if found.largest == Holder.FIFOS and program.shape.recomputes(0) and first in here:
+    here = [stage for stage in memory.footprint.stages if worst.ipu in stage.ipus]
+    first = memory.footprint.stages[0]
+    if memory.largest == Holder.FIFOS and program.shape.recomputes(0) and first in here:
         return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in here) else None
     return None
 

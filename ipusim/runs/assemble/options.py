@@ -26,19 +26,19 @@ def check_options(options: Options, stages: int, counted: bool, findings: Findin
             text = "expected no options of operations in stages whose cycles are given, got some: leave them out"
             findings.add(path, text)
     for name in _LISTS:
-        given = getattr(options.pipeline, name)
-        if given is not None:
+        listed = getattr(options.pipeline, name)
+        if listed is not None:
             with findings.at(("pipeline", name)):
-                check_stage_options(name, len(given), stages)
+                check_stage_options(name, len(listed), stages)
 
 
 def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape) -> tuple[StageProfile, ...]:
     """Return ``profiles`` with their products planned as options ask for; concurrent stages share theirs."""
     system, pipeline = options.system, options.pipeline
     general = StageOptions(_planned(system.matmuls.poplar_options), _planned(system.convolutions.poplar_options))
-    none_given = [StageOptionsSpec()] * shape.positions
-    forward = pipeline.forward_propagation_stages_poplar_options or none_given
-    backward = pipeline.backward_propagation_stages_poplar_options or none_given
+    defaults = [StageOptionsSpec()] * shape.positions
+    forward = pipeline.forward_propagation_stages_poplar_options or defaults
+    backward = pipeline.backward_propagation_stages_poplar_options or defaults
     update = _options(pipeline.weight_update_poplar_options).over(general)
     return tuple(
         with_options(

@@ -12,7 +12,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.schedule import Schedule
 
 #: Passes of an Order at most that is kept for further requests: under a megabyte.
-_KEPT_PASSES: Final = 25_000
+_CACHED_PASSES: Final = 25_000
 
 
 def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Sync:
@@ -24,7 +24,7 @@ def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None)
     schedule.check(shape)
     sync = schedule.syncs[0] if sync is None else sync
     if sync not in schedule.syncs:
-        known = " or ".join(each.value for each in schedule.syncs)
+        known = " or ".join(mode.value for mode in schedule.syncs)
         raise UnsupportedProgramError(f"The schedule '{schedule.name}' runs in {known} only, not in {sync.value}.")
     check_sync(sync, shape)
     return sync
@@ -36,5 +36,5 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
     Raises what :func:`checked_sync` and ``schedule.laid_out`` raise.
     """
     mode = checked_sync(schedule, shape, sync)
-    order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _KEPT_PASSES else schedule.laid_out(shape)
+    order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.laid_out(shape)
     return lower(order, mode)

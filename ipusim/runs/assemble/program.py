@@ -100,9 +100,9 @@ def counted_profiles(
             )
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.kept), itemsize)
-    given = options.pipeline.cycles
-    if not isinstance(given, tuple):
+        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.sent), itemsize)
+    stated = options.pipeline.cycles
+    if not isinstance(stated, tuple):
         return tuple(profiles)
     return tuple(
         replace(
@@ -113,7 +113,7 @@ def counted_profiles(
             backward_weights=cycles.backward_weights if training else None,
             update=cycles.update if training else 0,
         )
-        for profile, cycles in zip(profiles, given, strict=False)
+        for profile, cycles in zip(profiles, stated, strict=False)
     )
 
 
@@ -161,21 +161,21 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
 
 def infeed_bytes(options: Options, feed: Feed | None) -> int:
     """Return the bytes of an element of the infeed: as given, else those of the data; 0 without data."""
-    given = options.infeed.element_bytes
-    return given if given is not None else feed.element_bytes if feed else 0
+    stated = options.infeed.element_bytes
+    return stated if stated is not None else feed.element_bytes if feed else 0
 
 
-def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, asked: bool = True) -> Outfeed:
-    """Return which results are sent, how, and their bytes: as ``asked`` for, else those of the last of ``stages``.
+def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated: bool = True) -> Outfeed:
+    """Return which results are sent, how, and their bytes: those stated, else those of the last of ``stages``.
 
-    Without stages they are 0.
+    Without stages they are 0. With ``as_stated`` off, what the options state does not count.
     """
     sent = _outfeed(options, stages)
-    if asked and options.outfeed.element_bytes is not None:
+    if as_stated and options.outfeed.element_bytes is not None:
         return replace(sent, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[position] for position in sent.kept) * itemsize)
+    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
@@ -200,8 +200,8 @@ def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: in
     """Return the last stage's profile with the sum of its results: read the sum and them, and write the sum."""
     if not sent.accumulate or isinstance(profile.forward, int):
         return profile
-    held = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
-    work = Work(vector=VectorWork(elements), sram_bytes=elements * (itemsize + 2 * held), itemsize=max(itemsize, held))
+    size = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
+    work = Work(vector=VectorWork(elements), sram_bytes=elements * (itemsize + 2 * size), itemsize=max(itemsize, size))
     return replace(profile, forward=(*profile.forward, work))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ipusim.base.cache import shared
-from ipusim.runs.request.request import given
+from ipusim.runs.request.request import options_set
 from ipusim.runs.request.schema import Options
 
 #: Options that data, stages, device and prices do not depend on, and a value that is given to whoever makes these.
@@ -25,7 +25,7 @@ def without_schedule_options(options: Options) -> Options:
     """
     pipeline = options.pipeline.model_copy(update=dict(_ORDER))
     fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1, "disturbances": ()})
-    return shared().first(fixed, by=given(fixed))
+    return shared().first(fixed, by=options_set(fixed))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:
@@ -36,7 +36,7 @@ def micro_batches_of(options: Options, segments: int) -> int:
 
 def with_schedule_options(fixed: Options, options: Options) -> Options:
     """Return ``fixed`` with what ``options`` have of the others, for rules, which may look at any of them."""
-    asked = {name: getattr(options.pipeline, name) for name in _ORDER}
-    pipeline = fixed.pipeline.model_copy(update=asked)
+    order_options = {name: getattr(options.pipeline, name) for name in _ORDER}
+    pipeline = fixed.pipeline.model_copy(update=order_options)
     other = {"steps": options.steps, "disturbances": options.disturbances}
     return fixed.model_copy(update={"pipeline": pipeline, **other})

@@ -83,8 +83,8 @@ def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], trai
     """Refuse what the outfeed cannot send, at the first of the keys that say it."""
     pipeline = options.pipeline
     keys = "outfeed_mask", "outfeed_loss", "accumulate_outfeed"
-    asked_by = next((key for key in keys if getattr(pipeline, key)), keys[0])
-    with findings.at(("pipeline", asked_by)):
+    key = next((key for key in keys if getattr(pipeline, key)), keys[0])
+    with findings.at(("pipeline", key)):
         check_outfeed(
             training=training,
             mask=pipeline.outfeed_mask is not None,

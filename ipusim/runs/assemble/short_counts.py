@@ -35,7 +35,7 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
     least = schedule.ramps(shape) + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
     steps = (math.lcm(multiple, ipus, _LOOPS), math.lcm(multiple, ipus), multiple)
     while least * 2 <= whole:
-        step = next((each for each in steps if each <= least), multiple)
+        step = next((candidate for candidate in steps if candidate <= least), multiple)
         count = whole - (whole - least) // step * step
         if count * 2 > whole:
             return

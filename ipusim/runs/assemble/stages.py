@@ -123,9 +123,9 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
                     position += 1
                     continue
                 near = did_you_mean(name, names) if name not in names else ""
-                wanted = f"the layer {right!r}" if right else "no more layers"
+                expected = f"the layer {right!r}" if right else "no more layers"
                 order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
-                findings.add((*path, item), f"expected {wanted}, got {name!r}{near}{order}")
+                findings.add((*path, item), f"expected {expected}, got {name!r}{near}{order}")
                 position = names.index(name) + 1 if name in names else position + 1
             yield RequestedStage(own, tuple(layers[start:position]))
     if names and listed and all(isinstance(spec, TimedStageSpec) for spec in listed):

@@ -58,9 +58,9 @@ def resolve_system(
     ipus = spec.auto_select_ipus
     if ipus is None and spec.select_ipus is None:
         ipus = 1 << max(mapping).bit_length()
-    asked: KeyPath = ("system", "select_ipus" if spec.select_ipus is not None else "auto_select_ipus")
-    if not findings.is_set(asked):
-        asked = MAPPING if findings.is_set(MAPPING) else ("system", "name")
+    path: KeyPath = ("system", "select_ipus" if spec.select_ipus is not None else "auto_select_ipus")
+    if not findings.is_set(path):
+        path = MAPPING if findings.is_set(MAPPING) else ("system", "name")
 
     def build(stages: tuple[int, ...]) -> System:
         system = build_system(
@@ -90,7 +90,7 @@ def resolve_system(
     if not _check_overhead(rates, findings):
         return None
     count = 0
-    with findings.at(asked):
+    with findings.at(path):
         count = build((0,)).count
     if not count:
         return None
@@ -106,17 +106,17 @@ def resolve_system(
     else:
         needed = 1 << max(mapping).bit_length()
         text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
-        findings.add(asked, f"{text}; give device_mapping to run several stages on one IPU")
+        findings.add(path, f"{text}; give device_mapping to run several stages on one IPU")
     return None
 
 
 def with_disturbances(options: Options, system: System, findings: Findings) -> System | None:
     """Return a system with the disturbances of the options; None after noting all that is wrong with them."""
-    found = tuple(map(disturbance_of, options.disturbances))
-    wrong = list(problems_of(found, system))
+    disturbances = tuple(map(disturbance_of, options.disturbances))
+    wrong = list(problems_of(disturbances, system))
     for number, key, text in wrong:
         findings.add(("disturbances", number, key), text)
-    return None if wrong else system.disturbed(found) if found else system
+    return None if wrong else system.disturbed(disturbances) if disturbances else system
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
@@ -182,10 +182,10 @@ def _check_free(spec: SystemSpec, rates: Rates, findings: Findings) -> bool:
     """Refuse costs of copies and of the host on the system that has none."""
     before = len(findings)
     costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
-    asked: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
-    asked += [("rates", rate.name) for rate in _asked(rates, findings) if rate.part != "computation"]
+    priced: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
+    priced += [("rates", rate.name) for rate in _chosen(rates, findings) if rate.part != "computation"]
     if spec.name == "free":
-        for path in asked:
+        for path in priced:
             findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
     return len(findings) == before
 
@@ -194,14 +194,14 @@ def _check_overhead(rates: Rates, findings: Findings) -> bool:
     """Refuse the fixed cost of a copy between IPUs under two names at once."""
     before = len(findings)
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
-    for rate in _asked(rates, findings):
+    for rate in _chosen(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
             text = "expected it or system.overhead, which stands for all fixed parts of a copy, got both"
             findings.add(("rates", rate.name), text)
     return len(findings) == before
 
 
-def _asked(rates: Rates, findings: Findings) -> list[Rate]:
+def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
     """Return the rates that a request sets, and those to which its file gives another value than the default."""
     return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
 
@@ -220,18 +220,18 @@ def _check_streaming(spec: SystemSpec, findings: Findings) -> bool:
 
 
 def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
-    given = {
+    figures = {
         "bytes_per_s": spec.bandwidth,
         "ipu_bytes_per_s": spec.ipu_bandwidth,
         "capacity_bytes": spec.capacity,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
     no_rates = ("framework", "updates_optimizer", "count", "sum_over")
-    given = {name: rate for name, rate in options.system.host if name not in no_rates and rate is not None}
-    return {f"{name}_bytes_per_s": rate for name, rate in given.items()}
+    rates = {name: rate for name, rate in options.system.host if name not in no_rates and rate is not None}
+    return {f"{name}_bytes_per_s": rate for name, rate in rates.items()}
 
 
 def resolve_plan(

@@ -119,7 +119,7 @@ class Request:
         def named(name: NameOfFile) -> str:
             return str(name) if folder is None else name.seen_from(self.folder, folder)
 
-        found: dict[str, Any] = plain(given(self.options, named))
+        found: dict[str, Any] = plain(options_set(self.options, named))
         return found
 
     def files(self) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class Request:
             found.append(str(name))
             return str(name)
 
-        given(self.options, noted)
+        options_set(self.options, noted)
         return tuple(dict.fromkeys(found))
 
     def paths(self, *others: Path) -> tuple[Path, ...]:
@@ -218,7 +218,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
+def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
     """Return options by their keys as they were given, without those that were not; ``named`` gives names of files.
 
     Times and expectations are text, and fractions exact.
@@ -228,11 +228,11 @@ def given(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         names = [name for name in fields if name in value.model_fields_set]
-        return {fields[name].alias or name: given(getattr(value, name), named) for name in names}
+        return {fields[name].alias or name: options_set(getattr(value, name), named) for name in names}
     if isinstance(value, Mapping):
-        return {key: given(each, named) for key, each in value.items()}
+        return {key: options_set(option, named) for key, option in value.items()}
     if isinstance(value, tuple):
-        return [given(each, named) for each in value]
+        return [options_set(option, named) for option in value]
     if isinstance(value, NameOfFile):
         return named(value)
     return value.text if isinstance(value, CyclesOfTime | Expectation) else value
@@ -251,7 +251,7 @@ def _needed(value: Any) -> Any:
         return {fields[name].alias or name: each for name, each in differing.items() if not _says_nothing(each)}
     if isinstance(value, tuple):
         return [_needed(each) for each in value]
-    return given(value)
+    return options_set(value)
 
 
 def _says_nothing(value: Any) -> bool:

@@ -28,8 +28,8 @@ from ipusim.ipu import (
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.keras import layers as ipu_layers
 from ipusim.ipu.runtime import layers
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.model.functions.gradient import pullback
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained

@@ -525,7 +525,7 @@ def mine(array):
 def test_what_is_priced_as_a_whole_has_no_scopes():
     words = "scope 'mine', whose operations run on the host, in {}, which runs on the IPU alone"
     with pytest.raises(ModelError, match=words.format("the layer python function 'mine'")):
-        PythonLayer(mine, given_cost=LayerCost(Work(), Work())).forward({}, A)
+        PythonLayer(mine, stated_cost=LayerCost(Work(), Work())).forward({}, A)
     with pytest.raises(ModelError, match=words.format("a vertex_expression")):
         custom_ops.codelet_expression_op(mine, A)
 

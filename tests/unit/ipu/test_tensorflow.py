@@ -19,7 +19,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, RecomputationMode, pipeline
-from ipusim.ipu.runtime.each_loss import EachLoss, concrete
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping
 from ipusim.ipu.tensorflow.dataset import BufferDataset
 from tests.special_points import assert_gradient, with_special_points
@@ -328,7 +328,7 @@ def test_plain_functions_say_what_tensorflow_does():
     assert tf.range(1, 7, 2).tolist() == [1, 3, 5]
     assert grad(lambda x: tf.stop_gradient(x) * x)(3.0) == 3.0
     assert tf.nn.relu(np.float32(-1)) == 0
-    assert isinstance(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=LABELS, logits=X), EachLoss)
+    assert isinstance(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=LABELS, logits=X), PerExampleLoss)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_memory_counts_them_once_and_as_they_were_for_passes_that_run_again():
     def held(first, recompute):
         found, _ = trained([first, tf.reduce_sum], config=configured(recompute), repeat_count=1)
         profile = found.program.stages[0]
-        return profile.untrained_bytes, profile.changing_bytes, found.program.kept_bytes(0)
+        return profile.untrained_bytes, profile.changing_bytes, found.program.saved_bytes(0)
 
     x_bytes = 8
     assert held(stage(shared=False), recompute=True) == (4000, 0, x_bytes)

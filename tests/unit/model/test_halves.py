@@ -32,7 +32,7 @@ from ipusim.model.stages.function_profile import profile_function as function_pr
 from ipusim.model.stages.function_stage import FunctionStage
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
-from ipusim.model.stages.stash import kept_bytes
+from ipusim.model.stages.stash import saved_bytes
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, WorkSequence
 from ipusim.pricing.passes import pass_cycles
 from tests.properties.test_backward_halves import BATCH, SHAPES, WIDTH
@@ -171,7 +171,7 @@ def test_normalisation_halves_by_hand():
 
 def test_what_cannot_be_taken_apart_is_all_of_it_first():
     measured = LayerCost(MeasuredWork(cycles=10), MeasuredWork(cycles=20))
-    layer = PythonLayer(lambda x, s: x * s, {"s": (3,)}, given_cost=measured)
+    layer = PythonLayer(lambda x, s: x * s, {"s": (3,)}, stated_cost=measured)
     first, second = layer.cost((3,), 2, 4).halves
     assert (first, second.is_nothing) == (MeasuredWork(cycles=20), True)
 
@@ -230,11 +230,11 @@ def test_what_stays_between_halves_of_a_classifier(batch, itemsize):
     layers = [Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)]
     first, second = stages(layers, (4, 5), cuts=(2,))
     # Of a first stage's first layer all: its input, relu's output, and the gradient of that.
-    assert kept_bytes(first, batch, itemsize).rest == batch * (20 + 64 + 64) * itemsize
+    assert saved_bytes(first, batch, itemsize).rest == batch * (20 + 64 + 64) * itemsize
     # The inputs of both layers and the gradients behind their products; labels and probabilities are gone.
-    assert kept_bytes(second, batch, itemsize).rest == batch * (64 + 32 + 32 + 10) * itemsize
+    assert saved_bytes(second, batch, itemsize).rest == batch * (64 + 32 + 32 + 10) * itemsize
     profile = layer_profile(second, batch, itemsize, optimizer=SGD(0.1))
-    assert profile.rest_bytes == kept_bytes(second, batch, itemsize).rest
+    assert profile.rest_bytes == saved_bytes(second, batch, itemsize).rest
     assert layer_profile(second, batch, itemsize, training=False).rest_bytes is None
 
 
@@ -246,7 +246,7 @@ def test_what_stays_of_tokens_sums_and_functions():
     (stage,) = stages(layers, (3,), loss=False)
     # Whole numbers and their rows' gradient, which is the sum of both ways'; x of the product, which stands in the sum,
     # and the gradient behind it; of the function the gradient of its parameter, however many samples.
-    assert kept_bytes(stage, 5, 4).rest == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
+    assert saved_bytes(stage, 5, 4).rest == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
 
 
 def test_a_function_of_a_user_leaves_the_gradients_of_its_variables():

@@ -617,7 +617,7 @@ def test_serialized_products_run_in_turn_and_read_again(dimension, again):
 
 def test_a_block_costs_what_its_layers_cost_one_after_another():
     measured = LayerCost(MeasuredWork(cycles=1000), MeasuredWork(cycles=3000))
-    inner = (Dense(8, "gelu"), PythonLayer(lambda x: 2 * x, given_cost=measured), Dense(4))
+    inner = (Dense(8, "gelu"), PythonLayer(lambda x: 2 * x, stated_cost=measured), Dense(4))
     block = Residual(tuple(NamedLayer(f"n{i}", layer) for i, layer in enumerate(inner)))
     cost = block.cost((3, 4), 2, 4)
     add = Work(vector=VectorWork(24), sram_bytes=4 * 3 * 24)
@@ -645,7 +645,7 @@ def test_inner_sizes_bound_what_is_really_kept():
         parameters = layer.initial_parameters(shape, np.random.default_rng(0), np.float64)
         y, saved = layer.forward(parameters, np.ones((1, *shape)), KEY)
         kept = sum(array.size for array in arrays(saved))
-        assert kept <= inner_sizes(layer, shape).kept + math.prod(shape) + y.size
+        assert kept <= inner_sizes(layer, shape).saved + math.prod(shape) + y.size
     assert inner_sizes(Conv2D(7, (3, 2)), (8, 6, 5)).passing == 6 * 5 * 3 * 2 * 5
     assert inner_sizes(MaxPool2D((3, 3), (1, 1), "same"), (4, 4, 2)).passing == 6 * 6 * 2
     assert inner_sizes(Dense(3), (8,)) == (0, 0)

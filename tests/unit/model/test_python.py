@@ -201,7 +201,7 @@ def test_errors_while_counting_are_explained():
 
 def test_given_cost_is_taken():
     given = LayerCost(MeasuredWork(cycles=10), MeasuredWork(cycles=20))
-    assert PythonLayer(affine, AFFINE, given_cost=given).cost((20,), 32, 4) is given
+    assert PythonLayer(affine, AFFINE, stated_cost=given).cost((20,), 32, 4) is given
 
 
 def write(tmp_path, text, name="mine.py"):

@@ -16,7 +16,7 @@ from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
-from ipusim.model.stages.stash import kept_bytes
+from ipusim.model.stages.stash import saved_bytes
 
 
 def stages(layers, shape, loss=None, cuts=()):
@@ -36,8 +36,8 @@ def test_stash_of_a_classifier_cut_in_two(batch, itemsize):
     first, second = stages(*CLASSIFIER)
     # The input and the relu's output; then the input, the next relu's output, which is also the logits'
     # input, the probabilities, and of each row its number (int64) and its label (int32).
-    assert kept_bytes(first, batch, itemsize).stash == batch * (20 + 64) * itemsize
-    assert kept_bytes(second, batch, itemsize).stash == batch * ((64 + 32 + 10) * itemsize + 8 + 4)
+    assert saved_bytes(first, batch, itemsize).stash == batch * (20 + 64) * itemsize
+    assert saved_bytes(second, batch, itemsize).stash == batch * ((64 + 32 + 10) * itemsize + 8 + 4)
 
 
 def test_profile_holds_what_the_stage_holds():
@@ -68,19 +68,19 @@ def test_sgd_has_no_state_and_inference_keeps_nothing():
 def test_an_array_that_two_layers_keep_counts_once():
     """A relu's output is kept by its layer and, as the input, by the next."""
     (stage,) = stages([Dense(7, "relu"), Dense(3, "tanh")], (5,))
-    assert kept_bytes(stage, 4, 4).stash == 4 * 4 * (5 + 7 + 3)
+    assert saved_bytes(stage, 4, 4).stash == 4 * 4 * (5 + 7 + 3)
 
 
 def test_nothing_is_kept_below_the_first_weights():
     """No gradient goes through the layers before them, so that none of their arrays is kept."""
     (stage,) = stages([Flatten(), PythonLayer(lambda x: anp.tanh(x) * x), Dense(3)], (5,))
-    assert kept_bytes(stage, 4, 4).stash == 4 * 4 * 5
+    assert saved_bytes(stage, 4, 4).stash == 4 * 4 * 5
 
 
 def test_embedding_keeps_ids():
     (stage,) = stages([Embedding(100, 8), PositionEmbedding()], (6,))
-    assert kept_bytes(stage, 3, 4).stash == 3 * 6 * 4
-    assert kept_bytes(stage, 3, 8).stash == 3 * 6 * 4
+    assert saved_bytes(stage, 3, 4).stash == 3 * 6 * 4
+    assert saved_bytes(stage, 3, 8).stash == 3 * 6 * 4
 
 
 def test_python_functions_keep_what_their_gradient_reads():
@@ -93,21 +93,21 @@ def test_python_functions_keep_what_their_gradient_reads():
         return anp.mean((x - labels) ** 2)
 
     (stage,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,))
-    assert kept_bytes(stage, 9, 4).stash == 9 * 4 * (5 + 7)
+    assert saved_bytes(stage, 9, 4).stash == 9 * 4 * (5 + 7)
     (whole,) = stages([PythonLayer(layer, {"W": (5, 7)})], (5,), PythonLoss(loss, label_shape=(7,)))
-    more = kept_bytes(whole, 9, 4).stash - 9 * 4 * (5 + 7)
+    more = saved_bytes(whole, 9, 4).stash - 9 * 4 * (5 + 7)
     assert more >= 9 * 4 * 7  # the difference, at least
 
 
 def test_mean_squared_error_keeps_the_difference():
     (stage,) = stages([Dense(3)], (5,), MeanSquaredError())
-    assert kept_bytes(stage, 6, 8).stash == 6 * 8 * (5 + 3)
+    assert saved_bytes(stage, 6, 8).stash == 6 * 8 * (5 + 3)
 
 
 def test_a_layer_that_takes_no_single_sample_is_measured_as_it_runs():
     (stage,) = stages([Dense(4, serialization_factor=3, serialization_dimension="a_columns")], (5,))
     (plain,) = stages([Dense(4)], (5,))
-    assert kept_bytes(stage, 6, 4).stash >= kept_bytes(plain, 6, 4).stash == 6 * 4 * 5
+    assert saved_bytes(stage, 6, 4).stash >= saved_bytes(plain, 6, 4).stash == 6 * 4 * 5
 
 
 @pytest.mark.parametrize("batch", [3, 5])
@@ -123,4 +123,4 @@ def test_growth_by_sample_is_the_measure_itself(batch):
                 if isinstance(part, np.ndarray):
                     owner = part if part.base is None else part.base
                     owners[id(owner)] = owner.nbytes
-        assert kept_bytes(stage, batch, 4).stash == sum(owners.values())
+        assert saved_bytes(stage, batch, 4).stash == sum(owners.values())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ipusim.analysis.fit import fit
-from ipusim.analysis.memory import kept_micro_batches, memory_curves, moment
+from ipusim.analysis.memory import memory_curves, moment, stashed_micro_batches
 from ipusim.analysis.memory_summary import memory_summary
 from ipusim.app.cli.tables import holder_table, memory_table
 from ipusim.app.scenario import load_job
@@ -71,8 +71,8 @@ def test_depths_allocated_and_micro_batches_kept_of_four_stages(schedule, depths
         return
     _, _, held, timeline = laid_out(schedule, recompute=recompute)
     assert tuple(stage.fifo_depth for stage in held.stages) == depths
-    assert tuple(kept_micro_batches(timeline, held, stage) for stage in range(4)) == kept
-    assert tuple(stage.kept for stage in held.stages) == ((50, 50, 50, 700) if recompute else (700,) * 4)
+    assert tuple(stashed_micro_batches(timeline, held, stage) for stage in range(4)) == kept
+    assert tuple(stage.saved for stage in held.stages) == ((50, 50, 50, 700) if recompute else (700,) * 4)
     fifos = [dict(each.resident)[Holder.FIFOS] for each in held.ipus]
     assert fifos == [depth * (50 if recompute else 700) for depth in depths]
 
@@ -115,7 +115,7 @@ def test_inference_keeps_nothing_for_later():
         resident = dict(each.resident)
         assert resident[Holder.STATE] == resident[Holder.ACCUMULATORS] == resident[Holder.FIFOS] == 0
     assert {dict(peak.holders)[Holder.LIVE] for peak in peaks(plan, held)} == {90}
-    assert kept_micro_batches(timeline, held, 0) == 0
+    assert stashed_micro_batches(timeline, held, 0) == 0
     assert all(curve.live_bytes[-1] == 0 for curve in memory_curves(timeline, held))
 
 

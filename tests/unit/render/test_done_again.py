@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from ipusim.analysis.recovery import done_again
+from ipusim.analysis.recovery import redone_work
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.legend import Sign, legend_entries
@@ -34,7 +34,7 @@ def run_of(disturbances, count=4):
 
 def test_pictures_have_a_line_over_rows_and_trace_files_a_slice_where_work_is_done_again():
     run = run_of([LOST])
-    ((begin, end),) = done_again(run.timeline)
+    ((begin, end),) = redone_work(run.timeline)
     assert (begin, end) == (41_000, 81_000)
     shown = content(run.timeline, window(run.timeline, 50_000, 60_000), 9.0)
     assert shown.again == ((50_000, 60_000),)
@@ -77,5 +77,5 @@ def test_without_a_loss_nothing_is_done_again():
     run = run_of([])
     tracks = TraceContent(run.timeline).tracks
     assert tracks.again == -1
-    assert done_again(run.timeline) == ()
+    assert redone_work(run.timeline) == ()
     assert content(run.timeline, window(run.timeline), 9.0).again == ()

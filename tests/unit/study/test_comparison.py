@@ -140,7 +140,7 @@ def test_what_makes_no_comparison_is_refused(folder):
     )
     with pytest.raises(OptionError) as caught:
         compare([run, Compared(run.what, "other")], ["grouped"])
-    assert caught.value.told(lambda name: f"--{name}") == (
+    assert caught.value.worded(lambda name: f"--{name}") == (
         "--schedules: expected a scenario to vary, got runs that lie in folders: they stay as they are; leave --orders "
         "and --sync out"
     )

@@ -161,7 +161,7 @@ def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
         swept(FOUR, {COUNT: [8]}, journal=journal)
     monkeypatch.setattr(journals, "code_digest", lambda: "of tomorrow")
     with journal_in(tmp_path) as journal:
-        assert journal.found == {}
+        assert journal.outcomes == {}
     assert not path.exists()
 
 
@@ -209,12 +209,12 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
         assert damaged != first
         journal.write_bytes(head + damaged + second)
         with journal_in(tmp_path) as read:
-            assert (set(read.found), read.damaged) == ({OTHER}, 1)
+            assert (set(read.outcomes), read.damaged) == ({OTHER}, 1)
         assert journal.read_bytes() == head + second
     journal.write_bytes(whole)
     with journal_in(tmp_path) as read:
-        assert (read.found[KEY], read.damaged) == (OUTCOME, 0)
-        assert read.found[OTHER] == replace(OUTCOME, loss=math.inf, accuracy=0.5)
+        assert (read.outcomes[KEY], read.damaged) == (OUTCOME, 0)
+        assert read.outcomes[OTHER] == replace(OUTCOME, loss=math.inf, accuracy=0.5)
     assert journal.read_bytes() == whole
 
 
@@ -246,7 +246,7 @@ def test_a_line_with_a_hash_of_its_own_has_values_that_a_run_has(tmp_path, journ
         read.add(KEY, replace(OUTCOME, **{field: value}))
     with journal_in(tmp_path) as read:
         assert read.damaged == 1
-        assert read.found[KEY] == OUTCOME
+        assert read.outcomes[KEY] == OUTCOME
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_line_with_a_hash_of_its_own_has_the_fields_that_a_run_has(tmp_path, j
         text = json.dumps({"key": KEY, "outcome": outcome}).replace('"[', "[").replace(']"', "]").encode()
         journal.write_bytes(read._head + read._hashed(text))
     with journal_in(tmp_path) as read:
-        assert (read.found, read.damaged) == ({}, 1)
+        assert (read.outcomes, read.damaged) == ({}, 1)
 
 
 def test_a_journal_that_is_no_file_says_so(tmp_path, journal):

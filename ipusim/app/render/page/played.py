@@ -173,7 +173,7 @@ def _boxes(drawn: _Drawn) -> dict[str, Integers]:
     boxes = timelines.of_kinds(timeline.kind[drawn.rows], _BOXES) & (
         timeline.end[drawn.rows] > timeline.start[drawn.rows]
     )
-    row, ipu = timeline.on_each_ipu(drawn.rows[boxes])
+    row, ipu = timeline.per_ipu(drawn.rows[boxes])
     on_lane = np.isin(ipu, drawn.lanes)
     row, ipu = row[on_lane], ipu[on_lane]
     columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch")}

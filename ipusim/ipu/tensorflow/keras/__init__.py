@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow.keras"
 _MODULES: Final = "activations backend callbacks datasets layers losses metrics models optimizers preprocessing utils"
@@ -13,7 +13,7 @@ __getattr__, __dir__ = offering(
     "tf.keras",
     {name: f"{_HERE}.{name}" for name in _MODULES.split()}
     | {"initializers": "ipusim.ipu.runtime.initializers", "ipu": "ipusim.ipu.keras"}
-    | found_in(f"{_HERE}.graph", "Input")
-    | found_in(f"{_HERE}.model", "Model")
-    | found_in(f"{_HERE}.sequential", "Sequential"),
+    | in_module(f"{_HERE}.graph", "Input")
+    | in_module(f"{_HERE}.model", "Model")
+    | in_module(f"{_HERE}.sequential", "Sequential"),
 )

@@ -8,7 +8,7 @@ import autograd.numpy as anp
 
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import also_on_host
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow import activations
 from ipusim.ipu.tensorflow.array_functions import clip_by_value, tensor
 
@@ -58,9 +58,9 @@ def get(identifier: Any) -> Any:
 
 __getattr__, __dir__ = offering(
     "tf.keras.activations",
-    found_in(
+    in_module(
         activations.__name__, "exponential gelu hard_sigmoid linear mish selu softmax softplus softsign swish tanh"
     )
     | {"sigmoid": f"{activations.__name__}:logistic"}
-    | found_in(__name__, "elu get relu"),
+    | in_module(__name__, "elu get relu"),
 )

@@ -112,9 +112,9 @@ def _all(hook: str) -> Callable[..., None]:
     numbers = 1 if "epoch" in hook or "batch" in hook else 0
 
     def call(self: CallbackList, *values: Any, logs: Logs = None) -> None:
-        told = values if len(values) > numbers else (*values, {} if logs is None else logs)
+        arguments = values if len(values) > numbers else (*values, {} if logs is None else logs)
         for callback in self.callbacks:
-            getattr(callback, hook)(*told)
+            getattr(callback, hook)(*arguments)
 
     call.__doc__ = getattr(Callback, hook).__doc__
     return call
@@ -230,17 +230,17 @@ class ProgbarLogger(Callback):
     def _show(self, steps: int, logs: Logs) -> None:
         self._steps = steps
         if self._bar is not None:
-            self._bar.update(self._task, completed=steps, told=_told(self.model.simulated_seconds, logs))
+            self._bar.update(self._task, completed=steps, told=_line(self.model.simulated_seconds, logs))
 
     def _end(self, logs: Logs) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
         bar = f" [{'=' * _WIDTH}]" if self._verbose == 1 else ""
-        print(f"{self._steps}/{self._target or self._steps}{bar} - {_told(self.model.simulated_seconds, logs)}")
+        print(f"{self._steps}/{self._target or self._steps}{bar} - {_line(self.model.simulated_seconds, logs)}")
 
 
-def _told(seconds: float, logs: Logs) -> str:
+def _line(seconds: float, logs: Logs) -> str:
     values = [f"{name}: {_number(value)}" for name, value in (logs or {}).items()]
     return " - ".join([format_seconds(seconds), *values])
 

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.api import runs
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.saving import check_format
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
@@ -22,7 +22,7 @@ class LambdaCallback(Callback):
     """Functions as hooks, each by the name of its hook."""
 
     def __init__(self, **hooks: Callable[..., Any] | None) -> None:
-        """Take them; raises ProgramTypeError for a hook that there is not, or what is no function."""
+        """Take them; raises ProgramTypeError for an unknown hook, or what is no function."""
         for name, function in hooks.items():
             if not name.startswith("on_") or not hasattr(Callback, name):
                 checks.wrong_type("LambdaCallback", "names of hooks such as on_epoch_end", name)
@@ -63,7 +63,7 @@ class LearningRateScheduler(Callback):
 
 
 def _is_better(mode: str, monitor: str) -> Callable[[float, float], bool]:
-    """Return what tells whether a value is better than another; raises ProgramError for a mode that there is not."""
+    """Return what tells whether a value is better than another; raises ProgramError for an unknown mode."""
     if mode not in ("auto", "min", "max"):
         checks.wrong_value("mode", "'auto', 'min' or 'max'", mode)
     if mode == "max" or (mode == "auto" and ("acc" in monitor or monitor.endswith(("precision", "recall")))):
@@ -116,7 +116,7 @@ class EarlyStopping(Callback):
     ) -> None:
         """Take what to watch, by how much it must become better, and for how many epochs it need not.
 
-        Raises ProgramError for a mode that there is not.
+        Raises ProgramError for an unknown mode.
         """
         self.monitor, self.patience, self._verbose = monitor, checks.whole("patience", patience), verbose
         self._better = _is_better(mode, monitor)
@@ -135,7 +135,7 @@ class EarlyStopping(Callback):
         self._begin()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """End the training where the patience is over; raises ProgramError for a value that there is not."""
+        """End the training where the patience is over; raises ProgramError for an unknown value."""
         current = _monitored(self, logs)
         if current is None:
             return
@@ -193,7 +193,7 @@ class ReduceLROnPlateau(Callback):
         self._best = -np.inf if self._rises else np.inf
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Make it smaller where the patience is over; raises ProgramError for a value that there is not."""
+        """Make it smaller where the patience is over; raises ProgramError for an unknown value."""
         rate = _rate_of(self)
         if isinstance(logs, dict):
             logs["lr"] = rate
@@ -229,7 +229,7 @@ class ModelCheckpoint(Callback):
     ) -> None:
         """Take the file's name, in which {epoch} and names of values stand for these; and what to watch.
 
-        Raises ProgramTypeError for what is no path, ProgramError for a mode that there is not, for another frequency
+        Raises ProgramTypeError for what is no path, ProgramError for an unknown mode, for another frequency
         than "epoch", and for whole models in HDF5.
         """
         self._weights_only = checks.truth("save_weights_only", save_weights_only)
@@ -247,7 +247,7 @@ class ModelCheckpoint(Callback):
             self.model.to_json()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Save; raises ProgramError for a name with a value that there is not, or in a form that it has not."""
+        """Save; raises ProgramError for a name with an unknown value, or in a form that it has not."""
         values = {"epoch": epoch + 1, **(logs or {})}
         try:
             path = self._file.format(**values)
@@ -330,7 +330,7 @@ _OFFERED: Final = (
 _BACKUP: Final = "ipusim.ipu.tensorflow.keras.saving"
 __getattr__, __dir__ = offering(
     "tf.keras.callbacks",
-    found_in(__name__, _OFFERED)
-    | found_in("ipusim.ipu.tensorflow.keras.callback", "Callback CallbackList History")
+    in_module(__name__, _OFFERED)
+    | in_module("ipusim.ipu.tensorflow.keras.callback", "Callback CallbackList History")
     | {"BackupAndRestore": f"{_BACKUP}:BackupAndRestore", "experimental": _BACKUP},
 )

@@ -17,7 +17,7 @@ from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
 from ipusim.ipu.runtime.layers import initial_parameters, run
 from ipusim.ipu.runtime.names import program_trains, scope
 from ipusim.ipu.runtime.program_state import seed_of
-from ipusim.ipu.runtime.variable import NamedVariable, asked_for
+from ipusim.ipu.runtime.variable import NamedVariable, named_variable
 from ipusim.ipu.tensorflow.activations import core_activation, gate_activation, keras_name
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras import activations
@@ -71,7 +71,7 @@ class CoreLayer(Layer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take the layer's own arguments, initializers, and ``name``.
 
-        Raises ProgramTypeError for an argument that there is not, UnsupportedProgramError for what is not simulated,
+        Raises ProgramTypeError for an unknown argument, UnsupportedProgramError for what is not simulated,
         ModelError for a value that the layer does not take.
         """
         own = [field.name for field in fields(self.core)]
@@ -210,19 +210,19 @@ class CoreLayer(Layer):
         Raises ProgramError for an input of another shape than the one that these were made for.
         """
         x = tensor(inputs)
-        return self._given(x, self._of_model(x), training)
+        return self._output_of(x, self._of_model(x), training)
 
     def _of_model(self, x: Any) -> dict[str, NamedVariable]:
         """Return the weights by the core's names; raises ProgramError where they were made for another input."""
-        own, kept = self._names(), {weight.own_name: weight for weight in self._weights}
+        own, weights = self._names(), {weight.own_name: weight for weight in self._weights}
         shapes = self._forms(tuple(x.shape[1:]))
-        if any(kept[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
+        if any(weights[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
             raise ProgramError(
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected the shape that its weights '
-                f"{[item.shape for item in kept.values()]} were made for, received input with shape "
+                f"{[item.shape for item in weights.values()]} were made for, received input with shape "
                 f"{(None, *x.shape[1:])}"
             )
-        return {name: kept[own[name]] for name in shapes}
+        return {name: weights[own[name]] for name in shapes}
 
     def _run(self, inputs: Any, *args: Any, training: bool | None, **kwargs: Any) -> Any:
         """Return the layer's output for ``inputs`` (batch, ...).
@@ -236,7 +236,7 @@ class CoreLayer(Layer):
         x = tensor(inputs)
         self._layer.output_shape(tuple(x.shape[1:]))
         self._settle()
-        return self._given(x, self._of_program(x, self.path), training)
+        return self._output_of(x, self._of_program(x, self.path), training)
 
     def _gives(self, node: Node) -> KerasTensor:
         """Return the tensor of a call, in the shape that the layer says."""
@@ -247,7 +247,7 @@ class CoreLayer(Layer):
         kind = np.dtype(self._weight_dtype) if self._layer.parameter_shapes(value.sizes) else value.dtype
         return KerasTensor((None, *self._layer.output_shape(value.sizes)), kind, node)
 
-    def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
+    def _output_of(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
         """Return what the layer gives with variables by the core's names, its activation included."""
         trains = may_change() and (program_trains() if training is None else bool(training))
         y = self._applied(x, variables, trains)
@@ -260,7 +260,7 @@ class CoreLayer(Layer):
         parameters = {
             name: variable.read_value() for name, variable in variables.items() if name not in self._untrained
         }
-        return run(self._layer, x, parameters, self.path, self._place if self.in_model else None)
+        return run(self._layer, x, parameters, self.path, self._position if self.in_model else None)
 
     def _drawn_one(self, own: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return self._drawn(shape, dtype)[own]
@@ -268,7 +268,7 @@ class CoreLayer(Layer):
     def _drawn(self, shape: Shape, dtype: np.dtype[Any]) -> dict[str, Array]:
         """Return the initial value of each variable, by the core's names."""
         result: dict[str, Array] = {}
-        for own, initial in initial_parameters(self._key, shape, dtype, (seed_of(None), self._place)).items():
+        for own, initial in initial_parameters(self._key, shape, dtype, (seed_of(None), self._position)).items():
             result[own] = self._begun(own, initial, len(result))
         return result
 
@@ -276,7 +276,7 @@ class CoreLayer(Layer):
         """Return what a variable begins with: as its initializer says, else ``initial``."""
         chosen = self._initializers.get(self._names()[own])
         if isinstance(chosen, Initializer):
-            return drawn(chosen, initial.shape, initial.dtype, (seed_of(chosen.seed), self._place, number))
+            return drawn(chosen, initial.shape, initial.dtype, (seed_of(chosen.seed), self._position, number))
         return initial if chosen is None else np.asarray(chosen(initial.shape), initial.dtype)
 
     def _of_program(self, x: Any, full: str) -> dict[str, NamedVariable]:
@@ -286,14 +286,14 @@ class CoreLayer(Layer):
         return {own: self._variable(f"{full}/{self._names()[own]}", own, value) for own, value in result.items()}
 
     def _variable(self, name: str, own: str, initial: Array) -> NamedVariable:
-        kept = self._variables.get(name)
-        if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
+        variable = self._variables.get(name)
+        if variable is None or (variable.shape, variable.dtype) != (initial.shape, initial.dtype):
             trains, shares = own not in self._untrained, scope().reuse is not False
-            kept = asked_for(name, np.array(initial), trains and self._trainable, shares=shares)
-            self._variables[name] = kept
+            variable = named_variable(name, np.array(initial), trains and self._trainable, shares=shares)
+            self._variables[name] = variable
             if not trains:
-                self._never_trained.append(kept)
-        return kept
+                self._never_trained.append(variable)
+        return variable
 
 
 def _take_sizes(kwargs: dict[str, Any], own: list[str]) -> None:

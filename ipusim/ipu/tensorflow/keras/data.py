@@ -37,7 +37,7 @@ class Element:
         """Return inputs, labels and weights, each in its structure; ``arrays`` are in their places or by these."""
 
         def at(structure: Any) -> Any:
-            return None if structure is None else mapped(lambda place: arrays[place], structure)
+            return None if structure is None else mapped(lambda index: arrays[index], structure)
 
         return at(self.x), at(self.y), at(self.sample_weight)
 
@@ -46,7 +46,7 @@ def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
     """Return what a batch of a dataset consists of, and its arrays: (x,), (x, y) or (x, y, sample_weight), or x."""
     arrays: list[Array] = []
 
-    def place(array: Any) -> int:
+    def append(array: Any) -> int:
         result = np.asarray(array)
         arrays.append(result.astype(np.float32) if result.dtype == np.float64 else result)
         return len(arrays) - 1
@@ -57,7 +57,7 @@ def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
             "Data is expected to be in format `x`, `(x,)`, `(x, y)`, or `(x, y, sample_weight)`, found: "
             f"{len(parts)} values"
         )
-    outcome = [None if part is None else mapped(place, part) for part in parts]
+    outcome = [None if part is None else mapped(append, part) for part in parts]
     return Element(*outcome, *[None] * (3 - len(outcome))), tuple(arrays)
 
 

@@ -15,7 +15,7 @@ from ipusim.base.errors import FileError, ProgramError
 from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.base.plain_pickles import unpickled
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras.stand_ins import DrawnImages, drawn_houses
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ _MOST_BYTES: Final = 1 << 29
 _SAID: Final[set[str]] = set()
 
 
-def place_of(file: str) -> Path:
+def path_of(file: str) -> Path:
     """Return where Keras keeps a file of a dataset; a file with a folder of its own is there."""
     return Path.home() / ".keras" / "datasets" / checks.path("path", file)
 
@@ -37,16 +37,16 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
     That it is drawn is said once on standard error. Raises FileError, with the file's name, for one that cannot be
     read or does not hold the dataset.
     """
-    place = place_of(file)
-    if not place.exists():
+    path = path_of(file)
+    if not path.exists():
         if dataset not in _SAID:
             _SAID.add(dataset)
-            print(f"tf.keras.datasets.{dataset} is drawn, in the dataset's form: there is no {place}", file=sys.stderr)
+            print(f"tf.keras.datasets.{dataset} is drawn, in the dataset's form: there is no {path}", file=sys.stderr)
         return draw()
     try:
-        return read(place)
+        return read(path)
     except (OSError, FileError, ValueError, TypeError, LookupError) as error:
-        raise FileError(f"{place}: expected {dataset} as Keras keeps it, got a file that is not: {error}") from error
+        raise FileError(f"{path}: expected {dataset} as Keras keeps it, got a file that is not: {error}") from error
 
 
 def arrays_of(path: Path, *names: str) -> list[Array]:
@@ -238,6 +238,6 @@ class synthetic:  # noqa: N801 - a module to programs
 
 __getattr__, __dir__ = offering(
     "tf.keras.datasets",
-    found_in(__name__, "boston_housing cifar10 cifar100 fashion_mnist mnist synthetic")
-    | found_in("ipusim.ipu.tensorflow.keras.text_datasets", "imdb reuters"),
+    in_module(__name__, "boston_housing cifar10 cifar100 fashion_mnist mnist synthetic")
+    | in_module("ipusim.ipu.tensorflow.keras.text_datasets", "imdb reuters"),
 )

@@ -55,10 +55,10 @@ class Execution:
         self._element = data.element if objective is not None else Element(data.element.x, None, None)
         self._epoch = data.epoch(first_epoch)
         self._first_epoch: int | None = first_epoch
-        self._program = self._found(steps)
+        self._program = self._program_of(steps)
         self.steps = self._steps(steps, self._program.replicas)
 
-    def _found(self, steps: int | None) -> Program:
+    def _program_of(self, steps: int | None) -> Program:
         model, data, options = self._model, self._data, self._model.options
         x, _, _ = data.element.unpack(data.example)
         model._build_for(x)
@@ -88,7 +88,7 @@ class Execution:
             stored[key] = program
         else:
             program.source.current = self._arrays(self._epoch)
-            program.place()
+            program.take_device()
         if before is not None:
             program.go_on_from(before)
         model.__dict__ |= {"_program": program, "_trained": program if self._training else trained}

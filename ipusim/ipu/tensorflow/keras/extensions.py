@@ -158,17 +158,17 @@ class _Extension:
         from ipusim.ipu.tensorflow.keras.graph import row  # noqa: PLC0415 - models stand on this module
 
         length = 78 if line_length is None else checks.whole("line_length", line_length, 1)
-        told = print if print_fn is None else print_fn
+        print_line = print if print_fn is None else print_fn
         ends = [int(length * share) for _, share in self._columns]
-        told(f'Model: "{self.name}"')  # type: ignore[attr-defined]
-        told("_" * length)
-        told(row(tuple(name for name, _ in self._columns), ends))
-        told("=" * length)
+        print_line(f'Model: "{self.name}"')  # type: ignore[attr-defined]
+        print_line("_" * length)
+        print_line(row(tuple(name for name, _ in self._columns), ends))
+        print_line("=" * length)
         rows = [self._cells(item) for item in self.get_pipeline_stage_assignment()]
         for number, cells in enumerate(rows, 1):
             for cell in cells:
-                told(row(cell, ends))
-            told(("=" if number == len(rows) else "_") * length)
+                print_line(row(cell, ends))
+            print_line(("=" if number == len(rows) else "_") * length)
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
         """Return the assignment; a subclass says of what."""
@@ -237,16 +237,16 @@ class SequentialExtension(_Extension):
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
     """Refuse stages that do not follow each other; raises ProgramError in Graphcore's words."""
     before = 0
-    for place, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
+    for index, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
         stage = item.pipeline_stage
         if stage is None:
             raise ProgramError(f"Layer {item.layer.name} has not been assigned a pipeline stage.")
         if item.layer is not layer:
             raise ProgramError(
-                f"The provided assignment at index {place} `pipeline_stage_assignment` is for layer {item.layer.name}, "
-                f"but the layer in the Sequential model at index {place} is {layer.name}."
+                f"The provided assignment at index {index} `pipeline_stage_assignment` is for layer {item.layer.name}, "
+                f"but the layer in the Sequential model at index {index} is {layer.name}."
             )
-        if place == 0 and stage != 0:
+        if index == 0 and stage != 0:
             raise ProgramError(
                 "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
                 f"however it was assigned to {stage}."

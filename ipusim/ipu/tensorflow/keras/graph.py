@@ -29,7 +29,7 @@ def Input(  # noqa: N802 - Keras' name
 ) -> KerasTensor:
     """Return a symbolic tensor (batch, *shape) that a model can begin with; the data says how large the batch is.
 
-    Raises ProgramTypeError for arguments of other types or that there are not, ProgramError for no shape or one that
+    Raises ProgramTypeError for unknown arguments or ones of other types, ProgramError for no shape or one that
     is not known in full.
     """
     for argument in kwargs:
@@ -59,7 +59,7 @@ class InputLayer(Layer):
         """Take the shape without the batch; raises as Input does."""
         shape = kwargs.pop("batch_input_shape", None)
         super().__init__(**kwargs)
-        self.tensor = Input(input_shape, batch_size, self._given_name, dtype, shape)
+        self.tensor = Input(input_shape, batch_size, self._explicit_name, dtype, shape)
 
     def get_config(self) -> dict[str, Any]:
         """Return its shape with the batch, dtype and name."""
@@ -141,7 +141,7 @@ class Graph:
         """The layers that are called, each once, in the order of their first calls."""
         return list({id(node.layer): node.layer for node in self.nodes}.values())
 
-    def given(self, values: Any) -> Values:
+    def input_values(self, values: Any) -> Values:
         """Return the values of the inputs, each in the dtype of its tensor.
 
         ``values`` are in the structure of the inputs, or in a list in their order, or in a dictionary by their names.
@@ -166,7 +166,7 @@ class Graph:
 
     def __call__(self, inputs: Any, training: bool | None = None) -> Any:
         """Return the outputs for values of the inputs."""
-        values = self.given(inputs)
+        values = self.input_values(inputs)
         self.run(values, self.nodes, training)
         return self.result(values)
 
@@ -201,13 +201,13 @@ def summary_lines(model: Any, line_length: int) -> Iterator[str]:
         cells = (f"{layer.name} ({type(layer).__name__})", _shape(model, layer), f"{layer.count_params()}")
         yield row(cells, ends)
     yield "=" * line_length
-    trained, kept = (
+    trained, untrained = (
         sum(int(np.prod(weight.shape)) for weight in weights)
         for weights in (model.trainable_weights, model.non_trainable_weights)
     )
-    yield f"Total params: {trained + kept:,}"
+    yield f"Total params: {trained + untrained:,}"
     yield f"Trainable params: {trained:,}"
-    yield f"Non-trainable params: {kept:,}"
+    yield f"Non-trainable params: {untrained:,}"
     yield "_" * line_length
 
 

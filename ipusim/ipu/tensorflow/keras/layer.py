@@ -65,19 +65,19 @@ class Layer(Called):
             cls.kind = snake_case(cls.__name__)
 
     def __init__(self, trainable: bool = True, name: str | None = None, dtype: Any = None, **kwargs: Any) -> None:
-        """Take a name; raises ProgramTypeError for arguments of other types, or that there are not."""
+        """Take a name; raises ProgramTypeError for unknown arguments and ones of other types."""
         for argument in kwargs.keys() - {"input_shape", "batch_input_shape", "batch_size", "dynamic"}:
             raise ProgramTypeError(f"{type(self).__name__}() got an unexpected keyword argument {argument!r}")
-        self._given_name = None if name is None else checks.text("name", name)
+        self._explicit_name = None if name is None else checks.text("name", name)
         self._trainable = checks.truth("trainable", trainable)
-        self._dtype = self._given_dtype = None if dtype is None else checks.dtype("dtype", dtype, "biuf")
-        self._given_input_shape = _given_shape(kwargs)
+        self._dtype = self._explicit_dtype = None if dtype is None else checks.dtype("dtype", dtype, "biuf")
+        self._explicit_input_shape = _explicit_shape(kwargs)
         self._begin()
 
     def _begin(self) -> None:
-        """Have no weights, no calls and no place in a model yet."""
+        """Begin without weights, calls and a position in a model."""
         self._home: str | None = None
-        self._name, self._place = "", 0
+        self._name, self._position = "", 0
         self._weights: list[Weight] = []
         self._never_trained: list[NamedVariable] = []  # whatever becomes of the layer
         self.built = self.in_model = False
@@ -87,7 +87,7 @@ class Layer(Called):
     @property
     def name(self) -> str:
         """Its name; where none was given, that of its kind until it is in a model, or is called in a stage."""
-        return self._given_name or self._name or self.kind
+        return self._explicit_name or self._name or self.kind
 
     @property
     def path(self) -> str:
@@ -181,7 +181,7 @@ class Layer(Called):
         def draw() -> Array:
             if not isinstance(chosen, Initializer):
                 return np.asarray(chosen(axes), kind)
-            return drawn(chosen, axes, kind, (seed_of(chosen.seed), self._place, zlib.crc32(own.encode())))
+            return drawn(chosen, axes, kind, (seed_of(chosen.seed), self._position, zlib.crc32(own.encode())))
 
         return self._keep(own, axes, kind, draw, trainable)
 
@@ -218,9 +218,9 @@ class Layer(Called):
                 f"Layer {type(self).__name__} has arguments in `__init__` and therefore must override `get_config`."
             )
         result: dict[str, Any] = {"name": self.name, "trainable": self.trainable}
-        if self._given_input_shape is not None:
-            result["batch_input_shape"] = self._given_input_shape
-        return result if self._given_dtype is None else result | {"dtype": self._given_dtype.name}
+        if self._explicit_input_shape is not None:
+            result["batch_input_shape"] = self._explicit_input_shape
+        return result if self._explicit_dtype is None else result | {"dtype": self._explicit_dtype.name}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -288,9 +288,9 @@ class Layer(Called):
         """Count in the program that is running, and be named by it where the layer is in no model."""
         called = counts()
         if not self.in_model:
-            automatic = self._given_name or unique(self.kind)
+            automatic = self._explicit_name or unique(self.kind)
             if self._home is None:
-                self._home, self._name, self._place = scope().prefix, automatic, called.layers
+                self._home, self._name, self._position = scope().prefix, automatic, called.layers
         called.layers += 1
         if called.owners.setdefault(self.path, self) is not self and scope().reuse is False:
             raise ProgramError(f"The name {self.path!r} is used by two layers of the program: all names must be unique")
@@ -325,9 +325,9 @@ class Layer(Called):
         return mapped(lambda item: KerasTensor(batched(np.shape(item), next(shapes)), item.dtype, node), values[0])
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
-        """Be in a model: take names, and a place among its layers that seeds what is drawn."""
+        """Join a model: take names, and a position among its layers, which seeds random draws."""
         if not self.in_model:
-            self.in_model, self._home, self._name, self._place = True, home, name, next(places)
+            self.in_model, self._home, self._name, self._position = True, home, name, next(places)
         adopt_all(list(self.sublayers()), f"{self.path}/", places)
 
 
@@ -336,14 +336,14 @@ def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None =
     order = count() if places is None else places
     taken: dict[str, Layer] = {}
     for layer in layers:
-        named = layer._given_name is not None or layer.in_model
+        named = layer._explicit_name is not None or layer.in_model
         if named and taken.setdefault(layer.name, layer) is not layer:
             raise ProgramError(
                 f'The name "{layer.name}" is used 2 times in the model. All layer names should be unique.'
             )
     for layer in layers:
         name = layer.name
-        if layer._given_name is None and not layer.in_model:
+        if layer._explicit_name is None and not layer.in_model:
             numbers = (layer.kind if not number else f"{layer.kind}_{number}" for number in count())
             name = next(number for number in numbers if number not in taken)
             taken[name] = layer
@@ -362,7 +362,7 @@ def _float_of(inputs: Any) -> Any:
     return kinds[0] if kinds and kinds[0] != np.float64 else np.dtype(np.float32)
 
 
-def _given_shape(kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+def _explicit_shape(kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Return the shape of a layer's input with the batch, where its arguments say it."""
     if kwargs.get("batch_input_shape") is not None:
         return tuple(kwargs["batch_input_shape"])

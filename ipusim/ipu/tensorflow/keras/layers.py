@@ -14,7 +14,7 @@ from ipusim.api import Array, Shape, functions, layers
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.names import statistics_group
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.variable import NamedVariable
 from ipusim.ipu.tensorflow.array_functions import cast
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
@@ -82,8 +82,8 @@ class BatchNormalization(CoreLayer):
         axes, size = tuple(range(x.ndim - 1)), x.dtype.type(group)
         mean = functions.all_reduce(anp.mean(x, axis=axes), group) / size
         variance = functions.all_reduce(anp.mean((x - mean) ** 2, axis=axes), group) / size
-        for kept, result in ((variables["mean"], mean), (variables["variance"], variance)):
-            kept.assign(_mixed(kept.read_value(), getval(result), self._momentum))
+        for statistic, result in ((variables["mean"], mean), (variables["variance"], variance)):
+            statistic.assign(_mixed(statistic.read_value(), getval(result), self._momentum))
         return self._normalised(x, mean, variance, variables)
 
     def _normalised(self, x: Any, mean: Any, variance: Any, variables: Mapping[str, NamedVariable]) -> Any:
@@ -173,9 +173,9 @@ class Dropout(CoreLayer):
     core, kind = layers.Dropout, "dropout"
     _order = ("rate", "noise_shape", "seed")
 
-    def _given(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
+    def _output_of(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
         """Return ``x`` as it is where a call says that it is no training."""
-        return super()._given(x, variables, training) if training is None or training else x
+        return super()._output_of(x, variables, training) if training is None or training else x
 
 
 class Conv2D(CoreLayer):
@@ -287,9 +287,9 @@ _OFFERED: Final = (
 )
 __getattr__, __dir__ = offering(
     "tf.keras.layers",
-    found_in(__name__, _OFFERED)
-    | found_in("ipusim.ipu.tensorflow.keras.plain_layers", _PLAIN)
+    in_module(__name__, _OFFERED)
+    | in_module("ipusim.ipu.tensorflow.keras.plain_layers", _PLAIN)
     | {"MaxPool2D": f"{__name__}:MaxPooling2D", "AvgPool2D": f"{__name__}:AveragePooling2D"}
     | {"Layer": "ipusim.ipu.tensorflow.keras.layer:Layer"}
-    | found_in("ipusim.ipu.tensorflow.keras.graph", "Input InputLayer"),
+    | in_module("ipusim.ipu.tensorflow.keras.graph", "Input InputLayer"),
 )

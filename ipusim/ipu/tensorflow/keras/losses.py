@@ -13,9 +13,9 @@ import numpy as np
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import EachLoss, concrete, squared_errors
 from ipusim.ipu.runtime.host import also_on_host
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.tensorflow.array_functions import cast, clip_by_value, maximum, minimum, reduce_mean, tensor
 from ipusim.ipu.tensorflow.keras.described import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
@@ -89,9 +89,9 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((y_pred - y_true)^2) of each sample."""
     predictions = tensor(y_pred)
     errors = squared_errors(predictions, fitted(y_true, predictions))
-    if not isinstance(errors, EachLoss):
+    if not isinstance(errors, PerExampleLoss):
         return anp.mean(errors, axis=-1)
-    return EachLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
+    return PerExampleLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
 
 
 def _differences(y_true: Any, y_pred: Any) -> Any:
@@ -187,7 +187,7 @@ class Loss(Configured):
     default_name: ClassVar[str] = "loss"
 
     def __init__(self, reduction: str = "auto", name: str | None = None) -> None:
-        """Take both; raises ProgramError for a reduction that there is not."""
+        """Take both; raises ProgramError for an unknown reduction."""
         result = getattr(reduction, "value", reduction)
         if result not in ("auto", "sum_over_batch_size", "sum", "none"):
             raise ProgramError(
@@ -328,7 +328,7 @@ def is_known(name: str) -> bool:
 def loss_of(identifier: Any) -> Loss:
     """Return a loss by its name, its class or itself; a function of labels and predictions is one of each sample.
 
-    Raises ProgramError for a name that there is not, ProgramTypeError for what is no loss.
+    Raises ProgramError for an unknown name, ProgramTypeError for what is no loss.
     """
     if isinstance(identifier, Loss):
         return identifier
@@ -364,7 +364,7 @@ _CLASSES: Final = (
 )
 __getattr__, __dir__ = offering(
     "tf.keras.losses",
-    found_in(__name__, _FUNCTIONS)
-    | found_in(__name__, _CLASSES)
+    in_module(__name__, _FUNCTIONS)
+    | in_module(__name__, _CLASSES)
     | {"mse": f"{__name__}:mean_squared_error", "mae": f"{__name__}:mean_absolute_error"},
 )

@@ -11,9 +11,9 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import EachLoss, concrete
 from ipusim.ipu.runtime.host import also_on_host
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
 from ipusim.ipu.tensorflow.keras import losses
 from ipusim.ipu.tensorflow.keras.described import Configured
@@ -140,7 +140,7 @@ class MeanMetricWrapper(Metric):
         """Return the mean and 1; with weights both sums."""
         values = self._function(y_true, y_pred, **self._options)
         if sample_weight is None:
-            return (values.mean_of_all() if isinstance(values, EachLoss) else anp.mean(values),)
+            return (values.mean_of_all() if isinstance(values, PerExampleLoss) else anp.mean(values),)
         return weighted(concrete(values), sample_weight)
 
     def _of_host(self, y_true: Any, y_pred: Any, sample_weight: Any) -> Sequence[Any]:
@@ -344,7 +344,7 @@ def get(identifier: Any, label_shape: tuple[int, ...], shape: tuple[int, ...]) -
 
     What "accuracy" stands for depends on the shapes of labels and predictions, as in Keras.
 
-    Raises ProgramError for a name that there is not, ProgramTypeError for what is no metric.
+    Raises ProgramError for an unknown name, ProgramTypeError for what is no metric.
     """
     if isinstance(identifier, Metric):
         return identifier
@@ -376,4 +376,4 @@ _CLASSES: Final = (
     "Recall RootMeanSquaredError SparseCategoricalAccuracy "
     "SparseCategoricalCrossentropy SparseTopKCategoricalAccuracy TopKCategoricalAccuracy"
 )
-__getattr__, __dir__ = offering("tf.keras.metrics", found_in(__name__, _FUNCTIONS) | found_in(__name__, _CLASSES))
+__getattr__, __dir__ = offering("tf.keras.metrics", in_module(__name__, _FUNCTIONS) | in_module(__name__, _CLASSES))

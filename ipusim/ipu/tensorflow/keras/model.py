@@ -13,8 +13,8 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.names import model_name
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.keras.described import described, plain
 from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension
@@ -49,7 +49,7 @@ class Model(Trainer, ModelExtension, Layer):
         Raises ProgramError for outputs that depend on other inputs.
         """
         super().__init__(name=name, **kwargs)
-        self._given_name = self._given_name or model_name(self.kind)
+        self._explicit_name = self._explicit_name or model_name(self.kind)
         self._graph: Graph | None = None
         self._untraceable: Exception | None = None
         if inputs is not None or outputs is not None:
@@ -58,9 +58,9 @@ class Model(Trainer, ModelExtension, Layer):
             self._connect(Graph(inputs, outputs))
 
     def _connect(self, graph: Graph) -> None:
-        """Be the model of a graph."""
+        """Take over the inputs, outputs and layers of a graph."""
         self._graph = graph
-        self._input_layers = [_input_layer(tensor, place) for place, tensor in enumerate(tensors(graph.inputs), 1)]
+        self._input_layers = [_input_layer(tensor, number) for number, tensor in enumerate(tensors(graph.inputs), 1)]
         self._adopt()
         self.built = True
         self._take_scopes()
@@ -72,7 +72,7 @@ class Model(Trainer, ModelExtension, Layer):
         adopt_all(list(self.sublayers()), f"{self.path}/")
 
     def adopt(self, home: str, name: str, places: Iterator[int]) -> None:
-        """Be in another model, whose names and places go before its own."""
+        """Join another model, whose names and positions go before its own."""
         self._home, self.in_model = home, True
         own = list(self.sublayers())
         for item in own:
@@ -168,9 +168,9 @@ class Model(Trainer, ModelExtension, Layer):
         except (IpusimError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
             self._untraceable, graph = error, None
         self._graph = graph
-        for place, tensor in enumerate(tensors(inputs), 1):
+        for number, tensor in enumerate(tensors(inputs), 1):
             if tensor.input_layer is None:
-                _input_layer(tensor, place)
+                _input_layer(tensor, number)
         self._adopt()
         if graph is not None:
             self._take_scopes()
@@ -316,8 +316,8 @@ class Functional(FunctionalExtension, Model):
         return result
 
 
-def _input_layer(value: KerasTensor, place: int) -> InputLayer:
-    result = InputLayer(batch_input_shape=value.shape, dtype=value.dtype, name=value.name or f"input_{place}")
+def _input_layer(value: KerasTensor, number: int) -> InputLayer:
+    result = InputLayer(batch_input_shape=value.shape, dtype=value.dtype, name=value.name or f"input_{number}")
     result.tensor = value
     value.input_layer = result
     return result

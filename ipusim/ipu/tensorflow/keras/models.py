@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras.described import restored, revived
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.model import Model
@@ -63,6 +63,6 @@ _HERE: Final = "ipusim.ipu.tensorflow.keras"
 __getattr__, __dir__ = offering(
     "tf.keras.models",
     {"Model": f"{_HERE}.model:Model", "Sequential": f"{_HERE}.sequential:Sequential"}
-    | found_in(__name__, "clone_model model_from_config model_from_json")
-    | found_in(f"{_HERE}.whole_models", "load_model save_model"),
+    | in_module(__name__, "clone_model model_from_config model_from_json")
+    | in_module(f"{_HERE}.whole_models", "load_model save_model"),
 )

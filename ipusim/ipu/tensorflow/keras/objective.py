@@ -9,7 +9,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.runtime.each_loss import concrete
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.tensorflow.keras import losses, metrics
 from ipusim.ipu.tensorflow.keras.metrics import Metric
 from ipusim.ipu.tensorflow.losses import in_rows
@@ -46,9 +46,9 @@ class Objective:
         asked: all four, as they were given.
     """
 
-    def __init__(self, loss: Any, asked: Any, weighted: Any, loss_weights: Any) -> None:
+    def __init__(self, loss: Any, metrics_of: Any, weighted: Any, loss_weights: Any) -> None:
         """Take them; what they are is found when there are outputs."""
-        self.asked = loss, asked, weighted, loss_weights
+        self.arguments = loss, metrics_of, weighted, loss_weights
         self._names: tuple[str, ...] | None = None
         self._losses: list[tuple[str, losses.Loss, float]] = []
         self._metrics: list[tuple[int, Metric, bool]] = []
@@ -63,7 +63,7 @@ class Objective:
 
     def _resolve(self, names: tuple[str, ...], labels: Sequence[Any], predictions: Sequence[Any]) -> None:
         """Find losses and metrics of outputs by their names; raises ProgramError where they do not go together."""
-        loss, asked, weighted, loss_weights = self.asked
+        loss, unweighted, weighted, loss_weights = self.arguments
         if loss is None:
             raise ProgramError("Model: expected a loss in compile(), got none")
         self._names = names
@@ -72,14 +72,14 @@ class Objective:
         self._losses = [(name, item, by) for name, item, by in zip(names, result, factors, strict=True)]
         self._own = [_LossMean(f"{name}_loss") for name in names] if len(names) > 1 else []
         self._metrics = []
-        for value, takes_weights in ((asked, False), (weighted, True)):
-            for place, item in enumerate(_metrics_of(value, names)):
-                shapes = tuple(anp.shape(labels[place])), tuple(anp.shape(predictions[place]))
+        for value, takes_weights in ((unweighted, False), (weighted, True)):
+            for output, item in enumerate(_metrics_of(value, names)):
+                shapes = tuple(anp.shape(labels[output])), tuple(anp.shape(predictions[output]))
                 for one in item:
                     metric = metrics.get(one, *shapes)
                     if len(names) > 1 and not isinstance(one, Metric):
-                        metric.name = f"{names[place]}_{metric.name}"
-                    self._metrics.append((place, metric, takes_weights))
+                        metric.name = f"{names[output]}_{metric.name}"
+                    self._metrics.append((output, metric, takes_weights))
         known = [item.name for item in self.metrics]
         for name in known:
             if known.count(name) > 1:
@@ -112,8 +112,8 @@ class Objective:
         total = scaled[0] if len(scaled) == 1 else anp.sum(anp.stack(scaled))
         result = [total, *(parts if self._own else ())]
         self._sizes = [1] * len(result)
-        for place, metric, takes_weights in self._metrics:
-            value = metric.statistics(labels[place], predictions[place], weights[place] if takes_weights else None)
+        for output, metric, takes_weights in self._metrics:
+            value = metric.statistics(labels[output], predictions[output], weights[output] if takes_weights else None)
             self._sizes.append(len(value))
             result += [anp.asarray(concrete(item)) if not hasattr(item, "dtype") else concrete(item) for item in value]
         return result

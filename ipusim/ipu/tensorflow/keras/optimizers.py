@@ -362,7 +362,7 @@ _BY_NAME: Final[dict[str, type[Any]]] = {kind.__name__.lower(): kind for kind in
 def get(identifier: Any) -> BaseOptimizer:
     """Return an optimizer by its name, its class or itself, of Keras or ``tf.train``.
 
-    Raises ProgramError for a name that there is not, ProgramTypeError for what is no optimizer.
+    Raises ProgramError for an unknown name, ProgramTypeError for what is no optimizer.
     """
     if isinstance(identifier, Mapping):
         identifier = revived("optimizer", identifier)

@@ -118,7 +118,7 @@ def check_device_mapping(mapping: Any) -> None:
 
 
 def check_pipelining(options: Mapping[str, Any]) -> None:
-    """Refuse arguments of a pipeline that Keras sets, or that there are not; raises ProgramError."""
+    """Refuse arguments of a pipeline that Keras sets, and unknown ones; raises ProgramError."""
     for name, alternative in _OWN.items():
         if name in options:
             raise ProgramError(
@@ -138,7 +138,7 @@ def check_pipelining(options: Mapping[str, Any]) -> None:
 
 
 def check_accumulating(options: Mapping[str, Any]) -> None:
-    """Refuse arguments of the accumulating optimizer that Keras sets, or that there are not; raises ProgramError."""
+    """Refuse arguments of the accumulating optimizer that Keras sets, and unknown ones; raises ProgramError."""
     if "opt" in options:
         raise ProgramError(
             "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as the optimizer which "
@@ -154,7 +154,7 @@ def check_accumulating(options: Mapping[str, Any]) -> None:
 
 
 def check_queue(method: str, options: Mapping[str, Any], queue: str, refused: Mapping[str, str]) -> None:
-    """Refuse arguments of a queue that Keras sets, or that there are not; raises ProgramError."""
+    """Refuse arguments of a queue that Keras sets, and unknown ones; raises ProgramError."""
     for name, why in refused.items():
         if name in options:
             raise ProgramError(f"Found `{name}` key in `kwargs`. This argument is {why}.")

@@ -45,7 +45,7 @@ class Softmax(_Plain):
         self._axis = checks.integer("axis", axis)
 
     def call(self, inputs: Any) -> Any:
-        """Return exp(x), divided by its sum; raises ProgramError for an axis that there is not."""
+        """Return exp(x), divided by its sum; raises ProgramError for an axis out of range."""
         axes = anp.ndim(tensor(inputs))
         if not -axes <= self._axis < axes:
             checks.wrong_value("axis", f"one of the {axes} axes of the input", self._axis)

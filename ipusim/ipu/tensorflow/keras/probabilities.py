@@ -13,14 +13,14 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.ipu.runtime.context import setting
-from ipusim.ipu.runtime.each_loss import EachLoss
+from ipusim.ipu.runtime.per_example_loss import PerExampleLoss
 from ipusim.ipu.tensorflow.nn import softmax
 
 #: Whether the layer that is called is the last one of a model; None outside of models.
 _LAST: Final[ContextVar[bool | None]] = ContextVar("last_layer", default=None)
 
 
-class Probabilities(EachLoss):
+class Probabilities(PerExampleLoss):
     """The softmax of logits, not computed yet.
 
     Attributes:

@@ -17,9 +17,9 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipusim.ipu.optimizers.gradient_accumulation_optimizer import GradientAccumulationOptimizerV2
 from ipusim.ipu.runtime.building import collect
-from ipusim.ipu.runtime.each_loss import concrete
 from ipusim.ipu.runtime.host import Running
 from ipusim.ipu.runtime.optimizer import Optimizer as AnyOptimizer
+from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.keras.data import Element
@@ -83,10 +83,10 @@ class Program:
         (result,) = programs
         assert isinstance(result, Pipeline)
         self.pipeline, self._optimizer = result, optimizer
-        self.place()
+        self.take_device()
 
-    def place(self) -> None:
-        """Be on the device that is configured now; raises as pipelines and loops do."""
+    def take_device(self) -> None:
+        """Lay the program out on the device that is configured now; raises as pipelines and loops do."""
         self.pipeline.take_layout()
         self.pipeline.dequeue_at_once()
         if isinstance(self._optimizer, Optimizer):
@@ -206,7 +206,7 @@ class Polling:
         self, queue: IPUOutfeedQueue, elements: int, on_results: Callable[[int, Sequence[Any]], object]
     ) -> None:
         """Begin; ``on_results`` is called with the number of an element and its arrays."""
-        self._queue, self._elements, self._told = queue, elements, on_results
+        self._queue, self._elements, self._on_results = queue, elements, on_results
         self._cancelled = Event()
         self._error: BaseException | None = None
         context = copy_context()
@@ -219,7 +219,7 @@ class Polling:
             while number < self._elements:
                 result = list(self._queue)
                 for element in result:
-                    self._told(number, element if isinstance(element, list) else [element])
+                    self._on_results(number, element if isinstance(element, list) else [element])
                     number += 1
                 if not result:
                     if self._cancelled.is_set():
@@ -295,7 +295,7 @@ def stages(task: Task, graph: Graph, stage_of: Sequence[int]) -> list[Callable[.
     of = [[node for node, at in zip(graph.nodes, stage_of, strict=True) if at == stage] for stage in range(count)]
     travels = [_alive(graph, of, stage) for stage in range(count)]
     parts = task.element.y, task.element.sample_weight
-    beside = [place for part in parts if part is not None for place in leaves(part)]
+    beside = [index for part in parts if part is not None for index in leaves(part)]
     return [_Stage(task, graph, of, travels, beside, stage) for stage in range(count)]
 
 
@@ -319,7 +319,7 @@ class _Stage:
         task, graph = self._task, self._graph
         if self._takes is None:
             x, _, _ = task.element.unpack(arrays)
-            values, beside = graph.given(x), [arrays[place] for place in self._beside]
+            values, beside = graph.input_values(x), [arrays[index] for index in self._beside]
         else:
             count = len(self._takes)
             values, beside = dict(zip(self._takes, arrays[:count], strict=True)), list(arrays[count:])

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.api import Array, LayerCost, functions, layers, models
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.names import program_trains
-from ipusim.ipu.runtime.variable import NamedVariable, asked_for
+from ipusim.ipu.runtime.variable import NamedVariable, named_variable
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
@@ -91,8 +91,8 @@ class RecurrentLayer(CoreLayer):
             states = tuple(np.zeros((x.shape[0], layer.units), x.dtype) for _ in range(layer.states))
         operation = ContinuedRecurrence(layer, tuple(parameters), self._partials)
         y, *after = functions.operate(operation, x, *parameters.values(), *states)
-        for kept, state in zip(carried, after, strict=False) if may_change() else ():
-            kept.assign(state)
+        for variable, state in zip(carried, after, strict=False) if may_change() else ():
+            variable.assign(state)
         y = self._turned(y)
         return self._with_state(y, after) if self._return_state else y
 
@@ -108,8 +108,8 @@ class RecurrentLayer(CoreLayer):
     def _carried_states(self, x: Any) -> tuple[NamedVariable, ...]:
         """Return the variables that hold the states behind the last micro-batch."""
         zeros = np.zeros((x.shape[0], self._layer.units), x.dtype)  # type: ignore[attr-defined]
-        names = [f"{self.path}/state_{place}" for place in range(self._layer.states)]  # type: ignore[attr-defined]
-        return tuple(self._carried.setdefault(name, asked_for(name, zeros, False)) for name in names)
+        names = [f"{self.path}/state_{number}" for number in range(self._layer.states)]  # type: ignore[attr-defined]
+        return tuple(self._carried.setdefault(name, named_variable(name, zeros, False)) for name in names)
 
     def reset_states(self) -> None:
         """Begin with zeros again."""
@@ -180,20 +180,20 @@ class ContinuedRecurrence:
         value = outputs if self.layer.return_sequences else outputs[:, -1]
         return (value, *states), (parameters, saved, outputs.shape)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], wanted: Sequence[int]) -> list[Array]:
-        """Return the gradients of what is wanted."""
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the arguments ``argnums``."""
         parameters, inner, shape = saved
         grad = grads[0]
         if not self.layer.return_sequences:
             grad = np.zeros_like(grads[0], shape=shape)
             grad[:, -1] = grads[0]
-        dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in wanted)
+        dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in argnums)
         own = self.layer.backward_weights(parameters, rest)
         result: list[Any] = [dx, *(own[name] for name in self.names), *dbefore]
-        return [result[place] for place in wanted]
+        return [result[index] for index in argnums]
 
-    def cost(self, arrays: Sequence[Array], wanted: Sequence[int]) -> LayerCost:
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""
         batch, *shape = arrays[0].shape
-        cost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in wanted)
+        cost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
         return cost.with_partials(self.partials_itemsize)

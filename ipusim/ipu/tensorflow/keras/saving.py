@@ -31,9 +31,9 @@ def check_format(filepath: Any, save_format: Any) -> Path:
     """Return the path to save to; raises ProgramError for HDF5 and TensorFlow's SavedModel, by format or ending."""
     path = Path(checks.path("filepath", filepath))
     if save_format not in (None, "keras") or path.suffix in _HDF5_ENDINGS:
-        asked = f"save_format {save_format!r}" if save_format not in (None, "keras") else f"the ending {path.suffix!r}"
+        got = f"save_format {save_format!r}" if save_format not in (None, "keras") else f"the ending {path.suffix!r}"
         raise ProgramError(
-            f"{path}: expected save_format None or 'keras', and another ending than .h5, got {asked}: models are saved "
+            f"{path}: expected save_format None or 'keras', and another ending than .h5, got {got}: models are saved "
             "in one file of NumPy's arrays, and neither in HDF5 nor as TensorFlow's SavedModel"
         )
     return path
@@ -148,18 +148,18 @@ def resume(model: Any, state: Mapping[str, Any] | None, arrays: Mapping[str, Arr
         model.optimizer.iterations = iterations
 
 
-def places_of(model: Any) -> list[int]:
-    """Return the place of each layer, on which its random draws depend."""
-    return [layer._place for layer in _all_layers(model)]
+def positions_of(model: Any) -> list[int]:
+    """Return the position of each layer, on which its random draws depend."""
+    return [layer._position for layer in _all_layers(model)]
 
 
-def take_places(model: Any, places: Any) -> None:
-    """Give the layers their places; raises ProgramError for another number of them."""
+def take_positions(model: Any, places: Any) -> None:
+    """Set the position of each layer; raises ProgramError for another number of them."""
     layers = list(_all_layers(model))
     if not isinstance(places, list) or len(places) != len(layers):
         checks.wrong_value("places", f"the places of {len(layers)} layers", places)
-    for layer, place in zip(layers, [checks.whole("places", place) for place in places], strict=True):
-        layer._place = place
+    for layer, position in zip(layers, [checks.whole("places", position) for position in places], strict=True):
+        layer._position = position
 
 
 def _all_layers(model: Any) -> Iterator[Any]:

@@ -58,8 +58,8 @@ class Sequential(SequentialExtension, Model):
             return
         if not isinstance(layer, Layer):
             checks.wrong_type("layers", "layers such as keras.layers.Dense(10)", layer)
-        if not self._stack and self._input is None and layer._given_input_shape is not None:
-            self._input = Input(batch_shape=layer._given_input_shape, dtype=layer._dtype)
+        if not self._stack and self._input is None and layer._explicit_input_shape is not None:
+            self._input = Input(batch_shape=layer._explicit_input_shape, dtype=layer._dtype)
         self._stack.append(layer)
 
     def _rebuild(self) -> None:

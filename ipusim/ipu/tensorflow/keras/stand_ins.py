@@ -20,7 +20,7 @@ _DARK: Final = 0.8
 #: Images whose noise is added at once: memory for a small part of them.
 _ROWS: Final = 1024
 #: Of words that tell the class of a text, the share that does so: the others are of any class.
-_TOLD: Final = 0.3
+_TELLING_SHARE: Final = 0.3
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -121,9 +121,9 @@ def drawn_texts(
     words = np.exp(rng.random(total, np.float32) * np.float32(math.log(vocabulary))).astype(np.int64)
     # In some blocks of as many words as classes, a word tells its text's class.
     block = words // classes
-    tells = (block % 4 == 1) & (rng.random(total, np.float32) < _TOLD)
-    told = block * classes + np.repeat(labels, lengths)
-    return Texts(np.minimum(np.where(tells, told, words), vocabulary), lengths, labels)
+    tells = (block % 4 == 1) & (rng.random(total, np.float32) < _TELLING_SHARE)
+    telling = block * classes + np.repeat(labels, lengths)
+    return Texts(np.minimum(np.where(tells, telling, words), vocabulary), lengths, labels)
 
 
 def drawn_words(count: int) -> dict[str, int]:

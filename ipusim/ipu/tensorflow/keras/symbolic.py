@@ -201,11 +201,11 @@ class Called:
         return mapped_tensors(_shape, self.output)
 
     def get_input_at(self, node_index: int) -> Any:
-        """Return what a call takes; raises ProgramError for one that there is not."""
+        """Return what a call takes; raises ProgramError for an unknown call."""
         return _taken(self._at(node_index))
 
     def get_output_at(self, node_index: int) -> Any:
-        """Return what a call gives; raises ProgramError for one that there is not."""
+        """Return what a call gives; raises ProgramError for an unknown call."""
         return self._at(node_index).outputs
 
     def _at(self, node_index: int) -> Node:

@@ -220,7 +220,7 @@ class Trainer:
         runner.run(0, hooks.on_test_batch_begin, hooks.on_test_batch_end)
         logs = objective.logs()
         hooks.on_test_end(logs)
-        return _as_asked(logs, return_dict)
+        return _returned(logs, return_dict)
 
     def predict(
         self,
@@ -286,7 +286,7 @@ class Trainer:
         logs = objective.logs()
         if anew:
             self.reset_metrics()
-        return _as_asked(logs, return_dict)
+        return _returned(logs, return_dict)
 
     def _compiled(self) -> Objective:
         if self._objective is None:
@@ -309,7 +309,7 @@ def _check_frequency(freq: Any) -> None:
         checks.whole("validation_freq", item, 1)
 
 
-def _as_asked(logs: dict[str, Any], return_dict: bool) -> Any:
+def _returned(logs: dict[str, Any], return_dict: bool) -> Any:
     """Return values by their names, or in a list, or the only one."""
     values = list(logs.values())
     return logs if return_dict else values[0] if len(values) == 1 else values

@@ -13,7 +13,7 @@ from ipusim.api import Array
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import setting
-from ipusim.ipu.runtime.offered import found_in, offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.program_state import Remembered
 
 #: Those of the blocks that the caller is in.
@@ -70,7 +70,7 @@ def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32
 
 __getattr__, __dir__ = offering(
     "tf.keras.utils",
-    found_in(__name__, "custom_object_scope register_keras_serializable to_categorical")
-    | found_in("ipusim.ipu.runtime.program_state", "set_random_seed")
+    in_module(__name__, "custom_object_scope register_keras_serializable to_categorical")
+    | in_module("ipusim.ipu.runtime.program_state", "set_random_seed")
     | {"CustomObjectScope": f"{__name__}:custom_object_scope"},
 )

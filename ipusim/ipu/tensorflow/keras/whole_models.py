@@ -29,11 +29,11 @@ from ipusim.ipu.tensorflow.keras.saving import (
     MODEL,
     arrays_in,
     check_format,
-    places_of,
+    positions_of,
     resume,
     set_weights,
     state_of,
-    take_places,
+    take_positions,
     weight_arrays,
 )
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped_tensors, tensors
@@ -64,7 +64,7 @@ def save_model(
         raise ProgramError(f"{path}: expected no file, as overwrite is False, got one")
     check_target(path)
     model.check_built("save")
-    say_what_is_not_kept(model)
+    log_unsaved_options(model)
     text, arrays = _contents(model, checks.truth("include_optimizer", include_optimizer))
     content = {MODEL: np.frombuffer(text.encode(), np.uint8), **weight_arrays(model), **arrays}
     write_file(path, archive_of(content))
@@ -79,7 +79,7 @@ def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Ar
     if include_optimizer and (compiled := training_config(model)) is not None:
         result["training_config"] = compiled
         result["training_state"], arrays = state_of(model)
-    result["places"] = places_of(model)
+    result["places"] = positions_of(model)
     return json.dumps(plain(result, model.name)), arrays
 
 
@@ -100,7 +100,7 @@ def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool =
         model = _checked(revived("layer", result))
         if not model.built and result.get("build_input_shape") is not None:
             model.build(result["build_input_shape"])
-        take_places(model, result["places"])
+        take_positions(model, result["places"])
         set_weights(model.weights, arrays, f"{model.path}/")
         if compile and "training_config" in result:
             model.compile(**compile_arguments(result["training_config"]))
@@ -141,11 +141,11 @@ def training_config(model: Any) -> dict[str, Any] | None:
             "compile your model again after loading it. Prefer using a Keras optimizer instead."
         )
         return None
-    loss, asked, weighted, loss_weights = objective.asked
+    loss, unweighted, weighted, loss_weights = objective.arguments
     return {
         "optimizer": described(model.optimizer),
         "loss": loss,
-        "metrics": asked,
+        "metrics": unweighted,
         "weighted_metrics": weighted,
         "loss_weights": loss_weights,
         "steps_per_execution": model._steps_per_execution,
@@ -180,7 +180,7 @@ def _revived(kind: str, value: Any, is_known: Callable[[str], bool]) -> Any:
 _TENSOR: Final = "__keras_tensor__"
 _METHOD: Final = "gradient_accumulation_reduction_method"
 #: Options that a model keeps, by their names in a configuration.
-_KEPT: Final = {
+_SAVED_OPTIONS: Final = {
     "gradient_accumulation_steps_per_replica": "accumulation_steps",
     "pipelining_gradient_accumulation_steps_per_replica": "pipelining_steps",
     "pipelining_device_mapping": "device_mapping",
@@ -188,7 +188,7 @@ _KEPT: Final = {
     "asynchronous_callbacks": "asynchronous",
 }
 #: Those that it does not, by what sets them anew.
-_NOT_KEPT: Final = {
+_UNSAVED_OPTIONS: Final = {
     "pipelining": "set_pipelining_options",
     "accumulating": "set_gradient_accumulation_options",
     "infeed": "set_infeed_queue_options",
@@ -208,10 +208,10 @@ def graph_config(graph: Graph, input_layers: list[Any]) -> dict[str, Any]:
     def named(tensor: KerasTensor) -> Any:
         node = tensor.node
         if node is None:
-            place: list[Any] = [tensor.input_layer.name, 0, 0]
+            path: list[Any] = [tensor.input_layer.name, 0, 0]
         else:
-            place = [node.layer.name, index[id(node)], [id(item) for item in tensors(node.outputs)].index(id(tensor))]
-        return {"class_name": _TENSOR, "config": place}
+            path = [node.layer.name, index[id(node)], [id(item) for item in tensors(node.outputs)].index(id(tensor))]
+        return {"class_name": _TENSOR, "config": path}
 
     def entry(layer: Any) -> dict[str, Any]:
         nodes = [
@@ -240,22 +240,22 @@ def graph_of(config: Mapping[str, Any]) -> tuple[Any, Any]:
             arguments[name, 0, 0] = layer.tensor
         waiting += [(name, layer, number, call) for number, call in enumerate(item["inbound_nodes"])]
 
-    def found(place: Any) -> Any:
-        return arguments[tuple(place)]
+    def tensor_of(reference: Any) -> Any:
+        return arguments[tuple(reference)]
 
     while waiting:
         later = []
         for name, layer, number, call in waiting:
-            if any(tuple(place) not in arguments for place in _places(call)):
+            if any(tuple(reference) not in arguments for reference in _places(call)):
                 later.append((name, layer, number, call))
                 continue
-            first, *others = _filled(call["args"], found)
-            outputs = layer(first, *others, **_filled(call["kwargs"], found))
+            first, *others = _filled(call["args"], tensor_of)
+            outputs = layer(first, *others, **_filled(call["kwargs"], tensor_of))
             arguments.update(((name, number, at), tensor) for at, tensor in enumerate(tensors(outputs)))
         if len(later) == len(waiting):
             raise ProgramError(f"layer {later[0][0]!r}: expected calls on tensors of other layers, got {later[0][3]}")
         waiting = later
-    return _filled(config["input_layers"], found), _filled(config["output_layers"], found)
+    return _filled(config["input_layers"], tensor_of), _filled(config["output_layers"], tensor_of)
 
 
 def options_config(model: Any) -> dict[str, Any]:
@@ -266,16 +266,16 @@ def options_config(model: Any) -> dict[str, Any]:
         assigned = list(options.stage_of(model.graph))
     elif assigned:
         assigned = [item.pipeline_stage for item in assigned]
-    kept = {name: getattr(options, own) for name, own in _KEPT.items()}
-    return {"pipeline_stage_assignment": assigned, **kept, _METHOD: options.reduction_method.name.lower()}
+    saved = {name: getattr(options, own) for name, own in _SAVED_OPTIONS.items()}
+    return {"pipeline_stage_assignment": assigned, **saved, _METHOD: options.reduction_method.name.lower()}
 
 
-def say_what_is_not_kept(model: Any) -> None:
+def log_unsaved_options(model: Any) -> None:
     """Log which options of a model are not saved with it; once after they were set."""
     if model.__dict__.get("_said") == model.options.version:
         return
     model.__dict__["_said"] = model.options.version
-    for name, method in _NOT_KEPT.items():
+    for name, method in _UNSAVED_OPTIONS.items():
         if value := getattr(model.options, name):
             get_logger().warning(
                 "Model %s: %s of %s is not saved, as Graphcore has it: call it again on the model that is loaded",
@@ -284,10 +284,10 @@ def say_what_is_not_kept(model: Any) -> None:
 
 
 def set_options(model: Any, config: Mapping[str, Any]) -> None:
-    """Let a model run as another did; raises ProgramError for stages that are not its own."""
+    """Set the options of a model as :func:`options_config` returned them; raises ProgramError for other stages."""
     model.options.changed(
         reduction_method=GradientAccumulationReductionMethod.parse(config[_METHOD]),
-        **{own: config[name] for name, own in _KEPT.items()},
+        **{own: config[name] for name, own in _SAVED_OPTIONS.items()},
     )
     assigned = config["pipeline_stage_assignment"]
     if assigned is not None:
@@ -312,7 +312,7 @@ def copied_graph(graph: Graph, made: Callable[[Layer], Layer]) -> tuple[Any, Any
     return mapped_tensors(of, graph.inputs), mapped_tensors(of, graph.outputs)
 
 
-def _is_place(value: Any) -> bool:
+def _is_reference(value: Any) -> bool:
     return isinstance(value, Mapping) and value.get("class_name") == _TENSOR
 
 
@@ -325,4 +325,4 @@ def _places(structure: Any) -> list[Any]:
 
 def _filled(structure: Any, tensor_at: Callable[[Any], Any]) -> Any:
     """Return a structure whose references to tensors are replaced by what ``tensor_at`` returns for them."""
-    return mapped(lambda item: tensor_at(item["config"]) if _is_place(item) else item, structure, _is_place)
+    return mapped(lambda item: tensor_at(item["config"]) if _is_reference(item) else item, structure, _is_reference)

@@ -13,7 +13,7 @@ from ipusim.ipu.runtime.host import also_on_host
 from ipusim.ipu.runtime.layers import depends_on_a_variable, run_loss
 
 
-class EachLoss:
+class PerExampleLoss:
     """The losses of all samples, between a function that takes them and, as a rule, the mean over them.
 
     The mean is the core's loss, with its own passes and cost, as in a scenario. Anything else that is done with the
@@ -22,9 +22,9 @@ class EachLoss:
 
     __array_priority__ = 1000.0  # an array on the left leaves the operator to this
 
-    def __init__(self, shape: tuple[int, ...], each: Callable[[], Any], mean: Callable[[], Any]) -> None:
+    def __init__(self, shape: tuple[int, ...], losses: Callable[[], Any], mean: Callable[[], Any]) -> None:
         """Take the shape of the losses, what computes them all, and what computes their mean."""
-        self.shape, self._each, self._mean = shape, each, mean
+        self.shape, self._losses, self._mean = shape, losses, mean
 
     @property
     def ndim(self) -> int:
@@ -46,7 +46,7 @@ class EachLoss:
 
     def array(self) -> Any:
         """Return all of them."""
-        return self._each()
+        return self._losses()
 
     def __getitem__(self, key: Any) -> Any:
         """Return some of them."""
@@ -59,11 +59,11 @@ class EachLoss:
 
 def concrete(value: Any) -> Any:
     """Return losses as an array; anything else as it is."""
-    return value.array() if isinstance(value, EachLoss) else value
+    return value.array() if isinstance(value, PerExampleLoss) else value
 
 
 def _method(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
-    def method(self: EachLoss, *others: Any) -> Any:
+    def method(self: PerExampleLoss, *others: Any) -> Any:
         values = self.array(), *map(concrete, others)
         return function(*(reversed(values) if reflected else values))
 
@@ -78,8 +78,8 @@ for _name, _function in {
     "pow": anp.power,
     "matmul": anp.matmul,
 }.items():
-    setattr(EachLoss, f"__{_name}__", _method(_function))
-    setattr(EachLoss, f"__r{_name}__", _method(_function, reflected=True))
+    setattr(PerExampleLoss, f"__{_name}__", _method(_function))
+    setattr(PerExampleLoss, f"__r{_name}__", _method(_function, reflected=True))
 for _name, _function in {
     "neg": anp.negative,
     "abs": anp.abs,
@@ -88,21 +88,23 @@ for _name, _function in {
     "gt": anp.greater,
     "ge": anp.greater_equal,
 }.items():
-    setattr(EachLoss, f"__{_name}__", _method(_function))
+    setattr(PerExampleLoss, f"__{_name}__", _method(_function))
 
 
 @also_on_host
 def squared_errors(x: Any, y: Any) -> Any:
-    """Return (x - y)^2, as :class:`EachLoss` where both are of one shape and no gradient goes back to one of them."""
+    """Return (x - y)^2, as :class:`PerExampleLoss` where both have one shape and one of them takes no gradient."""
     predictions, targets = concrete(x), concrete(y)
 
-    def each() -> Any:
+    def errors() -> Any:
         return anp.square(predictions - targets)
 
     if anp.shape(predictions) != anp.shape(targets) or not anp.shape(predictions):
-        return each()
+        return errors()
     if depends_on_a_variable(targets):
         predictions, targets = targets, predictions
     if depends_on_a_variable(targets) or predictions.dtype.kind != "f":
-        return each()
-    return EachLoss(anp.shape(predictions), each, lambda: run_loss(layers.MeanSquaredError(), predictions, targets, {}))
+        return errors()
+    return PerExampleLoss(
+        anp.shape(predictions), errors, lambda: run_loss(layers.MeanSquaredError(), predictions, targets, {})
+    )

@@ -13,12 +13,12 @@ from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.layers.outline import Outline
 
 
-def kept_arrays(saved: Any, parameters: Parameters) -> list[Array]:
+def saved_arrays(saved: Any, parameters: Parameters) -> list[Array]:
     """Return the distinct arrays that ``saved`` keeps alive, without the parameters."""
-    kept = {id(root): root for root in map(root_of, _arrays(saved))}
+    distinct = {id(root): root for root in map(root_of, _arrays(saved))}
     for parameter in parameters.values():
-        kept.pop(id(root_of(parameter)), None)
-    return list(kept.values())
+        distinct.pop(id(root_of(parameter)), None)
+    return list(distinct.values())
 
 
 def root_of(array: Array) -> Array:
