@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import effort
+from tests.bytecode import link_libraries
 from tests.forgotten import forget_programs
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def pytest_configure(config):
         sys.dont_write_bytecode, sys.pycache_prefix = False, str(config.cache.mkdir("bytecode"))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        link_libraries(Path(sys.pycache_prefix))
     if hasattr(config, "workerinput") or config.getoption("numprocesses", None) in (None, 0):
         import scipy.linalg  # noqa: F401, PLC0415
         from hypothesis import settings  # noqa: PLC0415

@@ -48,6 +48,8 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
     # To look for plugins of pydantic among all that is installed took a tenth of a check, and none has a say in it.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # Runs compute on one thread of BLAS. The others, which it begins when NumPy is imported, would spin in vain.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         app(prog_name="ipusim")  # as `python -m ipusim` too, whose completion could have no other name
     except IpusimError as error:
