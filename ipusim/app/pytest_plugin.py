@@ -73,7 +73,7 @@ class ScenarioItem(pytest.Item):
             raise ScenarioFailure("\n".join(filter(None, [*outcome.missed, outcome.difference, outcome.mistake])))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return what is missed alone, without the lines of this module."""
+        """Return the missed expectations alone, without the lines of this module."""
         if isinstance(excinfo.value, ScenarioFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
@@ -84,7 +84,7 @@ class ScenarioItem(pytest.Item):
 
 
 class ScenarioFailure(Exception):  # noqa: N818 - it is no error of a program
-    """What a scenario misses, in lines."""
+    """The expectations that a scenario misses, a line each."""
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def _not_a_file(path: Path, mode: int) -> OSError:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a file of that mode is, in words."""
+    """Return the kind of a file of that mode, in words."""
     return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 

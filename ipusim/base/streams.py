@@ -82,7 +82,7 @@ class NumberedLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # of the library it cannot be set either
-        """That of the stream."""
+        """The encoding of the stream."""
         return self._stream.encoding
 
     def write(self, text: str, /) -> int:

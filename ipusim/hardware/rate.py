@@ -19,7 +19,7 @@ _SUFFIXES: Final = ("_ns", "_bytes_per_s")
 
 @dataclass(frozen=True)
 class Rate:
-    """What is known of one rate.
+    """A rate with its unit, source and plausible range.
 
     Attributes:
         attribute: its name in :class:`Rates`, with its unit.

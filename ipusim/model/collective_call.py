@@ -1,4 +1,4 @@
-"""A collective that a stage calls in the middle of a pass: what replicas do together there."""
+"""A collective that a stage calls in the middle of a pass, among replicas."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from ipusim.schedules.schedule import Schedule
 
 
 def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:
-    """Return what gives the overlap length V of a shape, of which counts are multiples."""
+    """Return the function of a shape that returns its overlap length V, of which counts are multiples."""
     return lambda shape: len(offsets(shape))
 
 

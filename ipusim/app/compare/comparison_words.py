@@ -184,7 +184,7 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
 
 
 def mark(comparison: Comparison, row: Row) -> str:
-    """Return what tables and pictures say of a row in a word or two: ``best, front``, ``too large``."""
+    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``too large``."""
     if row.times is None:
         return "refused"
     if not row.fits:
@@ -230,7 +230,7 @@ def _would(comparison: Comparison, row: Row, best: Row) -> str:
 
 
 def time_words(comparison: Comparison) -> str:
-    """Return what the time of a row is that decides: ``time per weight update, in lock-step``."""
+    """Return the name of the time that decides: ``time per weight update, in lock-step``."""
     what = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
     return ", ".join(filter(None, [f"time per {what}", comparison.common]))
 
@@ -245,7 +245,7 @@ def row_words(comparison: Comparison, row: Row) -> str:
 
 
 def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
-    """Return what decides, with its unit."""
+    """Return the measure that decides, with its unit."""
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
     if not comparison.of_time:

@@ -72,7 +72,7 @@ class Explanation:
         yield from self._help()
 
     def where(self) -> Iterator[str]:
-        """Yield what the time of the run goes into, as the verdict on the run has it."""
+        """Yield sentences of the parts of the run's time, as the verdict on the run has them."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall)}."
 

@@ -25,7 +25,7 @@ _EXPLAINED: Final = 3
 
 @dataclass(frozen=True)
 class Together:
-    """What two changes give at once.
+    """The outcome of two changes at once.
 
     Attributes:
         both: of both.
@@ -42,7 +42,7 @@ class Together:
 
 
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
-    """Return what each change that can matter makes of the run of a Job, the best first.
+    """Return the outcomes of all changes that can matter to the run of a Job, the best first.
 
     Changes of hardware come behind those of what runs on it. ``syncs`` are the modes that schedules are tried in, by
     default each in its own.
@@ -103,7 +103,7 @@ def _instead(trial: Trial, outcome: WhatIf) -> str:
 def requested_changes(
     job: Job, timeline: Timeline, texts: Sequence[str]
 ) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
-    """Return what changes of somebody's own give, in their order, and what every two of them give at once.
+    """Return the outcomes of a user's own changes, in their order, and those of every two of them at once.
 
     Args:
         job: that they are changes of.

@@ -109,7 +109,7 @@ class Shown:
         return losses_frame(self._losses)
 
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
-        """Return what each IPU holds over time; of none where the stages do not say it."""
+        """Return the memory curve of each IPU; none where the stages do not say what they hold."""
         raise NotImplementedError
 
     @cached_property

@@ -140,7 +140,7 @@ def _page_run(run: StoredRun) -> PageRun:
 
 
 def _left_out(timeline: Timeline) -> Iterator[str]:
-    """Yield what the page does not show of a run, in sentences."""
+    """Yield a sentence for each part of a run that the page leaves out."""
     for gap in left_out(timeline):
         yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each as those before and behind."
 

@@ -52,7 +52,7 @@ def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
 
 
 def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
-    """Return what each stage keeps of a micro-batch; None where the stages do not say it."""
+    """Return the bytes that each stage saves of a micro-batch; None where the stages do not say it."""
     if not run.describes_memory:
         return None
     try:

@@ -69,7 +69,7 @@ def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> M
 
 @dataclass
 class _Log:
-    """What a log holds.
+    """The contents of a log.
 
     Attributes:
         times: what was timed, on which rank, how many milliseconds.

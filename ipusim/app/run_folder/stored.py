@@ -36,7 +36,7 @@ _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """What a run has written.
+    """The files of a run, read back.
 
     Attributes:
         folder: where it lies.
@@ -69,7 +69,7 @@ class StoredRun:
 
     @property
     def curves(self) -> tuple[analysis.MemoryCurve, ...]:
-        """What each IPU holds over time; none where the folder does not say it.
+        """The memory curve of each IPU; none where the folder does not say it.
 
         Raises FileError for a file that does not hold curves.
         """
@@ -107,7 +107,7 @@ class StoredRun:
 
     @property
     def help(self) -> tuple[str, ...] | None:
-        """What would help most, in sentences; None where the folder has no explanation of this run that says it.
+        """Sentences of the changes that would help most; None where the folder has no such explanation of this run.
 
         Raises FileError for an explanation that is no JSON.
         """

@@ -18,7 +18,7 @@ class SearchEndedError(IpusimError):
 
 
 class Budget:
-    """What a search may take; every inner loop of it spends some.
+    """The time budget of a search; its inner loops spend it.
 
     Attributes:
         ended: what ended the search; empty while it may go on.

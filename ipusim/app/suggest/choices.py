@@ -134,12 +134,12 @@ class Choice:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What makes two plans different for a person: not their cuts, nor what lies where."""
+        """The kind of a plan, in which plans differ for a person: without cuts and offloading."""
         return self.mapping, self.replicas, self.schedule, self.sync, self.micro_batch_size, self.recompute
 
     @property
     def plainness(self) -> tuple[int, ...]:
-        """What of two plans that take as long is preferred: fewer stages, and fewer options."""
+        """The rank among plans that take as long: fewer stages and fewer options are preferred."""
         options = (self.recompute, self.offload, self.sharding, self.activations, self.order != "AUTO")
         return self.stages, *(int(bool(option)) for option in options)
 
@@ -296,7 +296,7 @@ def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> t
 
 
 def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
-    """Return what may lie in Streaming Memory: state, whether spread over replicas, activations."""
+    """Return the choices of offloading: optimizer state, whether sharded over replicas, activations."""
     offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
     result = []
     for offload, sharding in product(offloads, _truths(limits.sharding)):

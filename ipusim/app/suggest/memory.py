@@ -55,7 +55,7 @@ class MemoryBound:
 
     @property
     def least_bytes(self) -> int:
-        """What the fullest IPU of any cut holds at least."""
+        """The least bytes of the fullest IPU under any cut."""
         longest, together = self._rests
         return int(max(longest[0, 0], together[0, 0] // len(self.live)))
 
@@ -110,7 +110,7 @@ class MemoryBound:
         return possible
 
     def fullest_bytes(self, possible: npt.NDArray[np.bool_], spend: Callable[[], None]) -> int:
-        """Return what the fullest IPU of any cut of ``possible`` stages holds at least, by prices.
+        """Return the least bytes of the fullest IPU under any cut of ``possible`` stages, by prices.
 
         It is sought until it is more than an IPU has, or a cut is found that may fit.
         """
@@ -133,7 +133,7 @@ class MemoryBound:
 def memory_bound(
     units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None, checkpoints: bool
 ) -> MemoryBound:
-    """Return what stages of ``units`` hold under a layout, of ``sram_bytes`` on each IPU.
+    """Return the memory bound of stages of ``units`` under a layout, with ``sram_bytes`` on each IPU.
 
     ``code_bytes`` are those that are stated; None counts what is estimated of any program. ``checkpoints``:
     activations are computed again from some that are kept, of which nothing is said.

@@ -222,7 +222,7 @@ def _passing(
 def _stash(
     profiles: Sequence[models.StageProfile], passing: Table, trained: int, layers: Sequence[runs.RequestedLayer]
 ) -> Table:
-    """Return what stages keep of a micro-batch at least.
+    """Return the least bytes that stages save of a micro-batch.
 
     Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
     connections others too, and nothing is said.

@@ -103,7 +103,7 @@ class InnerSizes(NamedTuple):
 
 
 class Described(Protocol):
-    """What layers and losses have in common: parameters whose shapes are known before any is drawn."""
+    """Common parts of layers and losses: parameters whose shapes are known before any is drawn."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shape of each parameter by name, in order."""
@@ -262,7 +262,7 @@ class _Halves(Protocol):
 
 
 class InHalves:
-    """What a layer that has the halves of its backward pass says of the whole."""
+    """Mixin of a layer with the halves of its backward pass, which makes the whole of them."""
 
     def backward(
         self: _Halves, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True

@@ -30,7 +30,7 @@ _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 @dataclass(frozen=True)
 class _Moments:
-    """What both share: means of the gradient (m) and of its square (v) that decay with each update."""
+    """Common parts of both: means of the gradient (m) and of its square (v) that decay with each update."""
 
     learning_rate: LearningRate
     beta_1: Annotated[_Beta, Doc("decay of the mean of gradients")] = 0.9

@@ -80,7 +80,7 @@ def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
 
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
-    """Return what each stage has to do with skip connections; None for all where the network has none."""
+    """Return each stage's part in skip connections; None for all where the network has none."""
     adds = [(at, source) for at in range(len(network.layers)) if (source := network.source_of(at)) is not None]
     if not adds:
         return [None] * len(groups)
@@ -137,7 +137,7 @@ class Returning:
 
 @dataclass
 class _Ways:
-    """What skips have to do with one stage, while they are found."""
+    """One stage's part in skip connections, while it is collected."""
 
     input_is: str = ""
     arriving: list[tuple[str, Shape]] = field(default_factory=list)
@@ -147,7 +147,7 @@ class _Ways:
     fetched: list[tuple[str, Shape]] = field(default_factory=list)
 
     def skips(self) -> Skips:
-        """Return them as they are."""
+        """Return the collected Skips."""
         return Skips(
             self.input_is,
             tuple(self.arriving),

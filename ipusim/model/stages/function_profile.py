@@ -1,4 +1,4 @@
-"""What a stage that is a Python function asks of an IPU, counted on one of its own micro-batches."""
+"""The profile of a stage that is a Python function, counted on one of its own micro-batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEFAULT_ITEMSIZE = 4
 
 
 class Passes(NamedTuple):
-    """What was counted of a stage's passes.
+    """Counts of a stage's passes.
 
     Attributes:
         counted: their work.
@@ -130,7 +130,7 @@ def _with_backward(
 
 
 def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool) -> Passes:
-    """Return what both passes do, and what the forward pass keeps in training.
+    """Return the counts of both passes, and what the forward pass saves in training.
 
     There is no backward pass where nothing before the stage learns, nor does it. What a scope keeps lies on the host.
     """

@@ -20,7 +20,7 @@ from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 @dataclass(frozen=True)
 class Skips:
-    """The values of skip connections that one stage has to do with, by the names of the layers that make them.
+    """The values of skip connections that one stage handles, by the names of the layers that make them.
 
     Attributes:
         input_is: the value that the stage's own input is; empty for none.
