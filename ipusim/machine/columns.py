@@ -63,8 +63,8 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     what = np.full(len(table), NONE)
     what[passes] = np.arange(first, first + count)
     tensor = number.copy()
-    taken = code == Code.RECEIVE
-    source, target = np.where(taken, number, stage), np.where(taken, stage, number)
+    receives = code == Code.RECEIVE
+    source, target = np.where(receives, number, stage), np.where(receives, stage, number)
     tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape)[of_tensor]
     ends = np.flatnonzero(np.diff(shard)) + 1
     columns = (what, cycles, code, stage, micro_batch, tensor, _steps(context, ends))

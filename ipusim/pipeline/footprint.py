@@ -132,10 +132,10 @@ def footprint(
                     bytes_of[holder] += size
                 bytes_of[Holder.CODE] += profile.code_bytes
                 bytes_of[Holder.TEMPORARY] = max(bytes_of[Holder.TEMPORARY], profile.temporary_bytes)
-        mine = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
-        remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
+        own = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
+        remote = program.offload.remote_bytes(program.stages[stage] for stage in own)
         if program.offload.activations:
-            remote += sum(_remote_activations(plan, program, stage) for stage in mine)
+            remote += sum(_remote_activations(plan, program, stage) for stage in own)
         ipus.append(IpuFootprint(ipu, tuple(bytes_of.items()), remote, estimates.get(ipu, 0)))
     return Footprint(stages, tuple(ipus))
 

@@ -33,10 +33,10 @@ def meetings(plan: Plan) -> list[Violation]:
             text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
             broken.append(Violation("meeting", 0, one, text))
             continue
-        said = plan.time_step[plan.ipu == one]
+        planned = plan.time_step[plan.ipu == one]
         ran = np.cumsum(meets[own])[code[own] < PASSES]
-        inside = (said >= 0) & (said < plan.emitted)
-        if len(said) != len(ran) or (said != ran)[inside].any():
+        inside = (planned >= 0) & (planned < plan.emitted)
+        if len(planned) != len(ran) or (planned != ran)[inside].any():
             broken.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
     return [*broken, *standstill(plan)] if broken else []
 

@@ -101,10 +101,10 @@ class _Log:
                 self.timers[timer] = None
         else:
             self.timer = None
-            if said := _COUNT.search(line):
-                self.count = int(said[1])
-            if said := _STAGES.search(line):
-                self.stages = int(said[1] or said[2])
+            if match := _COUNT.search(line):
+                self.count = int(match[1])
+            if match := _STAGES.search(line):
+                self.stages = int(match[1] or match[2])
 
 
 def _refuse(path: Path, log: _Log, names: Names) -> None:

@@ -256,8 +256,8 @@ def suggest(
         own = simulated(tried(baseline.job))
     if baseline.concurrent:
         if limited := limits.names:
-            said = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
-            raise OptionError(limited[0], f"{said}{' and {}' * len(limited[1:])}", *limited)
+            text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
     searches = [_Begun({}, baseline, own if own.fits and limits == Limits() else None, budget)]

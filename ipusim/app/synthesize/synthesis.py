@@ -213,9 +213,9 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
 
 def _sync(request: Request) -> Sync:
     """Return the sync mode of a request, by default that of its schedule."""
-    said = request.options.pipeline.sync
-    if said:
-        return Sync(said)
+    mode = request.options.pipeline.sync
+    if mode:
+        return Sync(mode)
     return schedules.schedule_of(request.options.pipeline.schedule, request.folder).syncs[0]
 
 

@@ -109,8 +109,8 @@ class profile:  # noqa: N801 - a function to whoever calls it
             comments: Sequence[str] = ()
             job = recorded.as_job(self._name if len(programs) == 1 else "")
             try:
-                said = as_scenario(job, self._description)
-                request, comments = said.request, said.comments
+                scenario = as_scenario(job, self._description)
+                request, comments = scenario.request, scenario.comments
             except UnsupportedProgramError:  # its folder has no scenario then
                 request = replace(job.request, description=self._description)
             functions = job.request.functions

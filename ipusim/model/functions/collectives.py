@@ -120,8 +120,8 @@ def _scattered_back(call: CollectiveCall, x: Any, grad: Any) -> Any:
         own = replica_index() % call.group
         return arriving * anp.prod(anp.concatenate([every[:own], every[own + 1 :]]), axis=0)
     extreme = anp.max if call.combination == "maximum" else anp.min
-    taken = extreme(every, axis=0)
-    return arriving * (x == taken) / np.sum(every == taken, axis=0, dtype=x.dtype)
+    extremes = extreme(every, axis=0)
+    return arriving * (x == extremes) / np.sum(every == extremes, axis=0, dtype=x.dtype)
 
 
 defvjp(collective, _transpose, argnums=(1,))

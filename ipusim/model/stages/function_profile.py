@@ -77,7 +77,7 @@ def profile_function(
     without fusion. Raises ModelError for a function whose work cannot be counted, or that cannot be differentiated.
     """
     variables = dict(stage.variables)
-    mine = {name: array for name, array in variables.items() if name in owned}
+    own = {name: array for name, array in variables.items() if name in owned}
     itemsize = _itemsize([*variables.values(), *inputs])
     passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
     profile = StageProfile(
@@ -85,7 +85,7 @@ def profile_function(
         forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_label_bytes(outputs, taught),
-        parameter_bytes=_bytes(mine.values()),
+        parameter_bytes=_bytes(own.values()),
         input_bytes=_bytes(inputs),
         working_bytes=passes.counted.touched_bytes,
         forward_collectives=passes.forward,
@@ -95,15 +95,15 @@ def profile_function(
     if optimizer is None:
         return profile
     sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
-    slots = _slots(optimizer, mine.values())
+    slots = _slots(optimizer, own.values())
     adding = accumulation_work(sizes.values(), optimizer.gradient_map, reduction)
     return replace(
         _with_backward(profile, passes, adding, _bytes(variables.values())),
-        update=update_work([sizes[name] for name in mine], optimizer),
+        update=update_work([sizes[name] for name in own], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
-        accumulator_bytes=sum(sizes[name].elements * sizes[name].accumulator_itemsize for name in mine),
+        accumulator_bytes=sum(sizes[name].elements * sizes[name].accumulator_itemsize for name in own),
         accumulator_itemsize=min((size.accumulator_itemsize for size in sizes.values()), default=itemsize),
         stash_bytes=sum(array.nbytes for array in saved_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
