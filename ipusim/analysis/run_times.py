@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class RunTimes:
-    """What a run did, by its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
+    """The times of a run, from its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
 
     Attributes:
         name, system, schedule, sync, selection_order, clock_hz, training, executions: of the run.

@@ -25,7 +25,7 @@ def side_by_side(
     workers: int,
     batch_size: int | Literal["auto"] = "auto",
 ) -> Generator[T, None, None]:
-    """Yield what a function returns for the arguments of each call, in the order in which the calls end.
+    """Yield a function's results for the arguments of each call, in the order in which the calls end.
 
     Args:
         function: one of a module, which workers import.

@@ -43,7 +43,7 @@ class Cables(Protocol):
         ...
 
     def without(self, dead: Collection[tuple[int, int]]) -> Cables:
-        """Return them without some cables, as pairs of physical IPU numbers in ascending order."""
+        """Return the same links without some cables, pairs of physical IPU numbers in ascending order."""
         ...
 
 
@@ -100,7 +100,7 @@ class Disturbance(Protocol):
     kind: ClassVar[str]
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong with it on a system, by its keys."""
+        """Yield the problems of the disturbance on a system, by its keys."""
         ...
 
 
@@ -238,7 +238,7 @@ class Lost:
 
 
 def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator[tuple[int, str, str]]:
-    """Yield what is wrong with disturbances on a system that has none: number, key and text.
+    """Yield the problems of disturbances on a system that has none: number, key and text.
 
     Dead cables cut an IPU off together: that is said of the last one of them.
     """

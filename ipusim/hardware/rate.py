@@ -1,4 +1,4 @@
-"""What is known of a rate: its unit, its default with a source, and the range in which the truth may lie."""
+"""A rate: its unit, its default with a source, and the range in which the truth may lie."""
 
 from __future__ import annotations
 

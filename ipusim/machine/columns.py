@@ -39,7 +39,7 @@ class InstructionColumns(NamedTuple):
 
 
 def instruction_columns(context: Context, replica: int) -> dict[int, InstructionColumns]:
-    """Return what each IPU of a replica does, by its number within the replica."""
+    """Return the instructions of each IPU of a replica, by its number within the replica."""
     plan, costs = context.plan, context.costs
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T

@@ -260,7 +260,7 @@ class Delivery(Facility):
 
 
 def build(context: Context) -> list[Delivery]:
-    """Return what each replica sends, over the links that all of them share; nothing where IPUs meet instead."""
+    """Return the Deliveries of replicas, over the links that all of them share; none where IPUs meet instead."""
     if context.plan.sync.meets:
         return []
     system, directions = context.system, context.costs.links

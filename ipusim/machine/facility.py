@@ -39,7 +39,7 @@ class IpuId(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What an IPU waits for.
+    """The reason why an IPU waits.
 
     Attributes:
         text: in words.

@@ -117,7 +117,7 @@ class Interconnect(Meeting):
         return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _which(self) -> int:
-        """Return which copy comes next, on the routes in use now."""
+        """Return the number of the next copy, on the routes in use now."""
         now = self._clock.now
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
 

@@ -38,7 +38,7 @@ from ipusim.pipeline.program import PipelineProgram
 
 @dataclass(frozen=True)
 class StageFootprint:
-    """What one stage holds of each micro-batch, in bytes.
+    """The bytes that one stage holds of each micro-batch.
 
     Attributes:
         ipus: where it lives, on each of them whole.
@@ -81,7 +81,7 @@ class StageFootprint:
 
 @dataclass(frozen=True)
 class IpuFootprint:
-    """What one IPU holds all the time.
+    """The bytes that one IPU holds all the time.
 
     Attributes:
         ipu: logical IPU.
@@ -103,7 +103,7 @@ class IpuFootprint:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a program holds: of each stage in order, and of each IPU that holds a stage, in rising order."""
+    """The footprint of a program: of each stage in order, and of each IPU that holds a stage, in rising order."""
 
     stages: tuple[StageFootprint, ...]
     ipus: tuple[IpuFootprint, ...]
@@ -112,7 +112,7 @@ class Footprint:
 def footprint(
     plan: Plan, program: PipelineProgram, code_bytes: int = 0, estimated_code: Mapping[int, int] | None = None
 ) -> Footprint:
-    """Return what ``program`` holds under ``plan``.
+    """Return the footprint of ``program`` under ``plan``.
 
     Args:
         plan: the order of the passes.

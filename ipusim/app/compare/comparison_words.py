@@ -1,4 +1,4 @@
-"""What a comparison comes to: a verdict in sentences, and one table."""
+"""The verdict on a comparison in sentences, and one table."""
 
 from __future__ import annotations
 

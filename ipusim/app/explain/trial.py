@@ -1,4 +1,4 @@
-"""What a change of a scenario makes of its run: assembled, and simulated for time alone."""
+"""Trials of changes of a scenario: assembled, and simulated for time alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes would give, each simulated: those that can help by themselves, and those that somebody asks for."""
+"""The outcomes of changes, each simulated: those that can help by themselves, and those that a user requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes would give, in sentences and tables."""
+"""The outcomes of changes, in sentences and tables."""
 
 from __future__ import annotations
 

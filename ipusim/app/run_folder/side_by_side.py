@@ -158,7 +158,7 @@ def _begun(make: Maker, stack: ExitStack) -> _Child | None:
 
 
 def _make_and_exit(make: Maker, reads: int, writes: int) -> NoReturn:
-    """Write what is made to the parent and end at once, so that nothing of the parent's is cleared up."""
+    """Write the result to the parent and end at once, so that nothing of the parent's is cleared up."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

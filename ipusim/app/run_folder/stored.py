@@ -140,7 +140,7 @@ class StoredRun:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Tell what the summary does not say of memory."""
+        """Raise FileError for what the block raises where the summary's memory is not as a run writes it."""
         try:
             yield
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:

@@ -40,7 +40,7 @@ class Bounds:
     """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
 
     def __init__(self, units: Units, layout: Layout, possible: npt.NDArray[np.bool_] | None = None) -> None:
-        """Take what a choice was laid out as.
+        """Take the units of a model and the layout of a choice.
 
         ``possible`` are the stages, between any two units, that fit their IPU's memory; None for all.
         """

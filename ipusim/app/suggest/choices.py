@@ -1,4 +1,4 @@
-"""What is searched: every way to lay a model out but for where it is cut, a Choice each."""
+"""The space that is searched: every way to lay a model out but for where it is cut, a Choice each."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class MemoryBound:
         return ipu_bytes
 
     def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:
-        """Return which of ``cuts`` may fit."""
+        """Return a mask of the ``cuts`` that may fit."""
         if self.sram_bytes is None:
             return np.ones(len(cuts), dtype=bool)
         done, at = cuts.shape[1] - 1, cuts[:, -1]
@@ -96,7 +96,7 @@ class MemoryBound:
         return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
 
     def possible_stages(self) -> npt.NDArray[np.bool_]:
-        """Return which stages, between any two units, fit their IPU if no other stage is there."""
+        """Return a mask of the stages, between any two units, that fit their IPU if no other stage is there."""
         possible = np.ones(self.resident.shape, dtype=bool)
         if self.sram_bytes is None:
             return possible

@@ -71,7 +71,7 @@ class Ceiling:
         return replace(self.full, cycles=self.full.cycles + self.host)
 
     def share(self, count: int) -> float:
-        """Return which part of the ceiling a count reaches."""
+        """Return the part of the ceiling that a count reaches."""
         return float(self._with_host.share(count))
 
     def count_for(self, share: Fraction) -> int:

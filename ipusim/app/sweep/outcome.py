@@ -1,4 +1,4 @@
-"""What one point of a sweep came to: its numbers, or why there are none."""
+"""The outcome of one point of a sweep: its numbers, or why there are none."""
 
 from __future__ import annotations
 

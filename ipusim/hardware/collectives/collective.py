@@ -87,7 +87,7 @@ class Collective:
 
     @property
     def name(self) -> str:
-        """What it is and how: ``all_reduce (ring)``."""
+        """The operation and its algorithm: ``all_reduce (ring)``."""
         return f"{self.operation} ({self.algorithm})"
 
     @property

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np.add) -> list[Array]:
-    """Return what each participant holds after ``collective``, as new arrays; ``buffers`` stay as they are.
+    """Return the buffers of all participants after ``collective``, as new arrays; ``buffers`` stay as they are.
 
     Args:
         collective: what to carry out.

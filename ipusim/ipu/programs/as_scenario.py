@@ -1,4 +1,4 @@
-"""What a program asked for as a scenario, which takes the same time to the cycle."""
+"""The run of a program as a scenario, which takes the same time to the cycle."""
 
 from __future__ import annotations
 

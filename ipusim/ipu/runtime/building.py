@@ -98,7 +98,7 @@ def compiling() -> list[Any] | None:
 
 
 def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return what ``computation`` returned, and the programs for the device that it has made."""
+    """Return the results of ``computation``, and the programs for the device that it has made."""
     programs: list[Any] = []
     with setting(_COMPILING, programs):
         return computation(*inputs), programs

@@ -193,12 +193,12 @@ class TensorFlowFunction(Function):
     """A function, or in a class a method, as ``tf.function`` has made it."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return it as the method of an object."""
+        """Return the function as the method of an object."""
         return self if instance is None else MethodType(self, instance)
 
 
 def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Return what a strategy runs of ``func``, or a decorator that does; ``options`` have no effect.
+    """Return the Function of ``func`` that a strategy runs, or a decorator; ``options`` have no effect.
 
     Raises ProgramTypeError for what is no function.
     """

@@ -1,4 +1,4 @@
-"""What a session runs on the host: placeholders, arithmetic on them, operations, and programs for the device.
+"""Nodes that a session runs on the host: placeholders, arithmetic on them, operations, and programs for the device.
 
 Graphcore's programs are written before they run. Here a stage is a Python function that runs; what stands around it,
 such as a learning rate that each run is fed, or results that are there after one, is a Fetch.

@@ -26,7 +26,7 @@ class HostGradients:
     """The gradients among what a body enqueues: a list or a dictionary of tensors, or one."""
 
     def __init__(self, enqueued: Any) -> None:
-        """Take what the body has enqueued when it was tried."""
+        """Take the arrays that the body enqueued when it was tried."""
         self._named = isinstance(enqueued, Mapping)
         self._alone = not isinstance(enqueued, Mapping | tuple | list)
         items = _items(enqueued)

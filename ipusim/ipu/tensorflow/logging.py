@@ -26,7 +26,7 @@ def set_verbosity(v: int) -> None:
 
 
 def get_verbosity() -> int:
-    """Return how important it must be."""
+    """Return the least level of the messages that are shown."""
     return get_logger().getEffectiveLevel()
 
 

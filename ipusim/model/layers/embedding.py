@@ -124,7 +124,7 @@ class HostEmbedding(Embedding):
     kind: ClassVar = "host_embedding"
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
-        """Return what moves for a micro-batch: ids of 4 bytes, rows, and their gradients."""
+        """Return the bytes that move for a micro-batch: ids of 4 bytes, rows, and their gradients."""
         ids = batch * math.prod(input_shape)
         rows = ids * self.output_dim * itemsize
         return TableBytes(ids * ID_BYTES, rows, rows)

@@ -1,4 +1,4 @@
-"""What a layer is: an immutable description with forward and backward side by side, shapes and costs.
+"""Layers: immutable descriptions with forward and backward side by side, shapes and costs.
 
 Two conventions hold for every layer and loss. Shapes exclude the batch axis,
 which is the first axis of every array. And the cost of a pass counts each array
@@ -209,7 +209,7 @@ class OnHost(Protocol, metaclass=ByMembers):
     """A layer whose parameters are tables that lie on the host: the IPU asks for rows, and sends their gradients."""
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
-        """Return what moves for a micro-batch of ``batch`` samples, in training."""
+        """Return the bytes that move for a micro-batch of ``batch`` samples, in training."""
         ...
 
 

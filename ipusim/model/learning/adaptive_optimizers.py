@@ -286,7 +286,7 @@ class RMSProp:
             np.subtract(variable, step, out=variable)
 
     def _root(self, square: Array, mean: Array | None) -> Array:
-        """Return what the gradient is divided by, a new array."""
+        """Return the divisor of the gradient, a new array."""
         root = np.asarray(square + self.epsilon)
         if mean is not None:
             root -= np.square(mean)

@@ -205,7 +205,7 @@ def _content(
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
-    """Return what the stages cost and compute, with their operations in the parts that options ask for."""
+    """Return the profiles and the workload of the stages, with operations split as options say."""
     shape = laid_out.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
@@ -276,7 +276,7 @@ def _job(
 
 
 def _notes_of(program: PipelineProgram, system: System, content: Content) -> Iterator[str]:
-    """Yield what the notes say of a program and its data on a system."""
+    """Yield the notes on a program and its data on a system."""
     yield from _no_updates(program)
     yield from _few_samples(program, system, content)
     yield from _spares(program, system)

@@ -1,4 +1,4 @@
-"""What most of assembly depends on: all options but those of orders, counts and disturbances."""
+"""The options that most of assembly depends on: all but those of orders, counts and disturbances."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Model(Trainer, ModelExtension, Layer):
             self._take_scopes()
 
     def call(self, inputs: Any, training: bool | None = None, mask: None = None) -> Any:
-        """Return what the model computes; a subclass says what that is."""
+        """Return the model's outputs; a subclass defines them."""
         if self._graph is None:
             raise UnsupportedProgramError("When subclassing the `Model` class, you should implement a `call()` method.")
         return self._graph(inputs, training)
