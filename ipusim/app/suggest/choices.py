@@ -199,6 +199,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
     states = _states(baseline, limits)
+    syncs = limits.sync or (baseline.request.options.pipeline.sync or "",)
     for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
         count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
@@ -209,7 +210,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
         for (called, schedule), (offload, sharding, stored) in product(schedules, states):
             if sharding and replicas == 1:
                 continue
-            for sync, recompute in product(_syncs(baseline, limits), _recomputations(baseline, limits, schedule)):
+            for sync, recompute in product(syncs, _recomputations(baseline, limits, schedule)):
                 yield Choice(
                     ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored
                 )  # fmt: skip
@@ -283,10 +284,6 @@ def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]
         schedule = core_schedules.schedule_of(name, baseline.request.folder)
         result[schedule.name if schedule.name in core_schedules.names() else name] = schedule
     return list(result.items())
-
-
-def _syncs(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
-    return limits.sync or (baseline.request.options.pipeline.sync or "",)
 
 
 def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> tuple[str, ...]:

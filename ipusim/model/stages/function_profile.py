@@ -84,7 +84,7 @@ def profile_function(
         name=stage.name,
         forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
-        label_bytes=_label_bytes(outputs, taught),
+        label_bytes=_bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f"),
         parameter_bytes=_bytes(own.values()),
         input_bytes=_bytes(inputs),
         working_bytes=passes.counted.touched_bytes,
@@ -179,10 +179,6 @@ def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
         state_bytes = optimizer.state_bytes(array.size, array.itemsize)
         slots += [array.nbytes] * (state_bytes // max(array.nbytes, 1))
     return tuple(slots)
-
-
-def _label_bytes(outputs: Arrays, taught: Sequence[bool]) -> int:
-    return _bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f")
 
 
 def _bytes(arrays: Iterable[Array]) -> int:
