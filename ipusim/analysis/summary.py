@@ -93,7 +93,7 @@ class Summary(RunTimes):
         memory: what the IPUs hold.
         learning: what the arithmetic gave; None where only time is simulated.
         verdict: how well the IPUs are used, and the slowest stages.
-        find_waterfall: gives the parts of the run's time; None where they are left to who asks for them.
+        find_waterfall: gives the parts of the run's time; None where callers find them.
         find_disturbances: gives what disturbances cost; None without any.
 
     Example:

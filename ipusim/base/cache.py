@@ -28,7 +28,7 @@ class Cache:
 
     Nor does it take time to tell values apart that :meth:`first` gave, and these are compared before all others.
 
-    A function that is called through it must depend on its arguments alone, and nobody may change what it returns.
+    A function that is called through it must depend on its arguments alone, and its results may not be changed.
     """
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ def side_by_side(
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker process soon after its parent: one that was killed tells nobody, and its workers would wait."""
+    """End this worker process soon after its parent: one that was killed ends no workers, which would wait."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -102,5 +102,5 @@ M2000_HOST: Final = HostSpec(
     },
 )
 
-#: The same figures where nobody has published any.
+#: The same figures where none are published.
 ASSUMED_HOST: Final = replace(M2000_HOST, sources=dict.fromkeys(M2000_HOST.sources, "assumed as on an M2000"))

@@ -204,7 +204,7 @@ class UserOperation:
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
 
-        None stands for the gradient of whole numbers, which nobody asks for. Raises ModelError without a function, for
+        None stands for the gradient of whole numbers, which is never needed. Raises ModelError without a function, for
         gradients that are missing or of other shapes, and for what it raises.
         """
         arrays, results = saved

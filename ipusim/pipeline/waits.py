@@ -1,4 +1,4 @@
-"""What IPUs wait for, checked on their instructions: whether it comes, and whether nobody waits for himself.
+"""What IPUs wait for, checked on their instructions: whether it comes, and whether no IPU waits for itself.
 
 Nothing here knows how Plans are made. A tensor that a pass makes is wanted by the passes that one micro-batch's
 life names; the graph of what follows on what, along each IPU and from each send to its receive, must have no circle.

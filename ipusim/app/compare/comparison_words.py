@@ -107,7 +107,7 @@ def _faster(comparison: Comparison) -> list[Row]:
 
 
 def _slowdown(row: Row) -> float | None:
-    """Return S of a row, its time over that without disturbances; None where nothing disturbs it, or nobody knows."""
+    """Return S of a row, its time over that without disturbances; None where nothing disturbs it, or it is unknown."""
     disturbed = row.waterfall.cycles.get(timelines.TimePart.DISTURBANCES, 0) if row.waterfall else 0
     if row.waterfall is None or not disturbed:
         return None

@@ -1,7 +1,7 @@
 """What would take less of the IPUs' memory, class of tensor by class: what each change frees, and the time it costs.
 
 Each change is an option of the scenario. What an IPU holds with it is the footprint of the program laid out anew; the
-time between two weight updates is that of a run of time alone, and what of it the change takes are spans by their use,
+time between two weight updates is that of a run of time alone, and the parts of it that a change adds are spans by use,
 whose lengths are the terms of the Costs.
 """
 

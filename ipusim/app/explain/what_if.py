@@ -17,7 +17,7 @@ from ipusim.base.units import format_bytes
 
 #: A change that gives less than this part of the time is no help.
 HELP: Final = 0.001
-#: What a change is one of that somebody asks for.
+#: The kind of a change that the user requests.
 REQUESTED: Final = "asked for"
 #: The best changes of which it is told which part of the time they shorten.
 _EXPLAINED: Final = 3

@@ -78,7 +78,7 @@ class Goodput:
         name: of what trains.
         devices, run_devices: IPUs that may fail, and those of the run.
         mtbf_s: mean seconds between failures of each component in all of the system.
-        sources: who says so of those that are not the user's own.
+        sources: the source of those that are not the user's own.
         samples_per_s: while nothing fails.
         wall_s: seconds of a training.
         seed: of the first training; the others have the next ones.

@@ -44,7 +44,7 @@ def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> M
     model, these are one stage.
 
     Raises OptionError for rules that are none; FileError for a file without times of ranks, or whose micro-batches
-    nobody says; OSError for a file that cannot be read.
+    are not counted; OSError for a file that cannot be read.
     """
     names = Names(own, MEGATRON)
     log = _Log()

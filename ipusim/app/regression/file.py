@@ -1,4 +1,4 @@
-"""The file of a pin: written beside its scenario, and read back as data that anybody may have made."""
+"""The file of a pin: written beside its scenario, and read back as data of unknown origin."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Study:
         scenario: its file.
         axes: what is varied.
         together: whether the axes go side by side.
-        measure: what points are judged by; None where nobody says.
+        measure: what points are judged by; None for the default.
         place_of: where an axis is written, by its path.
         seeds: runs with seeds of their own, which are the axes then; None for other axes.
         slower: how many times as long one IPU or cable takes, which is the first axis then; None for other axes.

@@ -29,7 +29,7 @@ def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[
     return run_files(result, picture_window(result.timeline), folder, comments=comments)
 
 
-class profile:  # noqa: N801 - a function to whoever calls it
+class profile:  # noqa: N801 - a function to its callers
     """Profile the programs that a session runs, or that run as they are built, inside ``with ipu.profile(folder):``.
 
     When the block ends, the folder has the files that ``ipusim run`` of a scenario leaves, for ``ipusim view``,

@@ -31,7 +31,7 @@ def get_verbosity() -> int:
 
 
 def debug(msg: str, *args: Any) -> None:
-    """Log for who looks for a fault."""
+    """Log a message that helps to find a fault."""
     get_logger().debug(msg, *args)
 
 

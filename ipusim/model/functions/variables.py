@@ -1,6 +1,6 @@
 """Variables that a stage's function asks for by name while it runs.
 
-The function calls :func:`get_variable`; who runs it says, for as long as the call
+The function calls :func:`get_variable`; its caller says, for as long as the call
 lasts, what such a name stands for. Outside of a stage there is none.
 """
 

@@ -155,7 +155,7 @@ class Layer(Described, Protocol):
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input (None when not needed), which layers before wait for, and what is left.
 
-        What ``backward_weights`` needs is that alone: ``saved`` and ``grad`` may go, but for what of them is in it.
+        ``backward_weights`` needs only what is left: other arrays of ``saved`` and ``grad`` may be released.
         """
         ...
 

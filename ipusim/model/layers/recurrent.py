@@ -2,7 +2,7 @@
 
 Names and defaults are those of Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU``
 (keras.ipu.layers), which take sigmoid as the recurrent activation. A sample is
-(time steps, elements); states start at zero, or where whoever runs the layer says.
+(time steps, elements); states start at zero, or as the layer's caller says.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def _notes_of(program: PipelineProgram, system: System, content: Content) -> Ite
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
     """Check the Plan; of Plans of one built-in schedule that differ in their counts alone, only the first.
 
-    Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
+    Whether such a schedule keeps the rules at any count is held by tests; one of the user's own is checked each time.
     """
     plan, schedule = laid_out.plan, laid_out.schedule
     if isinstance(schedule, Repeating):

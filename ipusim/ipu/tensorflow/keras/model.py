@@ -254,7 +254,7 @@ class Model(Trainer, ModelExtension, Layer):
         save_traces: bool = True,
     ) -> None:
         """Write the model to one file, which ``keras.models.load_model`` reads; raises as ``save_model`` does."""
-        from ipusim.ipu.tensorflow.keras.whole_models import save_model  # noqa: PLC0415 - for those who save
+        from ipusim.ipu.tensorflow.keras.whole_models import save_model  # noqa: PLC0415 - only saving needs it
 
         save_model(self, filepath, overwrite, include_optimizer, save_format, signatures, options, save_traces)
 

@@ -177,7 +177,7 @@ class Called:
 
     @property
     def name(self) -> str:
-        """Its name; whoever is called says it."""
+        """Its name; defined by subclasses."""
         raise NotImplementedError
 
     @property

@@ -66,7 +66,7 @@ class Trainer:
             run_eagerly: must not be True.
             steps_per_execution: batches that each replica takes in one execution of the program.
 
-        Raises ProgramError and ProgramTypeError for what there is not.
+        Raises ProgramError and ProgramTypeError for invalid arguments.
         """
         kwargs.pop("jit_compile", None)  # all programs are compiled
         for argument in kwargs:
