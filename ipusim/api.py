@@ -6,7 +6,7 @@ The road of a run, and the values on it::
     run = execute(job)
     run.timeline, run.summary
 
-Beside it stand the simulator's rooms, as namespaces: each says in its own ``__all__`` what of it is for others. All is
+Beside it stand the simulator's rooms, as namespaces: each lists its public names in its own ``__all__``. All is
 imported when it is first used.
 """
 

@@ -273,7 +273,7 @@ def idle_by_root(timeline: Timeline) -> Column:
     waits = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
     released = _released_by(track, waits)
     waits, released = waits[released != NONE], released[released != NONE]
-    # Of each wait who ends it, and from when on it is for a tensor on its way, or for the host by its own I/O tiles.
+    # Of each wait the IPU that ends it, and when it becomes one for a tensor on its way, or for the host by I/O tiles.
     source, until, behind = np.full((3, len(track.row)), NONE)
     source[waits] = track.timeline.ipu[released]
     sent = of_kinds(track.timeline.kind[released], SEND_KINDS)

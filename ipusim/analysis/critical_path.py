@@ -83,7 +83,7 @@ class _Way:
         self.more += [(way.rows, times), *((rows, times * number) for rows, number in way.more)]
 
     def counts(self, rows: int) -> Rows:
-        """Return how often it leads through each of so many rows."""
+        """Return how often the critical path leads through each of so many rows."""
         counts = np.zeros(rows, dtype=np.int64)
         for members, times in ((self.rows, 1), *self.more):
             np.add.at(counts, np.array(members, dtype=np.int64), times)
@@ -184,7 +184,7 @@ def _last(timeline: Timeline) -> int:
 
 
 def _last_to_come(timeline: Timeline, row: int) -> int:
-    """Return what released the IPUs that meet in ``row``, with a span each: what the last to arrive did."""
+    """Return the row whose span released the IPUs that meet in ``row``: that of the last to arrive."""
     together = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
     causes = timeline.cause[together & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
@@ -210,7 +210,7 @@ class PathPart:
 
 
 def path_parts(timeline: Timeline, path: CriticalPath) -> tuple[PathPart, ...]:
-    """Return what is on the critical path by kind and stage, the longest first; their cycles add up to the run's."""
+    """Return the parts of the critical path by kind and stage, the longest first; their cycles add up to the run's."""
     rows = np.flatnonzero(path.spans)
     cycles = timeline.end[rows] - timeline.start[rows]
     kind = timeline.kind[rows]

@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class DisturbanceCost:
-    """What disturbances cost a run.
+    """The cost of a run's disturbances.
 
     Attributes:
         cycles, plain_cycles: of the run, and of the same without disturbances.

@@ -45,7 +45,7 @@ class MemoryCurve:
 
     @property
     def allocated_bytes(self) -> Column:
-        """What is resident and what is alive, together."""
+        """The resident and the live bytes together."""
         return self.resident_bytes + self.live_bytes
 
     @property
@@ -138,7 +138,7 @@ def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -
 
 
 def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Column:
-    """Return those of ``rows`` that are of ``kinds``: of all rows it would take as long for each IPU."""
+    """Return the ``rows`` of ``kinds``: a search of all rows would take as long for each IPU."""
     return rows[of_kinds(timeline.kind[rows], kinds)]
 
 

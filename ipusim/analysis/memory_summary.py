@@ -1,4 +1,4 @@
-"""What a run's memory report says, in one frozen value."""
+"""The contents of a run's memory report, in one frozen value."""
 
 from __future__ import annotations
 

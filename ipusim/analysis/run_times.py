@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class RunTimes:
-    """What a run did, by its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
+    """The times of a run, from its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
 
     Attributes:
         name, system, schedule, sync, selection_order, clock_hz, training, executions: of the run.
@@ -100,7 +100,9 @@ class RunTimes:
     def times_dict(self) -> dict[str, Any]:
         """Return these times as plain data for JSON, in a fixed order, with seconds beside cycles."""
         data = {field.name: as_plain(getattr(self, field.name)) for field in fields(RunTimes)}
-        data["phases"] = [self._phase(phase) for phase in self.phases]
+        data["phases"] = [
+            {**as_plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)} for phase in self.phases
+        ]
         data["pipeline_use"] = [self._use(use, self.makespan_cycles) for use in self.pipeline_use]
         data["run_use"] = [self._use(use, self.throughput.run_cycles) for use in self.run_use]
         timed: dict[str, Any] = {}
@@ -112,9 +114,6 @@ class RunTimes:
         timed["idle_ipus"] = list(self.idle_ipus)
         timed["throughput"]["run_s"] = self.seconds(self.throughput.run_cycles)
         return timed
-
-    def _phase(self, phase: Phase) -> dict[str, Any]:
-        return {**as_plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)}
 
     def _use(self, use: IpuUse, window_cycles: int) -> dict[str, Any]:
         data: dict[str, Any] = {"ipu": use.ipu, "physical_ipu": use.physical_ipu, "stages": list(use.stages)}

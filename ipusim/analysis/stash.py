@@ -17,7 +17,7 @@ _BACKWARD = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 
 
 class Stash(NamedTuple):
-    """What stages keep of micro-batches, columns of one length.
+    """The micro-batches that stages store, as columns of one length.
 
     Attributes:
         opens: row of the forward pass with whose start it begins; NONE where that is no row.

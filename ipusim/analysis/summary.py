@@ -58,7 +58,7 @@ class EvaluationSummary:
 
 @dataclass(frozen=True)
 class LearningSummary:
-    """What the arithmetic gave, in numbers; losses are None where they are no finite numbers.
+    """The losses and accuracies of a run's arithmetic; losses are None where they are no finite numbers.
 
     Attributes:
         mean_loss_by_step: of each step whose losses reached the host.
@@ -75,7 +75,7 @@ class LearningSummary:
 
 @dataclass(frozen=True)
 class Summary(RunTimes):
-    """What a run did: the times of its Timeline, and all else that ``summary.json`` says.
+    """The summary of a run: the times of its Timeline, and all else that ``summary.json`` says.
 
     Attributes:
         description: of what was asked for.
@@ -93,7 +93,7 @@ class Summary(RunTimes):
         memory: what the IPUs hold.
         learning: what the arithmetic gave; None where only time is simulated.
         verdict: how well the IPUs are used, and the slowest stages.
-        find_waterfall: gives the parts of the run's time; None where they are left to who asks for them.
+        find_waterfall: gives the parts of the run's time; None where callers find them.
         find_disturbances: gives what disturbances cost; None without any.
 
     Example:
@@ -130,7 +130,7 @@ class Summary(RunTimes):
 
     @cached_property
     def disturbances(self) -> DisturbanceCost | None:
-        """What disturbances cost the run, which is simulated without them when first asked; None without any."""
+        """The cost of the run's disturbances, simulated without them at the first call; None where there are none."""
         return self.find_disturbances()
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class Verdict:
-    """What matters of a run beside the parts of its time, which its waterfall has.
+    """The findings on a run beside the parts of its time, which its waterfall has.
 
     Attributes:
         efficiency: arithmetic, as a part of the time of the IPUs that hold a stage, over the whole run.

@@ -1,7 +1,7 @@
 """The waterfall of a run: the parts of its time, each measured by simulating the run without it.
 
 From nothing on, one part after the other comes in, in the order of :class:`TimePart`, and the cycles that the run then
-takes more are the part's. So they add up to the run, to the cycle; who simulates the runs without some of the parts is
+takes more are the part's. So they add up to the run, to the cycle; runs without some of the parts are simulated by
 :mod:`ipusim.runs.waterfall`.
 """
 

@@ -1,6 +1,6 @@
 """What pytest gets of ipusim: runs as a fixture, and scenarios that are tests of their own.
 
-pytest imports this module in every session of whoever has ipusim installed: all else of ipusim is imported when a test
+pytest imports this module in every session where ipusim is installed: all else of ipusim is imported when a test
 uses it.
 """
 
@@ -42,7 +42,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
     folders = [Path(folder) for folder in parent.config.getini("ipusim_scenarios")]
     if not any(file_path.is_relative_to(folder) for folder in folders):
         return None
-    from ipusim.app.regression.suite import tests_anything  # noqa: PLC0415 - only whoever tests scenarios needs it
+    from ipusim.app.regression.suite import tests_anything  # noqa: PLC0415 - only tests of scenarios need it
 
     if not tests_anything(file_path):
         return None
@@ -73,7 +73,7 @@ class ScenarioItem(pytest.Item):
             raise ScenarioFailure("\n".join(filter(None, [*outcome.missed, outcome.difference, outcome.mistake])))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return what is missed alone, without the lines of this module."""
+        """Return the missed expectations alone, without the lines of this module."""
         if isinstance(excinfo.value, ScenarioFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
@@ -84,7 +84,7 @@ class ScenarioItem(pytest.Item):
 
 
 class ScenarioFailure(Exception):  # noqa: N818 - it is no error of a program
-    """What a scenario misses, in lines."""
+    """The expectations that a scenario misses, a line each."""
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""What knows nothing of IPUs: errors, units, files, tables, words."""
+"""The parts that know nothing of IPUs: errors, units, files, tables, words."""

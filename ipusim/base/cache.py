@@ -28,7 +28,7 @@ class Cache:
 
     Nor does it take time to tell values apart that :meth:`first` gave, and these are compared before all others.
 
-    A function that is called through it must depend on its arguments alone, and nobody may change what it returns.
+    A function that is called through it must depend on its arguments alone, and its results may not be changed.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Cache:
         self._marks: dict[int, tuple[Any, _Mark]] = {}  # of values that were first, by their identity
 
     def __call__(self, make: Callable[..., _T], *arguments: Any) -> _T:
-        """Return what ``make`` gives for ``arguments``, or gave for equal ones; what it raises is not kept."""
+        """Return the result of ``make`` for ``arguments``, cached from equal ones; errors are not cached."""
         for made in self.find(make, *arguments):
             return made
         result = make(*arguments)
@@ -63,7 +63,7 @@ class Cache:
         self._made[make] = [(self._key(arguments), result), *self._made.get(make, ())][:_MOST]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what to compare: marks of the values that were first, and then the others."""
+        """Return the key to compare: marks of values that :meth:`first` returned, and then the others."""
         marks = [self._marks.get(id(argument), (None, None))[1] for argument in arguments]
         rest = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
         return (*marks, rest)

@@ -193,7 +193,7 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
 
 
 def _no_titles(titles: Sequence[str], columns: Columns) -> str:
-    """Return what is wrong with a first row that names none of the columns."""
+    """Return a message on a first row that names none of the columns."""
     expected = f"expected the names of the columns, {', '.join(columns.needed)}"
     expected += ", and others" if len(columns.names) > len(columns.needed) else ""
     got = ", ".join(repr(title[:_SHOWN]) for title in titles[:_LISTED])

@@ -97,7 +97,7 @@ class UntraceableError(ModelError):
 
 
 class FileError(IpusimError, ValueError):
-    """A file that does not hold what it should; the text is the reason, and whoever asked for the file names it."""
+    """A file that does not hold what it should; the text is the reason, and the caller names the file."""
 
 
 class ProgramError(IpusimError, ValueError):

@@ -100,7 +100,7 @@ def has_run_file(path: Path) -> bool:
 
 
 def _open_regular(path: Path, flags: int, folder: int | None = None) -> BinaryIO:
-    # Without waiting: a named pipe that nobody writes to would not even open.
+    # Without waiting: a named pipe without a writer would not even open.
     flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, dir_fd=folder)
@@ -120,7 +120,7 @@ def _not_a_file(path: Path, mode: int) -> OSError:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a file of that mode is, in words."""
+    """Return the kind of a file of that mode, in words."""
     return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 

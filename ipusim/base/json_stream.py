@@ -45,7 +45,7 @@ class JsonStream:
                 return ""
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of the mapping that comes next; whoever takes one reads its value before the next one."""
+        """Yield the keys of the mapping that comes next; a caller reads its value before the next one."""
         for _ in self._between("{", "}"):
             key = self.value()
             if not isinstance(key, str):

@@ -87,7 +87,7 @@ def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
 
 def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
     """Return names with commas between them for a message: of many those that look most like ``wrong``, and how many
-    others there are, of whom ``more`` says where they stand.
+    others there are; ``more`` says where these stand.
     """
     if len(names) <= _LISTED:
         return ", ".join(names)

@@ -13,7 +13,7 @@ from ipusim.base.errors import FileError
 
 
 def unpickled(content: bytes) -> Any:
-    """Return what a pickle holds: numbers, texts, lists, tuples, dictionaries and NumPy arrays.
+    """Return the contents of a pickle: numbers, texts, lists, tuples, dictionaries and NumPy arrays.
 
     Raises:
         FileError: for a pickle that names anything else, and for damaged bytes; its text is the reason.
@@ -48,7 +48,7 @@ _KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
 
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Return what builds an array; raises FileError for any other name."""
+        """Return the function that builds an array; raises FileError for any other name."""
         if (module, name) not in _KNOWN:
             raise FileError(f"expected plain containers and NumPy arrays, got a pickle of {module}.{name}")
         return _KNOWN[module, name]

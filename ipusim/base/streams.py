@@ -17,10 +17,10 @@ _ERRORS: Final = "ipusim"
 
 
 class _Outlet(io.TextIOWrapper):
-    """A stream whose reader may leave (``| head``): what nobody reads any more goes nowhere.
+    """A stream whose reader may leave (``| head``): what is not read any more goes nowhere.
 
     Another failure of standard output, such as of a full disk, is raised, and once: Python would raise
-    it again at its end. Of standard error nobody is left to tell.
+    it again at its end. Nothing can be told of a broken standard error.
 
     It stands above the buffer, not below: an interrupt in a raw stream of Python's, between the system's write and its
     return, would leave in the buffer what is printed already, and print it twice.
@@ -82,7 +82,7 @@ class NumberedLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # of the library it cannot be set either
-        """That of the stream."""
+        """The encoding of the stream."""
         return self._stream.encoding
 
     def write(self, text: str, /) -> int:
@@ -108,7 +108,7 @@ class NumberedLines(io.TextIOBase):
         return self._stream.fileno()
 
     def finish(self) -> None:
-        """Print the lines that nobody has ended."""
+        """Print the lines that have not ended."""
         for number, line in sorted(self._begun.items()):
             if line:
                 self._stream.write(f"[{number}] {line}\n")

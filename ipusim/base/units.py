@@ -100,7 +100,7 @@ def parse_quantity(text: str, kind: str) -> Fraction:
 
 
 def with_point(text: str) -> list[str]:
-    """Return what a number with a comma may mean: one with a point, or thousands; nothing for another text.
+    """Return the possible meanings of a number with a comma: one with a point, or thousands; nothing for another text.
 
     >>> with_point("5,5 us"), with_point("1,024 KiB")
     (['5.5 us'], ['1.024 KiB', '1024 KiB'])

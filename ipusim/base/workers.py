@@ -25,7 +25,7 @@ def side_by_side(
     workers: int,
     batch_size: int | Literal["auto"] = "auto",
 ) -> Generator[T, None, None]:
-    """Yield what a function returns for the arguments of each call, in the order in which the calls end.
+    """Yield a function's results for the arguments of each call, in the order in which the calls end.
 
     Args:
         function: one of a module, which workers import.
@@ -47,7 +47,7 @@ def side_by_side(
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker process soon after its parent: one that was killed tells nobody, and its workers would wait."""
+    """End this worker process soon after its parent: one that was killed ends no workers, which would wait."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,4 +1,4 @@
-"""What one merged inter-IPU copy costs, term by term.
+"""The cost of one merged inter-IPU copy, term by term.
 
 At the end of a time-step all IPUs of a device meet and one copy moves what every
 stage hands on: they synchronise, their tiles lay out what they send (the

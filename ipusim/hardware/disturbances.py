@@ -43,12 +43,12 @@ class Cables(Protocol):
         ...
 
     def without(self, dead: Collection[tuple[int, int]]) -> Cables:
-        """Return them without some cables, as pairs of physical IPU numbers in ascending order."""
+        """Return the same links without some cables, pairs of physical IPU numbers in ascending order."""
         ...
 
 
 class Device(Protocol):
-    """What a system has that may be disturbed."""
+    """The parts of a system that may be disturbed."""
 
     @property
     def name(self) -> str:
@@ -100,7 +100,7 @@ class Disturbance(Protocol):
     kind: ClassVar[str]
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong with it on a system, by its keys."""
+        """Yield the problems of the disturbance on a system, by its keys."""
         ...
 
 
@@ -120,7 +120,7 @@ class Slower:
     until: _Until = None
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: not one thing that is slower, one that the system has not, an end before the begin."""
+        """Yield what is wrong: not exactly one slower thing, one that the system lacks, an end before the begin."""
         named = {
             name: value
             for name in ("ipu", "link", "host", "streaming_memory")
@@ -171,7 +171,7 @@ class Jitter:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("of the draws")] = 0
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: an IPU that the device has not."""
+        """Yield what is wrong: an IPU that the device lacks."""
         yield from _of_ipu(system, self.ipu)
 
 
@@ -233,12 +233,12 @@ class Lost:
     ] = False
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: an IPU that the device has not."""
+        """Yield what is wrong: an IPU that the device lacks."""
         yield from _of_ipu(system, self.ipu)
 
 
 def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator[tuple[int, str, str]]:
-    """Yield what is wrong with disturbances on a system that has none: number, key and text.
+    """Yield the problems of disturbances on a system that has none: number, key and text.
 
     Dead cables cut an IPU off together: that is said of the last one of them.
     """

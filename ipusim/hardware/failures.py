@@ -17,7 +17,7 @@ class Failures:
         devices: that were watched.
         hours: for which they were.
         counts: of the failures that interrupted the training, by component.
-        source: who counted.
+        source: of the counts.
     """
 
     name: str

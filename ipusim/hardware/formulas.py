@@ -76,7 +76,7 @@ class _Formula:
     numbers: tuple[Any, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what a copy in another process is made of."""
+        """Return the arguments of a copy in another process."""
         return type(self), (self.formula, *self.numbers)
 
     def __copy__(self) -> Self:
@@ -135,7 +135,7 @@ class Sum(int):
         return cycles
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return what a copy is made of."""
+        """Return the arguments of a copy."""
         return (self.parts,)
 
     def addends(self) -> Iterator[tuple[int, int]]:

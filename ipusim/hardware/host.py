@@ -13,7 +13,7 @@ from ipusim.base.near_names import did_you_mean
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What one IPU gets from its host.
+    """The rates between one IPU and its host, and the host's own.
 
     Attributes:
         infeed_bytes_per_s: rate at which an IPU reads from the host's buffer.
@@ -102,5 +102,5 @@ M2000_HOST: Final = HostSpec(
     },
 )
 
-#: The same figures where nobody has published any.
+#: The same figures where none are published.
 ASSUMED_HOST: Final = replace(M2000_HOST, sources=dict.fromkeys(M2000_HOST.sources, "assumed as on an M2000"))

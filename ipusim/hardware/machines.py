@@ -60,7 +60,7 @@ class Machine:
 
     @property
     def rung(self) -> Channel:
-        """What carries the traffic of a rung's own two IPUs: links of a card, or of an IPU-Machine."""
+        """The channel of a rung's own two IPUs: links of a card, or of an IPU-Machine."""
         return "machine rung" if self.connection == "Fabric" else "rung"
 
     def id_at(self, position: int) -> int:

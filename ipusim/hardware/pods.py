@@ -55,7 +55,7 @@ class PodRing:
 
     @property
     def rung(self) -> Channel:
-        """What carries the traffic of a rung's own two IPUs: pods are made of IPU-Machines."""
+        """The channel of a rung's own two IPUs: pods are made of IPU-Machines."""
         return "machine rung"
 
     @property

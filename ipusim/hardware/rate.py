@@ -1,4 +1,4 @@
-"""What is known of a rate: its unit, its default with a source, and the range in which the truth may lie."""
+"""A rate: its unit, its default with a source, and the range in which the truth may lie."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUFFIXES: Final = ("_ns", "_bytes_per_s")
 
 @dataclass(frozen=True)
 class Rate:
-    """What is known of one rate.
+    """A rate with its unit, source and plausible range.
 
     Attributes:
         attribute: its name in :class:`Rates`, with its unit.

@@ -1,4 +1,4 @@
-"""What works in a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
+"""The resources of a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
 
 from __future__ import annotations
 

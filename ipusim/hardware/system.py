@@ -201,7 +201,7 @@ class System:
         return self._duration(self.host.sync_ns)
 
     def streaming_memory_of(self, ipu: int) -> int:
-        """Return whose Streaming Memory a logical IPU shares with its neighbours.
+        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours.
 
         Args:
             ipu: a logical IPU.

@@ -22,7 +22,7 @@ Route = tuple[LinkDirection, ...]
 
 
 class Routes(Protocol):
-    """What knows the way from one physical IPU to another."""
+    """Routes from one physical IPU to another."""
 
     def route(self, source: int, target: int) -> Route:
         """Return the link directions of the way."""

@@ -191,7 +191,8 @@ class UserOperation:
         """Return the results; raises ModelError for others than were said, and for what the function raises."""
         with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
-        result = tuple(np.asarray(item) for item in (made if isinstance(made, tuple | list) else _some(made)))
+        items = made if isinstance(made, tuple | list) else [] if made is None else [made]
+        result = tuple(map(np.asarray, items))
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
@@ -203,7 +204,7 @@ class UserOperation:
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
 
-        None stands for the gradient of whole numbers, which nobody asks for. Raises ModelError without a function, for
+        None stands for the gradient of whole numbers, which is never needed. Raises ModelError without a function, for
         gradients that are missing or of other shapes, and for what it raises.
         """
         arrays, results = saved
@@ -291,10 +292,6 @@ class Expression:
         moved = sum(array.nbytes for array in arrays) + math.prod(shape) * size
         work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))
-
-
-def _some(made: Any) -> tuple[Any, ...]:
-    return () if made is None else (made,)
 
 
 def _text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:

@@ -42,7 +42,7 @@ class Benchmark(Fetch):
     """Measures in each run of a session, which gives a list of one JSON string; ``numpy`` measures at once."""
 
     def __init__(self, measure: Callable[[], str]) -> None:
-        """Take what measures."""
+        """Take the function that measures."""
         self._measure = measure
 
     def evaluate(self, running: Running) -> list[str]:

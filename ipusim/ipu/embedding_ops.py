@@ -324,8 +324,8 @@ class SerializedLookup:
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
         table, ids = arrays
-        size, taken = table.dtype.itemsize, ids.size * table.shape[1]
+        size, elements = table.dtype.itemsize, ids.size * table.shape[1]
         one = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
-        add = Work(vector=VectorWork(taken), sram_bytes=3 * taken * size, itemsize=size)
+        add = Work(vector=VectorWork(elements), sram_bytes=3 * elements * size, itemsize=size)
         there = (one.forward,) * self.parts + (add,) * (self.parts - 1)
         return LayerCost(models.in_turn(there, size), models.in_turn((one.backward,) * self.parts, size))

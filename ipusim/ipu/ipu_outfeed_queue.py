@@ -180,7 +180,7 @@ class IPUOutfeedQueue:
         return enqueue(self, tensors)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
-        """Return what has come since the last call, one array for each result: [elements, (replicas), ...].
+        """Return the results since the last call, one array for each result: [elements, (replicas), ...].
 
         Without the axis of elements in the mode LAST, which returns the last element again and
         again. The axis of replicas is there when there are several. What a loop enqueues comes in the structure that

@@ -89,7 +89,7 @@ class IPULoggingTensorHook(SessionRunHook):
         return Operation("log")
 
     def take(self, values: Mapping[str, Any]) -> None:
-        """Take what a run of an estimator has sent."""
+        """Take the results of a run of an estimator."""
         self._waiting = [values] if self._mode is IPUOutfeedMode.LAST else [*self._waiting, values]
 
     def begin(self) -> None:
@@ -147,7 +147,7 @@ class Logs(Protocol):
 
 @dataclass
 class Logged:
-    """What one run of a body logs.
+    """The values that one run of a body logs.
 
     Attributes:
         hooks: in the order in which they log.

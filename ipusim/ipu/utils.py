@@ -34,7 +34,7 @@ from ipusim.ipu.tensorflow.dataset import Dataset
 
 
 class SyntheticDataCategory(Enum):
-    """What data may be synthetic, and travel not at all."""
+    """Categories of data that may be synthetic, and do not travel then."""
 
     Infeed = "infeed"
     Outfeed = "outfeed"
@@ -174,7 +174,7 @@ def _columns(source: Any, num_elements: int) -> list[Array]:
 
 
 class IpuTraceEventType(Enum):
-    """What an event is."""
+    """The type of an event."""
 
     EXECUTE = "EXECUTE"
 
@@ -194,7 +194,7 @@ def extract_all_events(events: Sequence[IpuTraceEvent]) -> list[IpuTraceEvent]:
 
 
 def extract_all_types_from_event_trace(events: Sequence[IpuTraceEvent]) -> list[IpuTraceEventType]:
-    """Return what each event is; raises ProgramTypeError for others."""
+    """Return the types of events; raises ProgramTypeError for other values."""
     return [event.type for event in _checked(events)]
 
 

@@ -20,7 +20,7 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SideInstructions:
-    """What a program has its IPUs do beside their passes.
+    """The instructions of IPUs beside their passes.
 
     Attributes:
         outfeed: which results are sent; None for those of every micro-batch.
@@ -125,7 +125,7 @@ def beside_passes(
 
 
 def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:
-    """Return which passes take an element of the infeed."""
+    """Return a mask of the passes that take an element of the infeed."""
     first: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == 0)
     return first
 
@@ -133,7 +133,7 @@ def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:
 def handed_out(
     side: SideInstructions, shape: PlanShape, kind: Column, stage: Column, micro: Column
 ) -> npt.NDArray[np.bool_]:
-    """Return which passes have results for the host."""
+    """Return a mask of the passes that have results for the host."""
     last: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == shape.stages - 1)
     return last if side.outfeed is None else last & np.isin(micro, side.outfeed.micro_batches)
 
@@ -146,7 +146,7 @@ def outfeed_code(side: SideInstructions) -> tuple[Code, int]:
 
 
 def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
-    """Yield what each IPU does behind its last pass: the weight update, the sum of results, the meeting of all."""
+    """Yield each IPU's instructions behind its last pass: the weight update, the sum of results, the meeting of all."""
     for ipu in sorted(set(shape.mapping)):
         key = SortKey(np.array([ipu]), step, rank)
         for turn, (code, number) in enumerate(_end_of(side, shape, ipu)):

@@ -23,7 +23,7 @@ class Stream(NamedTuple):
 
 
 def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
-    """Return what each (pass, stage) loads and stores; nothing where nothing is offloaded.
+    """Return the streams of each (pass, stage); none where nothing is offloaded.
 
     Accumulators come for the addition of a micro-batch's gradients and go back after it: in the backward pass, or
     in its second half.
@@ -44,7 +44,7 @@ def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
 
 
 def update_streams(program: PipelineProgram) -> dict[int, Stream]:
-    """Return what each IPU's weight update loads and stores; nothing where nothing is offloaded.
+    """Return the streams of each IPU's weight update; none where nothing is offloaded.
 
     It reads the accumulators, and reads and writes the optimizer's state and a replica's part of
     the weights.

@@ -60,7 +60,7 @@ class _Process(simpy.Process):
 class Clock(simpy.Environment):
     """Simulated time, a whole number of cycles of the tile clock.
 
-    Every duration of the machine goes through it, with those who work and what they do. Its answer is when that ends,
+    Every duration of the machine goes through it, with the resources and their work. Its answer is when that ends,
     which is what the Timeline says.
 
     Attributes:
@@ -86,7 +86,7 @@ class Clock(simpy.Environment):
         self.process = partial(_Process, self)  # type: ignore[method-assign]
         queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
 
-        # Closures, which know of nobody where all is at full speed: they run for each pass of each simulated IPU.
+        # Closures, which look up no resource where all are at full speed: they run for each pass of each simulated IPU.
         def at(cycle: int) -> Moment:
             event = new(Moment)
             event.env, event.callbacks, event._value = clock, [], cycle

@@ -39,7 +39,7 @@ class InstructionColumns(NamedTuple):
 
 
 def instruction_columns(context: Context, replica: int) -> dict[int, InstructionColumns]:
-    """Return what each IPU of a replica does, by its number within the replica."""
+    """Return the instructions of each IPU of a replica, by its number within the replica."""
     plan, costs = context.plan, context.costs
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T
@@ -63,8 +63,8 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     what = np.full(len(table), NONE)
     what[passes] = np.arange(first, first + count)
     tensor = number.copy()
-    taken = code == Code.RECEIVE
-    source, target = np.where(taken, number, stage), np.where(taken, stage, number)
+    receives = code == Code.RECEIVE
+    source, target = np.where(receives, number, stage), np.where(receives, stage, number)
     tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape)[of_tensor]
     ends = np.flatnonzero(np.diff(shard)) + 1
     columns = (what, cycles, code, stage, micro_batch, tensor, _steps(context, ends))

@@ -106,10 +106,10 @@ def sum_over_copies(
 def _sum(arrays_of: Sequence[list[Array]], group: Sequence[int], system: System, algorithm: str, parts: int) -> None:
     """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place."""
     for dtype in dict.fromkeys(array.dtype for array in arrays_of[0]):
-        mine = [[array for array in arrays if array.dtype == dtype] for arrays in arrays_of]
-        buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in mine]
+        arrays_of_dtype = [[array for array in arrays if array.dtype == dtype] for arrays in arrays_of]
+        buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in arrays_of_dtype]
         plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
-        for arrays, total in zip(mine, run(plan, buffers), strict=True):
+        for arrays, total in zip(arrays_of_dtype, run(plan, buffers), strict=True):
             _spread(total / dtype.type(parts), arrays)
 
 
@@ -121,8 +121,8 @@ def sum_over_hosts(
     Sums are taken in the order of the hosts, so that all have the same bits.
     """
     ipus = tuple(ipus)
-    mine = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
-    brought = host.exchange("the sum over hosts", (ready, mine))
+    gradients = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
+    brought = host.exchange("the sum over hosts", (ready, gradients))
     forms = [[(array.shape, array.dtype) for array in arrays] for _, arrays in brought]
     for rank, form in enumerate(forms):
         if form != forms[0]:

@@ -74,7 +74,7 @@ class Delivery(Facility):
         self._first_ipu = context.ipu(replica, 0).number
         #: Of each way the micro-batches of the tensors that are sent first and last, where tensors pile up.
         self._sent_ends: dict[int, tuple[int, int]] | None = {} if context.in_phases else None
-        #: By the numbers of tensors: the spans that have brought those that are here, events for those who wait for
+        #: By the numbers of tensors: the spans that have brought those that are here, events for IPUs that wait for
         #: them, and those that are on their way.
         self._here: dict[int, int] = {}
         self._waiting: dict[int, simpy.Event] = {}
@@ -203,7 +203,7 @@ class Delivery(Facility):
             return cause
         coming = self._on_way.get(tensor)
         if coming is not None and coming.alone and coming.foreseen is not None:
-            event = coming.foreseen  # should it come to share its links, links call those who wait when it is there
+            event = coming.foreseen  # should it come to share its links, links call the waiting IPUs when it is there
             coming.is_awaited = True
         else:
             event = self._waiting[tensor] = self._clock.event()
@@ -260,7 +260,7 @@ class Delivery(Facility):
 
 
 def build(context: Context) -> list[Delivery]:
-    """Return what each replica sends, over the links that all of them share; nothing where IPUs meet instead."""
+    """Return the Deliveries of replicas, over the links that all of them share; none where IPUs meet instead."""
     if context.plan.sync.meets:
         return []
     system, directions = context.system, context.costs.links

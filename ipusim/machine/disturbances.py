@@ -55,7 +55,7 @@ Pace = tuple[Fraction, int | None]
 
 
 class Rule(NamedTuple):
-    """What a disturbance does.
+    """The effect of a disturbance.
 
     Attributes:
         pace: of a resource at some work, from a cycle on.
@@ -79,7 +79,7 @@ class Rule(NamedTuple):
 
 @singledispatch
 def rule(disturbance: Disturbance, system: System) -> Rule | None:  # noqa: ARG001 - most kinds ask it
-    """Return what a disturbance does on a system, by its class; None where it changes nothing."""
+    """Return the Rule of a disturbance on a system, by its class; None where it changes nothing."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 
 

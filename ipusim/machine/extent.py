@@ -18,7 +18,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
     """Return how many spans ``executions`` executions record at most, on all replicas."""
     places = system.replicas * len(plan.ipus)
     spans = sum(thing.times * thing.spans for thing in _things(plan, system, costs))
-    # In point-to-point whoever receives waits, also where nothing is sent.
+    # In point-to-point a receiver waits, also where nothing is sent.
     spans += system.replicas * plan.instructions_of(Code.RECEIVE).total()
     if plan.shape.training:
         spans += places * _OF_UPDATE

@@ -1,4 +1,4 @@
-"""Facilities of the machine: handlers of instructions, with the IPUs that wait in them and for whom.
+"""Facilities of the machine: handlers of instructions, with the IPUs that wait in them, and those they wait for.
 
 All facilities of a run are built from one context.
 """
@@ -39,7 +39,7 @@ class IpuId(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What an IPU waits for.
+    """The reason why an IPU waits.
 
     Attributes:
         text: in words.
@@ -67,7 +67,7 @@ class Facility:
     ipus: tuple[IpuId, ...]
     handlers: Mapping[Code, Handler]
 
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - by default nobody waits for anything but time
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - by default IPUs wait for time alone
         """Return what logical IPU ``ipu`` waits for here; None where it does not."""
         return None
 

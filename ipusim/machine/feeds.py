@@ -80,20 +80,20 @@ class Feeds(Facility):
         self._executor.outfeed_total()
         return cause
 
-    def _begin_io(self, ipu: IpuId, period: int, taken: int, handed_out: int, step: int, cause: int) -> int:
+    def _begin_io(self, ipu: IpuId, period: int, taken_in: int, handed_out: int, step: int, cause: int) -> int:
         """Begin the host copies that an IPU's I/O tiles make during a time-step."""
         if not self._due(step, period):
             handed_out = NONE
-        if (taken, handed_out) != (NONE, NONE):
-            self._beside[ipu.number] = self._clock.process(self._copy_beside(ipu, handed_out, taken, step, cause))
+        if (taken_in, handed_out) != (NONE, NONE):
+            self._beside[ipu.number] = self._clock.process(self._copy_beside(ipu, handed_out, taken_in, step, cause))
         return cause
 
-    def _copy_beside(self, ipu: IpuId, handed_out: int, taken: int, step: int, cause: int) -> Spans:
+    def _copy_beside(self, ipu: IpuId, handed_out: int, taken_in: int, step: int, cause: int) -> Spans:
         """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
         if handed_out != NONE:
             cause = yield from self._hand_out(ipu, handed_out, step, cause)
-        if taken != NONE:
-            cause = yield from self._take(ipu, NONE, taken, NONE, step, cause)
+        if taken_in != NONE:
+            cause = yield from self._take(ipu, NONE, taken_in, NONE, step, cause)
         return cause
 
     def _end_io(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:

@@ -72,10 +72,10 @@ def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
     return arrays[root].copy()
 
 
-def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array], root: int = 0) -> dict[str, Array]:
-    """Return the named arrays of one host, which the others have in the same shapes, sent as one message."""
+def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the named arrays of host 0, which the others have in the same shapes, sent as one message."""
     flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
-    sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root)
+    sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
     received, first = {}, 0
     for key, array in arrays.items():
         received[key] = sent[first : first + array.nbytes].view(array.dtype).reshape(array.shape)

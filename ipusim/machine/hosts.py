@@ -126,16 +126,16 @@ def _check(waiting: Sequence[_Waits | None], ended: Sequence[int]) -> None:
     first = next(rank for rank in range(len(waiting)) if rank not in ended)
     if ended:
         raise ProgramStateError(_without(first, waiting, ended[0]))
-    mine = waiting[first]
-    assert mine is not None
+    awaited = waiting[first]
+    assert awaited is not None
     for rank, other in enumerate(waiting):
         assert other is not None
-        if other[0] != mine[0]:
-            raise ProgramStateError(f"host {first} waits for all hosts in {mine[0]}, but host {rank} in {other[0]}")
+        if other[0] != awaited[0]:
+            raise ProgramStateError(f"host {first} waits for all hosts in {awaited[0]}, but host {rank} in {other[0]}")
 
 
 def _without(rank: int, waiting: Sequence[_Waits | None], ended: int) -> str:
     """Return the message for a host that waits for one that has ended."""
-    mine = waiting[rank]
-    assert mine is not None
-    return f"host {rank} waits for all hosts in {mine[0]}, but host {ended} has ended"
+    awaited = waiting[rank]
+    assert awaited is not None
+    return f"host {rank} waits for all hosts in {awaited[0]}, but host {ended} has ended"

@@ -146,7 +146,7 @@ def _ending(turns: Sequence[_Turn]) -> Iterator[None]:
 
 
 def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | None) -> str:
-    """Return what is wrong with the replicas' calls, which must all be as expected; empty where nothing is."""
+    """Return a message where the replicas' calls are not all as expected; else an empty one."""
     other = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
     if other is not None:
         return (

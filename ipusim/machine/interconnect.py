@@ -54,7 +54,7 @@ class Interconnect(Meeting):
         self._carrying, self._copying = 0, False
         self._copy, self._at = self._copies[0], 0
         self._time_step, self._step = 0, 0
-        #: The IPUs that are here for further time-steps, as bits, how many they are, and who wakes after which meeting.
+        #: The IPUs that are here for further time-steps, as bits, their number, and which wakes after which meeting.
         self._bits = {ipu: 1 << bit for bit, ipu in enumerate(self._numbers)}
         self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []
@@ -117,7 +117,7 @@ class Interconnect(Meeting):
         return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _which(self) -> int:
-        """Return which copy comes next, on the routes in use now."""
+        """Return the number of the next copy, on the routes in use now."""
         now = self._clock.now
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
 

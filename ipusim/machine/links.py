@@ -156,7 +156,7 @@ class Links:
         self._enter(tensor)
 
     def _void(self, tensor: Tensor) -> None:
-        """Drop the event of a tensor's arrival, and keep the callbacks of those who wait for it."""
+        """Drop the event of a tensor's arrival, and keep the callbacks of the IPUs that wait for it."""
         event, tensor.foreseen = tensor.foreseen, None
         if event is not None and event.callbacks is not None:
             tensor.waiting = (*tensor.waiting, *event.callbacks[1:])

@@ -18,7 +18,7 @@ class Meeting(Facility):
     """A place where IPUs meet. A kind of meeting is a subclass with ``_meet``, which in the end calls ``_release``.
 
     Attributes:
-        what: what those who wait here wait for, in words.
+        what: what IPUs wait for here, in words.
     """
 
     what: str

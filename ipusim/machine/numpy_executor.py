@@ -228,7 +228,7 @@ class NumpyExecutor(PlacedVariables):
         home.accumulated += 1
 
     def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
-        """Return what a backward pass, or its first half, starts from: what its forward kept, and the gradient."""
+        """Return the arguments of a backward pass, or of its first half: the saved values, and the gradient."""
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
@@ -258,7 +258,7 @@ class NumpyExecutor(PlacedVariables):
             raise self._missing(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
-        """Return what seeds the random draws of a micro-batch, which is its place in the feed; none in inference."""
+        """Return the seed of a micro-batch's random draws, its position in the feed; none in inference."""
         return (self._workload.seed, self._element(micro_batch)) if self._shape.training else None
 
     def _element(self, micro_batch: int) -> int:

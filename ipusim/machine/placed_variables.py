@@ -82,8 +82,8 @@ class PlacedVariables:
         """Copy the variables of each stage's first copy, which a joint update has changed, to its other copies."""
         for mapping in self._copies[1:]:
             for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
-                mine, right = (self._memories[at].stages[stage] for at in (ipu, first))
-                for arrays, others in ((mine.own, right.own), (mine.state, right.state)):
+                copy, source = (self._memories[at].stages[stage] for at in (ipu, first))
+                for arrays, others in ((copy.own, source.own), (copy.state, source.state)):
                     for name, array in arrays.items():
                         array[...] = others[name]
 

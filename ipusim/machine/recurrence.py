@@ -126,7 +126,7 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
 
 
 class Lists:
-    """What each IPU does in an execution, to tell whether it repeats."""
+    """The instructions of all IPUs in an execution, which tell whether it repeats."""
 
     def __init__(self, plan: Plan, replicas: int) -> None:
         """Take the instructions of a Plan."""

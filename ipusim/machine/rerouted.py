@@ -1,4 +1,4 @@
-"""What copies between IPUs cost from when on, where cables die in the middle of a run or an IPU is replaced."""
+"""Costs of copies between IPUs, by cycle, where cables die in the middle of a run or an IPU is replaced."""
 
 from __future__ import annotations
 

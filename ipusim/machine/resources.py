@@ -10,7 +10,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.timeline.host_track import HostTrack
 
-#: Those who do a piece of work together: it ends when the slowest of them has done it.
+#: Resources that do a piece of work together: it ends when the slowest of them has done it.
 Workers = tuple[Resource, ...]
 #: The network between hosts.
 NETWORK: Final[Workers] = (Resource("network"),)

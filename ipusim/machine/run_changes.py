@@ -55,7 +55,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Moved:
-    """What is on a logical IPU goes on on another physical one: on that of a logical IPU without a stage, a spare one.
+    """The move of a logical IPU to another physical one: that of a logical IPU without a stage, a spare one.
 
     The logical IPU keeps its number, and with it all rows and tracks, as where a partition of a machine has a physical
     IPU replaced; the two change their physical IPUs.

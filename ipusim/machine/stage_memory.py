@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 class StageMemory:
-    """What a stage keeps on its IPU: weights, optimizer state, gradient accumulators.
+    """The variables of a stage on its IPU: weights, optimizer state, gradient accumulators.
 
     A parameter of the same name in an earlier stage of the IPU is the same parameter, with one accumulator.
     """

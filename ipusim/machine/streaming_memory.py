@@ -123,7 +123,7 @@ class RemotePort(Facility):
         return self._memories[max(cycle for cycle in self._memories if cycle <= now)]
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
-        """Return which transfer the IPU waits for; None where it waits for none."""
+        """Return the transfer that the IPU waits for; None where it waits for none."""
         return Wait(self._under_way) if self._under_way else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - bytes, of whatever micro-batch

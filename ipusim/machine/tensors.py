@@ -21,7 +21,7 @@ from ipusim.pipeline.program import PlanShape
 
 
 class Payload(NamedTuple):
-    """What travels from one step to the next: activations and labels forward, a gradient backward."""
+    """The tensors that travel from one step to the next: activations and labels forward, a gradient backward."""
 
     tensor: Any  # an array, or None from the last forward to its backward
     labels: Array | None = None

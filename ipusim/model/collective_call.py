@@ -1,4 +1,4 @@
-"""A collective that a stage calls in the middle of a pass: what replicas do together there."""
+"""A collective that a stage calls in the middle of a pass, among replicas."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CollectiveCall:
     combination: Combination = "add"
 
     def __str__(self) -> str:
-        """Return it in words: ``all_reduce of float32[4, 2] in groups of 2``."""
+        """Return the call in words: ``all_reduce of float32[4, 2] in groups of 2``."""
         how = "" if self.combination == "add" else f" ({self.combination})"
         groups = "" if self.group is None else f" in groups of {self.group}"
         return f"{self.operation}{how} of {self.dtype}{list(self.shape)}{groups}"

@@ -1,4 +1,4 @@
-"""What a stage has its host compute in the middle of a pass: what goes there, what the host does, what comes back."""
+"""A host call of a stage in the middle of a pass: bytes sent, work of the host, bytes returned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipusim.model.work import Work
 
 @dataclass(frozen=True)
 class HostCall:
-    """One way to the host and back.
+    """One call of the host.
 
     Attributes:
         name: of the scope, as the user calls it.

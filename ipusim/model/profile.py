@@ -108,7 +108,7 @@ class StageProfile:
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:
-        """What the backward pass costs in halves: for the gradient of the input, and for those of the weights."""
+        """The cost of the backward pass in halves: for the gradient of the input, and for those of the weights."""
         first, second = self.backward_input, self.backward_weights
         whole = self.backward if isinstance(self.backward, int) else 0
         if first is None:

@@ -90,11 +90,11 @@ def classes(modules: Iterable[str]) -> Iterator[type[Any]]:
 
 def _key(field: Field[Any], hint: Any, inherited: bool) -> Key:
     base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    said = [mark for mark in marks if not isinstance(mark, Doc | Called)]
+    constraints = [mark for mark in marks if not isinstance(mark, Doc | Called)]
     return Key(
         name=next((mark.name for mark in marks if isinstance(mark, Called)), field.name.rstrip("_")),
         argument=field.name,
-        hint=Annotated[base, *said] if said else base,
+        hint=Annotated[base, *constraints] if constraints else base,
         default=field.default,
         doc=next((mark.documentation for mark in marks if isinstance(mark, Doc)), ""),
         inherited=inherited,

@@ -62,7 +62,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class VectorWork:
-    """What the vector units do, by kind; of one element, or of as many as it is multiplied with.
+    """The work of the vector units, by kind; of one element, or of as many as it is multiplied with.
 
     Attributes:
         elementwise: sums, differences, products, comparisons, choices of elements, draws.
@@ -83,7 +83,7 @@ class VectorWork:
     transcendentals: int = 0
 
     def __add__(self, other: VectorWork) -> VectorWork:
-        """Return both."""
+        """Return the work of both."""
         return VectorWork(
             self.elementwise + other.elementwise,
             self.reductions + other.reductions,
@@ -92,7 +92,7 @@ class VectorWork:
         )
 
     def __mul__(self, times: int) -> VectorWork:
-        """Return it so many times."""
+        """Return the work so many times."""
         return VectorWork(
             self.elementwise * times, self.reductions * times, self.quotients * times, self.transcendentals * times
         )
@@ -100,7 +100,7 @@ class VectorWork:
     __rmul__ = __mul__
 
     def __sub__(self, other: VectorWork) -> VectorWork:
-        """Return it without ``other``, a part of it."""
+        """Return the work without ``other``, a part of it."""
         return self + other * -1
 
     def __bool__(self) -> bool:
@@ -209,7 +209,7 @@ ID_BYTES: Final = 4
 
 @dataclass(frozen=True)
 class TableBytes:
-    """What a stage moves between its IPU and tables on the host for one micro-batch, in bytes.
+    """The bytes that a stage moves between its IPU and tables on the host for one micro-batch.
 
     Attributes:
         ids: which rows it asks for, which go to the host.
@@ -227,7 +227,7 @@ class TableBytes:
         return self.ids + self.gradients if self.gradients else 0
 
     def __add__(self, other: TableBytes) -> TableBytes:
-        """Return what both move."""
+        """Return the bytes that both move."""
         return TableBytes(self.ids + other.ids, self.rows + other.rows, self.gradients + other.gradients)
 
 

@@ -18,7 +18,7 @@ from ipusim.model.stages.stage import Stage
 
 @dataclass(frozen=True)
 class Workload:
-    """What the stages compute, on which data and with which weights.
+    """The computation of the stages, with its data and weights.
 
     Attributes:
         stages: the computational stages, in order.

@@ -38,7 +38,7 @@ from ipusim.pipeline.program import PipelineProgram
 
 @dataclass(frozen=True)
 class StageFootprint:
-    """What one stage holds of each micro-batch, in bytes.
+    """The bytes that one stage holds of each micro-batch.
 
     Attributes:
         ipus: where it lives, on each of them whole.
@@ -81,7 +81,7 @@ class StageFootprint:
 
 @dataclass(frozen=True)
 class IpuFootprint:
-    """What one IPU holds all the time.
+    """The bytes that one IPU holds all the time.
 
     Attributes:
         ipu: logical IPU.
@@ -103,7 +103,7 @@ class IpuFootprint:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a program holds: of each stage in order, and of each IPU that holds a stage, in rising order."""
+    """The footprint of a program: of each stage in order, and of each IPU that holds a stage, in rising order."""
 
     stages: tuple[StageFootprint, ...]
     ipus: tuple[IpuFootprint, ...]
@@ -112,7 +112,7 @@ class Footprint:
 def footprint(
     plan: Plan, program: PipelineProgram, code_bytes: int = 0, estimated_code: Mapping[int, int] | None = None
 ) -> Footprint:
-    """Return what ``program`` holds under ``plan``.
+    """Return the footprint of ``program`` under ``plan``.
 
     Args:
         plan: the order of the passes.
@@ -132,10 +132,10 @@ def footprint(
                     bytes_of[holder] += size
                 bytes_of[Holder.CODE] += profile.code_bytes
                 bytes_of[Holder.TEMPORARY] = max(bytes_of[Holder.TEMPORARY], profile.temporary_bytes)
-        mine = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
-        remote = program.offload.remote_bytes(program.stages[stage] for stage in mine)
+        own = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
+        remote = program.offload.remote_bytes(program.stages[stage] for stage in own)
         if program.offload.activations:
-            remote += sum(_remote_activations(plan, program, stage) for stage in mine)
+            remote += sum(_remote_activations(plan, program, stage) for stage in own)
         ipus.append(IpuFootprint(ipu, tuple(bytes_of.items()), remote, estimates.get(ipu, 0)))
     return Footprint(stages, tuple(ipus))
 

@@ -1,4 +1,4 @@
-"""What holds memory, a row each: all that tables, charts and messages know of a holder.
+"""Holders of memory, a row each: all that tables, charts and messages know of a holder.
 
 Whoever adds a holder writes its row here, and yields its bytes in
 :mod:`ipusim.pipeline.footprint`. Rows stand in the order of ``summary.json``.

@@ -24,7 +24,7 @@ Table = npt.NDArray[np.int64]
 
 
 class Code(IntEnum):
-    """What an instruction does."""
+    """The operation of an instruction."""
 
     FORWARD = Pass.FORWARD
     BACKWARD = Pass.BACKWARD

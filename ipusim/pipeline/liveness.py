@@ -169,7 +169,7 @@ class Peak(NamedTuple):
 
     @property
     def during(self) -> str:
-        """What the IPU does then: a pass such as ``B0.3``, or its weight update."""
+        """The IPU's operation then: a pass such as ``B0.3``, or its weight update."""
         return "weight update" if self.op is None else self.op.text(self.segments)
 
     @property

@@ -134,7 +134,7 @@ def resolve_offload(
     serialized: bool = False,
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE,
 ) -> Offload:
-    """Return what is offloaded, from Graphcore's arguments.
+    """Return the Offload of Graphcore's arguments.
 
     None leaves it to the compiler: the optimizer's state is offloaded where there is remote
     memory; accumulators and activations where there is and batches are ``serialized``. Raises

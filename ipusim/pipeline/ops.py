@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class Pass(IntEnum):
-    """What a stage does with a micro-batch: a backward pass whole, or its two halves by themselves."""
+    """The passes of a stage over a micro-batch: a backward pass whole, or its two halves by themselves."""
 
     FORWARD = 0
     BACKWARD = 1

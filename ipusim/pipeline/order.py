@@ -184,7 +184,7 @@ def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> N
 
 
 def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int, ...]:
-    """Return how deep each stage's FIFO must be: the most micro-batches that it keeps, but for one."""
+    """Return the least depths of stages' FIFOs: the most micro-batches that each stores, but for one."""
     if not shape.training:
         return ()
     _, kind, stage, micro_batch = passes.T

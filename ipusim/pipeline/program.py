@@ -255,7 +255,7 @@ class PipelineProgram:
         return shape.recompute_inline and (shape.recomputes(stage) or by_itself)
 
     def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
-        """Return what a pass of ``stage`` has replicas do together, in its order.
+        """Return the collectives of a pass of ``stage``, in their order.
 
         Args:
             kind: of the pass, as :class:`Pass` numbers it.
@@ -268,7 +268,7 @@ class PipelineProgram:
         return self._of_pass(kind, stage, profile.forward_collectives, profile.backward_collectives)
 
     def host_calls(self, kind: int, stage: int) -> tuple[HostCall, ...]:
-        """Return what a pass of ``stage`` has the host do, in its order.
+        """Return the host calls of a pass of ``stage``, in their order.
 
         Args:
             kind: of the pass, as :class:`Pass` numbers it.
@@ -281,7 +281,7 @@ class PipelineProgram:
         return self._of_pass(kind, stage, profile.forward_host_calls, profile.backward_host_calls)
 
     def _of_pass(self, kind: int, stage: int, forward: tuple[T, ...], backward: tuple[T, ...]) -> tuple[T, ...]:
-        """Return what a pass does of what the forward and the backward pass of its stage do."""
+        """Return a pass's calls, of those of the forward and the backward pass of its stage."""
         match kind:
             case Pass.BACKWARD | Pass.INPUT_GRADIENT:
                 return (*(forward if self.recomputes_inside(stage) else ()), *backward)
@@ -329,7 +329,7 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """What the outfeed's mode sends: every micro-batch's results, or only those of a step's last."""
+        """The elements that the outfeed's mode sends: every micro-batch's results, or only those of a step's last."""
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)

@@ -1,4 +1,4 @@
-"""What IPUs wait for, checked on their instructions: whether it comes, and whether nobody waits for himself.
+"""What IPUs wait for, checked on their instructions: whether it comes, and whether no IPU waits for itself.
 
 Nothing here knows how Plans are made. A tensor that a pass makes is wanted by the passes that one micro-batch's
 life names; the graph of what follows on what, along each IPU and from each send to its receive, must have no circle.
@@ -33,10 +33,10 @@ def meetings(plan: Plan) -> list[Violation]:
             text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
             broken.append(Violation("meeting", 0, one, text))
             continue
-        said = plan.time_step[plan.ipu == one]
+        planned = plan.time_step[plan.ipu == one]
         ran = np.cumsum(meets[own])[code[own] < PASSES]
-        inside = (said >= 0) & (said < plan.emitted)
-        if len(said) != len(ran) or (said != ran)[inside].any():
+        inside = (planned >= 0) & (planned < plan.emitted)
+        if len(planned) != len(ran) or (planned != ran)[inside].any():
             broken.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
     return [*broken, *standstill(plan)] if broken else []
 

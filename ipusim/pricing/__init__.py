@@ -1,4 +1,4 @@
-"""What a Plan costs on a System: work, bytes and meetings become whole cycles here, once for a run.
+"""The costs of a Plan on a System: work, bytes and meetings become whole cycles here, once for a run.
 
 As ``pricing`` of :mod:`ipusim.api` this room offers prices with their terms, and the prices of single parts, for what
 compares parts without a Plan.

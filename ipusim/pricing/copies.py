@@ -34,7 +34,7 @@ class StageCopy(NamedTuple):
 
 
 def stage_copies(program: PipelineProgram, edge: Edge) -> Iterator[StageCopy]:
-    """Yield what moves along ``edge`` for one micro-batch, within an IPU or across.
+    """Yield the copies along ``edge`` for one micro-batch, within an IPU or across.
 
     Every stage of a step sends to every stage of the next. The last forward hands nothing
     over to the first backward: both are the same stage's.

@@ -26,7 +26,7 @@ from ipusim.pricing import laws
 
 @dataclass(frozen=True)
 class LinkShare:
-    """What one link direction carries of a merged copy: its number (see :attr:`Costs.links`), bytes, cycles."""
+    """One link direction's share of a merged copy: its number (see :attr:`Costs.links`), bytes, cycles."""
 
     link: int
     bytes: int
@@ -123,7 +123,7 @@ class HostCosts:
 
 @dataclass(frozen=True)
 class TableCosts:
-    """What a stage's tables on the host cost for one micro-batch, in cycles.
+    """The costs of a stage's tables on the host for one micro-batch, in cycles.
 
     Attributes:
         ids, gather, rows: the IPU's write of the ids, the host's search for their rows, the IPU's read of these.
@@ -295,7 +295,7 @@ class Costs:
             yield from composites(plan)
 
     def slot_cycles(self, passes: Sequence[tuple[int, int]]) -> int:
-        """Return what a composite pass takes that does not take the sum of its passes.
+        """Return the cycles of a composite pass that does not take the sum of its passes.
 
         Args:
             passes: each (pass, stage) that runs in its slot.

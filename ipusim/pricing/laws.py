@@ -61,7 +61,7 @@ class Term(int):
         return term
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return what a copy is made of."""
+        """Return the arguments of ``__new__`` for a copy."""
         return self.law, self.cycles
 
 

@@ -29,7 +29,7 @@ from ipusim.pricing.passes import pass_costs, pass_cycles
 
 
 def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
-    """Return what every pass, update, copy, host transfer, stream and collective of ``plan`` costs on ``system``.
+    """Return the cost of every pass, update, copy, host transfer, stream and collective of ``plan`` on ``system``.
 
     Nothing of it depends on how many micro-batches there are, so prices of the same program with another count are
     taken from the shared cache where they are there.
@@ -131,7 +131,7 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
 
 
 def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
-    """Return what each stage that looks up rows on the host costs; the host reads ids and writes rows at its rates."""
+    """Return the costs of stages that look up rows on the host, which reads ids and writes rows at its rates."""
     tables = {}
     for stage, profile in enumerate(program.stages):
         moved = profile.tables

@@ -145,9 +145,9 @@ def _slots(
         own = [name for name in stage if name not in seen]
         seen.update(stage)
         own_slots = {key: arrays[names[0]] for key in slots if (names := slot_names(stage, key)) and chosen(names[0])}
-        taken = {name for key in slots for name in slot_names(stage, key)}
+        in_slots = {name for key in slots for name in slot_names(stage, key)}
         begins = tuple(f"{OPTIMIZER}{name}/" for name in own)
-        more = [name for name in arrays if begins and name.startswith(begins) and name not in taken and chosen(name)]
+        more = [name for name in arrays if begins and name.startswith(begins) and name not in in_slots and chosen(name)]
         yield own_slots | {name.removeprefix(OPTIMIZER): arrays[name] for name in more}
 
 

@@ -1,4 +1,4 @@
-"""What the disturbances of a run cost: it is simulated again without them, for time alone."""
+"""The cost of a run's disturbances: it is simulated again without them, for time alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def undisturbed(job: Job) -> tuple[Costs, System]:
 
 
 def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
-    """Return what disturbances cost the run of a Job, of which ``timeline`` is the whole."""
+    """Return the cost of disturbances to the run of a Job, of which ``timeline`` is the whole."""
     executions = timeline.info.executions
     plain = timeline_of(job, executions, priced=undisturbed, between=job.between)
     last = steady_from(job.system)
@@ -76,7 +76,7 @@ def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | 
 
 
 def _state(mark: Mark) -> Hashable:
-    """Return what a mark has noted, whichever of the events of one cycle comes first."""
+    """Return the state that a mark has noted, whichever of the events of one cycle comes first."""
     (queue, facilities), ahead = cast(tuple[tuple[tuple[Hashable, ...], Hashable], Hashable], mark.state)
     return tuple(sorted(queue, key=repr)), facilities, ahead, mark.positions
 

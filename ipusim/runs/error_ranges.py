@@ -62,9 +62,9 @@ def _words() -> dict[str, str]:
     """Return the errors of each kind, in words."""
     words = {}
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
-        said = row.cells
-        least, most = (f"{float(said[end]):+.0%}" for end in ("least", "most"))
-        words[said["kind"]] = f"models of this kind ({said['kind']}, {said['rows']} rows): {least} to {most}"
+        cells = row.cells
+        least, most = (f"{float(cells[end]):+.0%}" for end in ("least", "most"))
+        words[cells["kind"]] = f"models of this kind ({cells['kind']}, {cells['rows']} rows): {least} to {most}"
     return words
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a request: each problem with the option that has it, the value found and what would be right."""
+"""Problems of a request: each with the option that has it, its value, and the values that would be right."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Session:
 
     @property
     def results(self) -> list[list[tuple[Any, ...]]]:
-        """What each replica's outfeed has carried in this run so far, element by element."""
+        """The elements that each replica's outfeed has carried in this run so far."""
         return [executor.results for executor in self._executors]
 
     @property

@@ -95,7 +95,7 @@ def timeline_of(
 
 def _between_changes(run: _InPart) -> Timeline | None:
     """Return the Timeline of a run that is simulated in part before, between and behind changes of its speed."""
-    with suppress(RequestError):  # of a count that nobody has asked for, which is told of where all is simulated
+    with suppress(RequestError):  # of a count that was not requested; where all is simulated it is reported
         return BetweenChanges(run.job, run.priced, run.executions, run.in_a_row).timeline()
     return None
 
@@ -128,7 +128,7 @@ class _InPart:
             short = None  # the run before, which would take as much memory as the next one
             try:
                 short = self._short_run(micro_batches, part_executions)
-            except RequestError as error:  # of a count that nobody has asked for
+            except RequestError as error:  # of a count that was not requested
                 raise error if micro_batches == whole else RequestError(_never_repeats(error, whole, tried)) from None
             tried = micro_batches
             if not short.within:

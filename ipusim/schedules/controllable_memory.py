@@ -179,7 +179,7 @@ def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Sl
 
 
 class _SavedBySlot:
-    """What an IPU keeps of micro-batches of its stages behind each slot, from a forward pass to the weights' half.
+    """The micro-batches that an IPU saves behind each slot, from a forward pass to the weights' half.
 
     Attributes:
         lane: its passes.

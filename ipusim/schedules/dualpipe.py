@@ -90,7 +90,7 @@ class _Turns:
         self._weights: deque[tuple[int, int]] = deque()
 
     def passes(self) -> Iterator[Turn]:
-        """Yield them in order."""
+        """Yield the passes in order."""
         ahead, behind = self._ipus - self._rank - 1, self._rank + 1
         for _ in range(2 * ahead):
             yield self._f(_THERE)

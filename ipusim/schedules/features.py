@@ -1,4 +1,4 @@
-"""What a schedule may support, and the one check that refuses what it does not."""
+"""Features that a schedule may support, and the one check that refuses those that it does not."""
 
 from __future__ import annotations
 

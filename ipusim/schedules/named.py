@@ -59,7 +59,7 @@ class _Guarded:
         self._gives = gives
 
     def __call__(self, shape: PlanShape) -> Any:
-        """Return what the function gives; raises PlanError for whatever it raises but a refusal of ``shape``."""
+        """Return the function's result; raises PlanError for any error of it but a refusal of ``shape``."""
         try:
             result = self._function(shape)
         except (KeyboardInterrupt, ProgramError):

@@ -27,7 +27,7 @@ def eager_order(shape: PlanShape) -> Order:
     """Return the Order of eager 1F1B; several stages of one IPU that follow each other run as one.
 
     Each IPU begins two micro-batches more than the next before its first backward pass, where 1F1B begins one: a copy
-    to the next IPU or back may take up to half a forward and a backward pass, and nobody waits for it.
+    to the next IPU or back may take up to half a forward and a backward pass without making an IPU wait.
 
     An IPU that is ``rank`` IPUs from the end keeps 2 ``rank`` + 1 micro-batches. Source: the slackness of Wu et al.,
     Adaptra (arXiv 2504.19232).

@@ -37,7 +37,7 @@ from ipusim.schedules.schedule import Schedule
 
 
 def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:
-    """Return what gives the overlap length V of a shape, of which counts are multiples."""
+    """Return the function of a shape that returns its overlap length V, of which counts are multiples."""
     return lambda shape: len(offsets(shape))
 
 
@@ -226,8 +226,8 @@ def register(schedule: Schedule) -> None:
 
     What it does not support is refused under it. Its Orders must be of the shape that was asked for.
 
-    Raises ProgramError for a name that is taken or that nobody could say, or for features or sync modes that
-    there are not; ProgramTypeError where ``order`` or ``multiple`` cannot be called.
+    Raises ProgramError for a name that is taken or malformed, or for features or sync modes that
+    are unknown; ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
     check(schedule)
     if schedule.name in _SCHEDULES:
@@ -238,7 +238,7 @@ def register(schedule: Schedule) -> None:
 def check(schedule: Schedule) -> None:
     """Refuse a Schedule of one's own that cannot lay anything out.
 
-    Raises ProgramError for a name that nobody could say, and for unknown features or sync modes;
+    Raises ProgramError for a malformed name, and for unknown features or sync modes;
     ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):

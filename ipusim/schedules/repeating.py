@@ -85,9 +85,9 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     stretch = _stretch(whole)
     if stretch is None:
         return replace(schedule, order=lambda other: whole if other == shape else schedule.order(other))
-    said = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
-    said |= {"order": partial(_cut, whole, stretch), "period": lambda _: stretch.period, "written": None}
-    return Repeating(**said, count=shape.micro_batches, stretch=stretch)
+    values = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
+    values |= {"order": partial(_cut, whole, stretch), "period": lambda _: stretch.period, "written": None}
+    return Repeating(**values, count=shape.micro_batches, stretch=stretch)
 
 
 def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:

@@ -34,10 +34,10 @@ class Schedule:
             an Order repeats itself in each of these phases, and not as whole micro-batches.
         written: the one shape that it can lay out, where its Order is written down in a file; else None.
         placement: from a number of stages and how many of them an IPU has to the IPU of each.
-        per_ipu: how many stages an IPU has where nobody says.
+        per_ipu: how many stages an IPU has by default.
         mirrored: whether there are two copies of each stage.
-        segments: how many segments a micro-batch is in where nobody says; 1 without ``Feature.SEGMENTS``.
-        notes: what whoever runs it should know.
+        segments: how many segments a micro-batch is in by default; 1 without ``Feature.SEGMENTS``.
+        notes: remarks to a user of the schedule.
 
     Example:
         >>> from ipusim.api import schedules

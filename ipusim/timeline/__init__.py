@@ -1,4 +1,4 @@
-"""What happened: integer columns of spans, recorded by the machine and read by everything else.
+"""Timelines: integer columns of spans, recorded by the machine and read by everything else.
 
 As ``timelines`` of :mod:`ipusim.api` this room offers the table of kinds of spans, and what columns and
 tracks of a Timeline mean.

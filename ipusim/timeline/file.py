@@ -179,7 +179,7 @@ def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
 
 
 def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
-    """Return what the JSON text says; raises FileError for other JSON, and for a run that cannot be."""
+    """Return the TimelineInfo of a JSON text; raises FileError for other JSON, and for a run that cannot be."""
     if text.nbytes > _MOST_INFO_BYTES:
         raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
     try:

@@ -1,4 +1,4 @@
-"""What the columns of a Timeline refer to: the device, the pipeline, and the names of stages, layers and links."""
+"""The objects that a Timeline's columns refer to: device, pipeline, and the names of stages, layers and links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAYERS_TEXT: Final = 400
 
 @dataclass(frozen=True)
 class TimelineInfo:
-    """What a Timeline's columns refer to.
+    """The objects that a Timeline's columns refer to.
 
     Attributes:
         name: of the program.

@@ -27,7 +27,7 @@ class Track(Enum):
 
 
 class Part(Enum):
-    """What of an execution ends when a span ends: its pipeline, its weight update, or neither: a wait ends nothing.
+    """The part of an execution that ends with a span: its pipeline, its weight update, or neither: a wait ends none.
 
     What is between two session runs is no part of either's executions.
     """
@@ -40,7 +40,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Use:
-    """What an IPU's cycles are counted as; kinds may share one.
+    """The use that an IPU's cycles are counted as; kinds may share one.
 
     Attributes:
         name: in ``summary.json``, with ``_cycles`` behind it.

@@ -42,7 +42,7 @@ _REMOTE: Final = partial(
 
 @unique
 class SpanKind(IntEnum):
-    """What an IPU, a link direction or the host does during a span.
+    """The activity of an IPU, a link direction or the host during a span.
 
     Attributes:
         row: all about it: its words, its track, its colours, what it is counted as.
@@ -367,7 +367,7 @@ def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> n
 
 
 def of_kinds(column: npt.NDArray[np.int64], kinds: Sequence[SpanKind]) -> npt.NDArray[np.bool_]:
-    """Return which of a Timeline's column of kinds are any of ``kinds``: looked up, many times as fast as searched."""
+    """Return a mask of a Timeline's column that is true at ``kinds``: looked up, many times as fast as searched."""
     return _among(tuple(kinds)).take(column)
 
 

@@ -82,7 +82,7 @@ class Row:
 
     @property
     def timeline(self) -> Timeline | None:
-        """What happened; None when it is refused."""
+        """The Timeline of the run; None where it is refused."""
         ran = self.result or self.stored
         return ran.timeline if ran else None
 
@@ -217,7 +217,7 @@ def _variants(
 
 
 def _called(text: str, request: Request) -> str:
-    """Return what a request calls a schedule: its name as it is registered, or its file."""
+    """Return the schedule's name in a request: that of the registry, or its file."""
     entry = core_schedules.schedule_of(text, request.folder)
     return entry.name if entry.name == text.lower() else text
 

@@ -20,7 +20,7 @@ class Comparison:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """What sets each row apart from the others: ``1f1b in point-to-point``, or a scenario's name."""
+        """A label of each row in which it differs from the others: ``1f1b in point-to-point``, or a scenario's name."""
         return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
 
     @cached_property
@@ -31,12 +31,12 @@ class Comparison:
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """The same with schedule and sync mode in any case."""
+        """The labels with schedule and sync mode in any case."""
         return tuple(self._named(row, sync=True, always=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
-        """What is compared, in a few words: the one name that all share, or how many there are."""
+        """The title of the comparison: the one name that all share, or how many there are."""
         sources = list(dict.fromkeys(row.source for row in self.rows))
         return sources[0] if len(sources) == 1 else f"{len(sources)} runs and scenarios"
 

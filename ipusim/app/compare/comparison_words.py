@@ -1,4 +1,4 @@
-"""What a comparison comes to: a verdict in sentences, and one table."""
+"""The verdict on a comparison in sentences, and one table."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _faster(comparison: Comparison) -> list[Row]:
 
 
 def _slowdown(row: Row) -> float | None:
-    """Return S of a row, its time over that without disturbances; None where nothing disturbs it, or nobody knows."""
+    """Return S of a row, its time over that without disturbances; None where nothing disturbs it, or it is unknown."""
     disturbed = row.waterfall.cycles.get(timelines.TimePart.DISTURBANCES, 0) if row.waterfall else 0
     if row.waterfall is None or not disturbed:
         return None
@@ -184,7 +184,7 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
 
 
 def mark(comparison: Comparison, row: Row) -> str:
-    """Return what tables and pictures say of a row in a word or two: ``best, front``, ``too large``."""
+    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``too large``."""
     if row.times is None:
         return "refused"
     if not row.fits:
@@ -230,7 +230,7 @@ def _would(comparison: Comparison, row: Row, best: Row) -> str:
 
 
 def time_words(comparison: Comparison) -> str:
-    """Return what the time of a row is that decides: ``time per weight update, in lock-step``."""
+    """Return the name of the time that decides: ``time per weight update, in lock-step``."""
     what = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
     return ", ".join(filter(None, [f"time per {what}", comparison.common]))
 
@@ -245,7 +245,7 @@ def row_words(comparison: Comparison, row: Row) -> str:
 
 
 def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
-    """Return what decides, with its unit."""
+    """Return the measure that decides, with its unit."""
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
     if not comparison.of_time:

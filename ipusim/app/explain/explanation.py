@@ -40,7 +40,7 @@ class Explanation:
             None where what ran is not known.
         unknown: why what ran is not known, as the end of a sentence; empty where it is.
         pairs: what every two of the changes give at once, of those that were asked for.
-        stragglers: how much of the time goes to what is slower than its like; None where nobody asks.
+        stragglers: how much of the time goes to what is slower than its like; None unless requested.
     """
 
     timeline: Timeline
@@ -72,7 +72,7 @@ class Explanation:
         yield from self._help()
 
     def where(self) -> Iterator[str]:
-        """Yield what the time of the run goes into, as the verdict on the run has it."""
+        """Yield sentences of the parts of the run's time, as the verdict on the run has them."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall)}."
 
@@ -198,7 +198,7 @@ def explain(
         job: what ran, or the reason why that is not known.
         execution: whose idle time is explained, by default that of the whole run.
         said: the parts of the run's time as the run has written them, where what ran is not known.
-        texts: changes of somebody's own, as :func:`~ipusim.app.explain.what_if.requested_changes` takes them, in place
+        texts: changes of the user's own, as :func:`~ipusim.app.explain.what_if.requested_changes` takes them, in place
             of those that are tried by themselves.
         syncs: the modes that other schedules are tried in, by default each in its own.
         straggling: whether to say how much of the time goes to stragglers.

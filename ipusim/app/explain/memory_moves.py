@@ -1,7 +1,7 @@
 """What would take less of the IPUs' memory, class of tensor by class: what each change frees, and the time it costs.
 
 Each change is an option of the scenario. What an IPU holds with it is the footprint of the program laid out anew; the
-time between two weight updates is that of a run of time alone, and what of it the change takes are spans by their use,
+time between two weight updates is that of a run of time alone, and the parts of it that a change adds are spans by use,
 whose lengths are the terms of the Costs.
 """
 
@@ -63,7 +63,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Moves:
-    """What changes take off an IPU's memory.
+    """Changes of options with the bytes that they free on an IPU.
 
     Attributes:
         ipu: the fullest.
@@ -85,7 +85,7 @@ class Moves:
 
 @sharing
 def memory_moves(job: Job) -> Moves:
-    """Return what each change of an option takes off the fullest IPU of ``job``, and what time it costs.
+    """Return the bytes that each change of an option frees on the fullest IPU of ``job``, and the time it costs.
 
     Where none alone makes the program fit, those of different tensors that free most are tried together. Raises
     RequestError for a Job whose stages are a program's functions.
@@ -138,7 +138,7 @@ class _Tried:
         self._seconds = [{name: cycles / per for name, cycles in use.cycles.items()} for use in times.run_use]
 
     def peak(self, ipu: int) -> int:
-        """Return what an IPU holds at its peak; 0 of one that holds no stage."""
+        """Return the bytes of an IPU's peak; 0 of one that holds no stage."""
         return next((peak.bytes for peak in self.job.memory.peaks if peak.ipu == ipu), 0)
 
     def freed_by(self, base: _Tried) -> int:
@@ -182,7 +182,7 @@ def _try(job: Job, changes: Mapping[str, Any]) -> _Tried | str:
 
 
 def _already(job: Job) -> Iterator[str]:
-    """Yield what a program does already to take less memory."""
+    """Yield the means of saving memory that a program uses already."""
     shape, offload = job.program.shape, job.program.offload
     if shape.recompute or shape.recompute_inline:
         yield "activations computed again"

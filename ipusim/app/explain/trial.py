@@ -1,4 +1,4 @@
-"""What a change of a scenario makes of its run: assembled, and simulated for time alone."""
+"""Trials of changes of a scenario: assembled, and simulated for time alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Change:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What a change makes of a run.
+    """The outcome of a run with one change.
 
     Attributes:
         change: that was tried.
@@ -82,7 +82,7 @@ class Trial:
         self.before = per_sample(timeline)
 
     def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Job | None, Timeline | None]:
-        """Return what a change makes of the run, with the Job and Timeline of it; None where nothing ran.
+        """Return the outcome of the run with a change, with its Job and Timeline; None where nothing ran.
 
         Long runs that do not repeat themselves are tried where they are ``requested`` for alone.
         """

@@ -1,4 +1,4 @@
-"""What changes would give, each simulated: those that can help by themselves, and those that somebody asks for."""
+"""The outcomes of changes, each simulated: those that can help by themselves, and those that a user requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.base.units import format_bytes
 
 #: A change that gives less than this part of the time is no help.
 HELP: Final = 0.001
-#: What a change is one of that somebody asks for.
+#: The kind of a change that the user requests.
 REQUESTED: Final = "asked for"
 #: The best changes of which it is told which part of the time they shorten.
 _EXPLAINED: Final = 3
@@ -25,7 +25,7 @@ _EXPLAINED: Final = 3
 
 @dataclass(frozen=True)
 class Together:
-    """What two changes give at once.
+    """The outcome of two changes at once.
 
     Attributes:
         both: of both.
@@ -42,7 +42,7 @@ class Together:
 
 
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
-    """Return what each change that can matter makes of the run of a Job, the best first.
+    """Return the outcomes of all changes that can matter to the run of a Job, the best first.
 
     Changes of hardware come behind those of what runs on it. ``syncs`` are the modes that schedules are tried in, by
     default each in its own.
@@ -103,7 +103,7 @@ def _instead(trial: Trial, outcome: WhatIf) -> str:
 def requested_changes(
     job: Job, timeline: Timeline, texts: Sequence[str]
 ) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
-    """Return what changes of somebody's own give, in their order, and what every two of them give at once.
+    """Return the outcomes of a user's own changes, in their order, and those of every two of them at once.
 
     Args:
         job: that they are changes of.

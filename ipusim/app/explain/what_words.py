@@ -1,4 +1,4 @@
-"""What changes would give, in sentences and tables."""
+"""The outcomes of changes, in sentences and tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTED: Final = 6
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
-    """Yield what would help most: the best change of each kind that helps, and which part of the time it shortens."""
+    """Yield sentences of the best change of each kind that helps, and of the part of the time that it shortens."""
     if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
         yield from (what_if.instead for what_if in what_ifs if what_if.instead)
         return
@@ -60,7 +60,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[WhatIf]:
 
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
-    """Yield what changes give, those that help or do not fit, and what two of them give at once."""
+    """Yield tables of the changes that help or do not fit, and of two of them at once."""
     requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
     shown = requested or [what_if for what_if in what_ifs if _helps(what_if)]
     for title, rows in (
@@ -103,7 +103,7 @@ def _memory(what_if: WhatIf) -> str:
 
 
 def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
-    """Return what a change gives as plain data for JSON."""
+    """Return the outcome of a change as plain data for JSON."""
     return {
         "kind": what_if.change.kind,
         "change": what_if.change.words,

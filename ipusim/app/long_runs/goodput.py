@@ -72,13 +72,13 @@ class Period:
 
 @dataclass(frozen=True)
 class Goodput:
-    """What becomes of days of training.
+    """The goodput of a training of days, and the parts of its time.
 
     Attributes:
         name: of what trains.
         devices, run_devices: IPUs that may fail, and those of the run.
         mtbf_s: mean seconds between failures of each component in all of the system.
-        sources: who says so of those that are not the user's own.
+        sources: the source of those that are not the user's own.
         samples_per_s: while nothing fails.
         wall_s: seconds of a training.
         seed: of the first training; the others have the next ones.
@@ -142,7 +142,7 @@ class Goodput:
         return "" if self.devices == self.run_devices else f" on the {self.run_devices:,} IPUs of the run"
 
     def tables(self) -> Iterator[Table]:
-        """Yield what becomes of the time, the times between checkpoints, and the failures of each component."""
+        """Yield tables of the parts of the time, the times between checkpoints, and the failures of each component."""
         yield self._time_table()
         yield self._period_table()
         if len(self.mtbf_s) > 1:
@@ -256,7 +256,7 @@ def _positive_s(text: str, words: str) -> float:
 
 @dataclass(frozen=True)
 class Settings:
-    """What to follow.
+    """The settings of trainings with failures.
 
     Attributes:
         mtbf_s, sources: as :func:`mean_times` returns them.
@@ -294,7 +294,7 @@ class Settings:
 
 
 def goodput(timeline: Timeline, settings: Settings) -> Goodput:
-    """Return what failures leave of the time of a training whose weight updates take as long as a run's.
+    """Return the goodput of a training with failures whose weight updates take as long as a run's.
 
     Args:
         timeline: of the run.
@@ -341,7 +341,7 @@ def goodput(timeline: Timeline, settings: Settings) -> Goodput:
 
 
 def followed(renewal: Renewal, name: str, updates: int, wall_s: float, trainings: int, seed: int) -> Period:
-    """Return what becomes of trainings with a checkpoint after so many updates; each has failures by a seed."""
+    """Return the times of trainings with a checkpoint after so many updates, each with failures by a seed."""
     draws = (np.random.default_rng(seed + number) for number in range(trainings))
     lived = tuple(renewal.lived(updates, wall_s, rng) for rng in draws)
     return Period(name, updates, renewal.waste(updates), lived, wall_s)
@@ -367,7 +367,7 @@ def goodput_files(result: Goodput) -> dict[str, bytes]:
 
 
 def _chart(result: Goodput) -> Chart:
-    """Return what is lost at times between checkpoints around those that lose least."""
+    """Return a chart of the lost time by the time between checkpoints, around the least."""
     renewal, chosen = result.renewal, result.chosen
     update_s, trainings = renewal.update_s, len(chosen.trainings)
     best_s = renewal.best_updates() * update_s

@@ -96,7 +96,7 @@ class Renewal:
         return low
 
     def lived(self, updates: int, wall_s: float, rng: np.random.Generator) -> Lived:
-        """Return what becomes of so many seconds, with a checkpoint after so many updates and failures by ``rng``."""
+        """Return the parts of so many seconds, with a checkpoint after so many updates and failures by ``rng``."""
         ends = self._failures(wall_s, rng)
         lasted = np.diff(np.concatenate(([0.0], ends, [wall_s])))
         recovered = np.minimum(lasted, self.recovery_s)
@@ -132,7 +132,7 @@ class Renewal:
 
 @dataclass(frozen=True)
 class Lived:
-    """What became of the time of one training, in seconds that add up to it.
+    """The parts of the time of one training, in seconds that add up to it.
 
     Attributes:
         failures: that struck.

@@ -108,7 +108,7 @@ def _may_be_path(text: str) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Return what values of a type are called."""
+    """Return the word for values of a type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return runs.one_of(dict.fromkeys(_words(option) for option in inner))

@@ -115,9 +115,9 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         table = comparison_table(self._result)
-        said, *more = verdict(self._result)
+        sentence, *more = verdict(self._result)
         parts = [
-            html.paragraph(said, bold=True),
+            html.paragraph(sentence, bold=True),
             *map(html.paragraph, more),
             html.table(table),
             *map(html.paragraph, reasons(self._result)),

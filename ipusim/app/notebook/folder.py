@@ -29,7 +29,7 @@ _MOST_ARRAY_BYTES: Final = 1 << 30
 
 
 class RunFolder(Shown):
-    """What a run has written.
+    """The files of a run.
 
     Attributes:
         stored: the run, as it was read.

@@ -60,7 +60,7 @@ class Run(Shown):
     def memory_figure(
         self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
     ) -> Chart:
-        """Return what each IPU holds over time as a matplotlib Figure, of the part that :meth:`figure` shows.
+        """Return the memory of each IPU over time as a matplotlib Figure, of the part that :meth:`figure` shows.
 
         Args:
             phase, execution, start, end: as of :meth:`figure`.

@@ -97,7 +97,7 @@ class Shown:
         return memory_frame(self._said["memory"])
 
     def memory_over_time(self) -> pd.DataFrame:
-        """Return what IPUs hold over the whole run, a row for each change of an IPU; needs pandas.
+        """Return the memory of IPUs over the whole run, a row for each change of an IPU; needs pandas.
 
         Columns are those of :func:`ipusim.app.run_folder.columns.memory_columns`. No rows where the stages do not say
         what they hold.
@@ -109,7 +109,7 @@ class Shown:
         return losses_frame(self._losses)
 
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
-        """Return what each IPU holds over time; of none where the stages do not say it."""
+        """Return the memory curve of each IPU; none where the stages do not say what they hold."""
         raise NotImplementedError
 
     @cached_property

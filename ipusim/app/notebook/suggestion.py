@@ -70,8 +70,8 @@ class Suggestion:
     def _repr_html_(self) -> str:
         if self.why_none:
             return html.paragraph(self.why_none)
-        said = [*words.verdict(self.found), *words.searched_lines(self.found)]
-        return html.together([html.table(words.plan_table(self.found)), *map(html.paragraph, said)])
+        sentences = [*words.verdict(self.found), *words.searched_lines(self.found)]
+        return html.together([html.table(words.plan_table(self.found)), *map(html.paragraph, sentences)])
 
     def __repr__(self) -> str:
         """Say the plan in a sentence, or why there is none."""

@@ -140,7 +140,7 @@ def _page_run(run: StoredRun) -> PageRun:
 
 
 def _left_out(timeline: Timeline) -> Iterator[str]:
-    """Yield what the page does not show of a run, in sentences."""
+    """Yield a sentence for each part of a run that the page leaves out."""
     for gap in left_out(timeline):
         yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each as those before and behind."
 
@@ -202,18 +202,18 @@ def _bars(why: Explanation) -> Bars:
 
 
 def _memory(run: StoredRun) -> HeldMemory | None:
-    """Return what IPUs hold over time; None where the folder does not say it."""
-    curves, said = run.curves, run.summary["memory"]
+    """Return the memory of IPUs over time; None where the folder does not say it."""
+    curves, summary = run.curves, run.summary["memory"]
     if not curves:
         return None
     if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
         curves = tuple(curve.expanded() for curve in curves)
     bytes_by_ipu = {
-        ipu["ipu"]: {holder: int(ipu["holders"][holder.key]) for holder in pipelines.Holder} for ipu in said["ipus"]
+        ipu["ipu"]: {holder: int(ipu["holders"][holder.key]) for holder in pipelines.Holder} for ipu in summary["ipus"]
     }
     holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
-    limit = None if said["sram_bytes"] is None else int(said["sram_bytes"])
-    return HeldMemory(curves, holders, limit, said["fits"], said["verdict"])
+    limit = None if summary["sram_bytes"] is None else int(summary["sram_bytes"])
+    return HeldMemory(curves, holders, limit, summary["fits"], summary["verdict"])
 
 
 def _scenario(folder: Path) -> str:

@@ -34,8 +34,8 @@ def played(stored: Sequence[StoredRun]) -> bytes:
     runs = [PlayedRun(title_of(run, stored), run.timeline, _stash_bytes(run)) for run in stored]
     data, contents = zip(*map(played_data, runs), strict=True)
     title = ", ".join(dict.fromkeys(f"{run.timeline.info.name} on {run.timeline.info.system}" for run in stored))
-    said = {"title": title, "made": " ".join(versions()), **tables_of_looks(), "runs": data}
-    return html_page(title, said, contents, PLAY)
+    page = {"title": title, "made": " ".join(versions()), **tables_of_looks(), "runs": data}
+    return html_page(title, page, contents, PLAY)
 
 
 def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
@@ -52,7 +52,7 @@ def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
 
 
 def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
-    """Return what each stage keeps of a micro-batch; None where the stages do not say it."""
+    """Return the bytes that each stage saves of a micro-batch; None where the stages do not say it."""
     if not run.describes_memory:
         return None
     try:

@@ -44,7 +44,7 @@ def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> M
     model, these are one stage.
 
     Raises OptionError for rules that are none; FileError for a file without times of ranks, or whose micro-batches
-    nobody says; OSError for a file that cannot be read.
+    are not counted; OSError for a file that cannot be read.
     """
     names = Names(own, MEGATRON)
     log = _Log()
@@ -69,7 +69,7 @@ def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> M
 
 @dataclass
 class _Log:
-    """What a log holds.
+    """The contents of a log.
 
     Attributes:
         times: what was timed, on which rank, how many milliseconds.
@@ -101,10 +101,10 @@ class _Log:
                 self.timers[timer] = None
         else:
             self.timer = None
-            if said := _COUNT.search(line):
-                self.count = int(said[1])
-            if said := _STAGES.search(line):
-                self.stages = int(said[1] or said[2])
+            if match := _COUNT.search(line):
+                self.count = int(match[1])
+            if match := _STAGES.search(line):
+                self.stages = int(match[1] or match[2])
 
 
 def _refuse(path: Path, log: _Log, names: Names) -> None:

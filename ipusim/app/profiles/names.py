@@ -39,7 +39,7 @@ _LONGEST: Final = 1000
 
 @dataclass(frozen=True)
 class Called:
-    """What a name stands for.
+    """The pass, or the update, that a name stands for.
 
     Attributes:
         what: a pass or the update, one of PASSES.
@@ -52,7 +52,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Rule:
-    """What names that fit a pattern stand for.
+    """The passes, or the update, that names of a pattern stand for.
 
     Attributes:
         what: a pass or the update.
@@ -70,7 +70,7 @@ class Rule:
         return re.compile("".join(parts.get(part, re.escape(part)) for part in _PARTS.split(self.pattern)), re.DOTALL)
 
     def called(self, name: str) -> Called | None:
-        """Return what ``name`` stands for; None where it does not fit."""
+        """Return the pass of ``name``; None where it does not fit the pattern."""
         fits = self._expression.fullmatch(name)
         if fits is None:
             return None
@@ -91,7 +91,7 @@ class Names:
         self._known: dict[str, Called | None] = {}
 
     def __getitem__(self, name: str) -> Called | None:
-        """Return what ``name`` stands for; None for nothing of a pipeline."""
+        """Return the pass of ``name``; None for names of no pass."""
         if name not in self._known:
             if len(self._known) > 1 << 16:
                 self._known.clear()

@@ -12,7 +12,7 @@ from ipusim.base.errors import FileError
 
 
 def read_measured(files: Sequence[Path], names: Sequence[str] = (), count: int | None = None) -> Measured:
-    """Return what traces of torch's profiler hold, a file for each rank, or one log of Megatron-LM.
+    """Return the measurements in traces of torch's profiler, a file for each rank, or in one log of Megatron-LM.
 
     ``names`` are rules as :class:`~ipusim.app.profiles.names.Names` takes them, ``count`` the micro-batches of an
     iteration of a log. Raises FileError for files of another kind, OptionError for wrong rules, and OSError.

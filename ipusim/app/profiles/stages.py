@@ -30,7 +30,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class StageTimes:
-    """What was measured of a stage.
+    """The measured times of a stage.
 
     Attributes:
         name: its name, or its number as text.
@@ -43,7 +43,7 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class Stages:
-    """What was measured of a pipeline.
+    """The measured times of a pipeline.
 
     Attributes:
         tool: what measured it.

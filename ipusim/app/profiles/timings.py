@@ -29,7 +29,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Measured:
-    """What files of one kind hold.
+    """The measurements in files of one kind.
 
     Attributes:
         files: that hold it, for messages.

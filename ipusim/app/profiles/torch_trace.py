@@ -42,7 +42,7 @@ _Lane = tuple[str, str]
 
 @dataclass
 class _Trace:
-    """What one file holds.
+    """The contents of one trace file.
 
     Attributes:
         rank: of the process; None where it does not say.
@@ -70,7 +70,7 @@ def is_trace(path: Path) -> bool:
 
 
 def unpacked(file: BinaryIO) -> Readable:
-    """Return what a file holds, unpacked where gzip has packed it."""
+    """Return the contents of a file, unpacked where gzip has packed it."""
     packed = file.read(len(_GZIP)) == _GZIP
     file.seek(0)
     return gzip.GzipFile(fileobj=file) if packed else file
@@ -139,7 +139,7 @@ def _by_process(trace: _Trace) -> dict[int, list[tuple[Called, Fraction]]]:
 
 
 def _read(path: Path, names: Names) -> _Trace:
-    """Return what a trace holds of ``names``."""
+    """Return the spans of ``names`` in a trace."""
     trace = _Trace()
     with open_file(path) as file:
         stream = JsonStream(unpacked(file), str(path), MOST_BYTES)

@@ -22,7 +22,7 @@ _NOTHING: Final = 1e-12
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs first.
+    """The first difference of a run from its pin.
 
     Attributes:
         what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses`` or ``weights``.
@@ -39,7 +39,7 @@ class Difference:
         return "\n".join([f"{self.what}: {self.text}", *(f"  {cause}" for cause in self.causes)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the difference as plain data."""
         return {"what": self.what, "text": self.text, "causes": list(self.causes)}
 
 

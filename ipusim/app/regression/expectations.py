@@ -50,7 +50,7 @@ class Judged:
         return self.expectation.holds(self.value)
 
     def __str__(self) -> str:
-        """Return it in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
+        """Return the judgement in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
         bounds, figure = self.expectation, self.expectation.figure
         actual = figure.text(self.value)
         if self.met:
@@ -58,7 +58,7 @@ class Judged:
         return f"missed  {bounds.name}: {actual}, expected {bounds.text}{self._by_how_much()}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the judgement as plain data."""
         value = None if isinstance(self.value, float) and not math.isfinite(self.value) else self.value
         return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.met}
 

@@ -1,4 +1,4 @@
-"""The file of a pin: written beside its scenario, and read back as data that anybody may have made."""
+"""The file of a pin: written beside its scenario, and read back as data of unknown origin."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
 
 
 def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one return for each form of shape
-    """Return what of a value is not of a shape; empty where all is."""
+    """Return a message on the first part of a value that is not as its shape says; empty where all is."""
     if isinstance(shape, tuple):
         return (
             "" if any(not _wrong(value, alternative, where) for alternative in shape) else f"{where} is of another kind"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one scenario.
+    """The outcome of one scenario.
 
     Attributes:
         path: of the scenario.
@@ -37,7 +37,7 @@ class Outcome:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON."""
+        """Return the outcome as plain data for JSON."""
         return {
             "scenario": str(self.path),
             "result": self.ended,

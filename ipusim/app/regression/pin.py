@@ -75,7 +75,7 @@ def pin_of(run: Run) -> dict[str, Any]:
 
 
 def _options(request: Request) -> dict[str, Any]:
-    """Return what was asked for by its path, but for what says what a default does; an item of a list by its name."""
+    """Return the options of a request by their paths, without those equal to defaults; list items by their names."""
     data = request.without_defaults()
     for key in ("name", "expect"):
         data.pop(key, None)
@@ -144,7 +144,7 @@ def _instructions(table: npt.NDArray[np.int64]) -> Items:
 
 
 def _costs(job: Job) -> dict[str, Any]:
-    """Return what everything of a Plan costs, as the machine takes it, in cycles and bytes."""
+    """Return the costs of all parts of a Plan, as the machine takes them, in cycles and bytes."""
     names = [profile.name for profile in job.program.stages]
     costs_by_name: dict[str, Any] = {}
     for (kind, stage), cycles in job.costs.passes.items():

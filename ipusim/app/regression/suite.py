@@ -124,7 +124,7 @@ def _length(path: Path) -> float:
 
 
 def junit(done: Sequence[Outcome]) -> bytes:
-    """Return what became of scenarios as a file in JUnit's format, with the seconds of each."""
+    """Return the outcomes of scenarios as a file in JUnit's format, with the seconds of each."""
     counts = {kind: sum(outcome.ended in kinds for outcome in done) for kind, kinds in _OF_JUNIT.items()}
     suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(done)))
     for kind, count in counts.items():

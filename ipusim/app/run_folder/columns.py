@@ -102,7 +102,7 @@ def ipu_columns(times: analysis.RunTimes) -> Columns:
 
 
 def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Columns:
-    """Return what IPUs hold over a whole run: a row for each change, which holds until the next of its IPU.
+    """Return the memory of IPUs over a whole run: a row for each change, which holds until the next of its IPU.
 
     Columns: ipu, the logical one; cycle and s, from when; allocated_bytes, which are resident_bytes, the FIFOs' buffers
     included, and live_bytes, of the pass that runs; fifo_bytes, what lies in those buffers. Of rows of one cycle the

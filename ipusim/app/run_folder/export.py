@@ -92,7 +92,7 @@ _WRITERS: Final[dict[str, Callable[[Columns], bytes]]] = {"csv": csv_bytes, "par
 
 
 def _cells(column: Column) -> list[object]:
-    """Return what a CSV file says of each row; the writer has floating-point numbers as they read back the same."""
+    """Return the cells of a CSV file's rows; floating-point numbers are written so that they read back the same."""
     values = column.values.tolist()
     if column.names is not None:
         return [column.names[value] if value >= 0 else "" for value in values]

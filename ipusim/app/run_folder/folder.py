@@ -21,10 +21,10 @@ from ipusim.base.errors import FileError, OutputError
 from ipusim.base.files import check_target, kind_of, naming, open_run_file, read_run_file
 
 #: Hidden folder inside a folder of results, on its file system therefore, and what lies in it: the lock of
-#: whoever writes, what was written (as sha256sum lists it), new files until all are there, old ones until all are.
+#: the writer's lock, the list of files (as sha256sum has it), new files until all are there, old ones until all are.
 _OWN: Final = ".ipusim"
 _LOCK, _LIST, _NEW, _OLD = "lock", "files.sha256", "new", "old"
-#: What they have to be: anybody may have made the folder, and a link in their place leads anywhere.
+#: The type that each must have: the folder may be another program's, and a link may lead anywhere.
 _PARTS: Final[dict[str, Callable[[int], bool]]] = {
     _LOCK: stat.S_ISREG,
     _LIST: stat.S_ISREG,

@@ -44,7 +44,7 @@ class Opened:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """What happened; a scenario runs when this is first asked for."""
+        """The Timeline of the run; a scenario runs when this is first read."""
         if self.stored is not None or isinstance(self.job, str):
             assert self.stored is not None
             return self.stored

@@ -18,7 +18,7 @@ from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import check_target, naming, open_file, read_up_to
 
-#: Bytes at either end of a file in which the mark of whoever has made it is looked for.
+#: Bytes at either end of a file in which the mark of its writer is looked for.
 _LOOKED_AT: Final = 1 << 16
 
 

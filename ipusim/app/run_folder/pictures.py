@@ -19,7 +19,7 @@ _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_
 
 
 def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) -> list[Maker]:
-    """Return what makes the pictures of a run in a window, of its memory too where it is known, the slowest first."""
+    """Return the functions that draw the pictures of a run in a window, and of its memory if known, slowest first."""
 
     def traces() -> dict[str, bytes]:
         figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))

@@ -93,7 +93,7 @@ def picture_window(
     phase: str | None = None,
     execution: int | None = None,
 ) -> Window:
-    """Return what the picture of a run shows, as :func:`~ipusim.app.render.window.part_window` does.
+    """Return the window of the picture of a run, as :func:`~ipusim.app.render.window.part_window` does.
 
     Raises OutputError for a window outside the run and a phase that the execution has not, and
     OptionError for an execution that the run has not, and for both cycles and a phase.
@@ -128,7 +128,7 @@ def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = Fals
 
 
 def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.MemoryCurve]:
-    """Return what each IPU of all replicas holds over time; nothing where the stages do not say it.
+    """Return the memory curve of each IPU of all replicas; none where the stages do not say what they hold.
 
     It is of the whole run, or of the rows of a ``timeline`` that has as much of it as a file.
     """

@@ -94,7 +94,7 @@ class Ahead(Generic[T]):
         return True
 
     def brought(self) -> dict[str, bytes] | None:
-        """Return what the child has made of what it was sent; None where it failed, whatever the reason."""
+        """Return the child's result for the value that it was sent; None where it failed, whatever the reason."""
         return self._child.brought() if self._child else None
 
 
@@ -121,7 +121,7 @@ class _Child:
     pipe: int
 
     def brought(self) -> dict[str, bytes] | None:
-        """Return what it made; None where it failed."""
+        """Return the result; None where it failed."""
         with os.fdopen(self.pipe, "rb", closefd=False) as file:
             content = file.read()
         try:
@@ -158,7 +158,7 @@ def _begun(make: Maker, stack: ExitStack) -> _Child | None:
 
 
 def _make_and_exit(make: Maker, reads: int, writes: int) -> NoReturn:
-    """Write what is made to the parent and end at once, so that nothing of the parent's is cleared up."""
+    """Write the result to the parent and end at once, so that nothing of the parent's is cleared up."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

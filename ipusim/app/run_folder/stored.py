@@ -36,7 +36,7 @@ _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """What a run has written.
+    """The files of a run, read back.
 
     Attributes:
         folder: where it lies.
@@ -69,7 +69,7 @@ class StoredRun:
 
     @property
     def curves(self) -> tuple[analysis.MemoryCurve, ...]:
-        """What each IPU holds over time; none where the folder does not say it.
+        """The memory curve of each IPU; none where the folder does not say it.
 
         Raises FileError for a file that does not hold curves.
         """
@@ -96,27 +96,27 @@ class StoredRun:
 
         Raises FileError for parts that no run writes.
         """
-        said = self.summary.get("waterfall")
-        if said is None:
+        parts = self.summary.get("waterfall")
+        if parts is None:
             return None
         try:
-            return analysis.Waterfall.from_dict(said)
+            return analysis.Waterfall.from_dict(parts)
         except (KeyError, TypeError, ValueError) as error:
             path = self.folder / "summary.json"
             raise FileError(f"{path}: expected the parts of the time as a run writes them, got {error!r}") from None
 
     @property
     def help(self) -> tuple[str, ...] | None:
-        """What would help most, in sentences; None where the folder has no explanation of this run that says it.
+        """Sentences of the changes that would help most; None where the folder has no such explanation of this run.
 
         Raises FileError for an explanation that is no JSON.
         """
         path = self.folder / EXPLANATION
         if not has_run_file(path):
             return None
-        said = _json(path, "an explanation")
-        of_this_run = isinstance(said, dict) and said.get("waterfall") == self.summary.get("waterfall")
-        sentences = said.get("help") if of_this_run else None
+        explanation = _json(path, "an explanation")
+        of_this_run = isinstance(explanation, dict) and explanation.get("waterfall") == self.summary.get("waterfall")
+        sentences = explanation.get("help") if of_this_run else None
         if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
             return None
         return tuple(sentences)
@@ -124,8 +124,8 @@ class StoredRun:
     @property
     def throughput_error(self) -> str:
         """How far off its throughput may be, in words; empty where the folder does not say it."""
-        said = self.summary.get("throughput_error")
-        return said if isinstance(said, str) else ""
+        error = self.summary.get("throughput_error")
+        return error if isinstance(error, str) else ""
 
     @property
     def last_loss(self) -> float | None:
@@ -140,7 +140,7 @@ class StoredRun:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Tell what the summary does not say of memory."""
+        """Raise FileError for what the block raises where the summary's memory is not as a run writes it."""
         try:
             yield
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
@@ -166,39 +166,40 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    said = _json(path, "the summary of a run")
-    for keys, part in ((_SAID, said), (_SAID_OF_MEMORY, said.get("memory") if isinstance(said, dict) else None)):
+    summary = _json(path, "the summary of a run")
+    memory = summary.get("memory") if isinstance(summary, dict) else None
+    for keys, part in ((_SAID, summary), (_SAID_OF_MEMORY, memory)):
         if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
-    version = said.get("schema_version", 1)
+    version = summary.get("schema_version", 1)
     if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
         expected = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
         raise FileError(f"{path}: {expected}, got {runs.show(version)}: a later version of ipusim may have written it")
-    return _brought_up(said) if version < analysis.SCHEMA_VERSION else dict(said)
+    return _brought_up(summary) if version < analysis.SCHEMA_VERSION else dict(summary)
 
 
-def _brought_up(said: dict[str, Any]) -> dict[str, Any]:
+def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
     """Return the summary of an older version with this version's keys of memory holders."""
     ipus = [
         {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
         if isinstance(ipu, dict) and isinstance(ipu.get("holders"), dict)
         else ipu
-        for ipu in said["memory"]["ipus"]
+        for ipu in summary["memory"]["ipus"]
     ]
-    return {**said, "memory": {**said["memory"], "ipus": ipus}}
+    return {**summary, "memory": {**summary["memory"], "ipus": ipus}}
 
 
 def _json(path: Path, what: str) -> Any:
     """Return the JSON of a file of a run folder; raises FileError for other text, and for values that no run writes."""
     content = read_run_file(path, _MOST_BYTES)
     try:
-        said = json.loads(content)
-        wrong = next(_impossible(said), "")
+        data = json.loads(content)
+        wrong = next(_impossible(data), "")
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: expected {what}, got what is no JSON: {error}") from None
     if wrong:
         raise FileError(f"{path}: expected {what}, got JSON with {wrong}")
-    return said
+    return data
 
 
 def _impossible(value: Any, key: str = "") -> Iterator[str]:

@@ -48,7 +48,7 @@ def job_of(source: Source) -> Job:
 
 
 def _name_of(path: Path) -> str:
-    """Return what names a run of a file without a name: the file's.
+    """Return the name of a run whose scenario has none: that of its file.
 
     Bytes of a file's name that no text can show (control characters, what is not UTF-8) are written as %XX.
     """

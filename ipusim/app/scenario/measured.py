@@ -21,7 +21,7 @@ def measured_text(path: Path) -> str:
     """
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
-    # What has no unit is taken for cycles, which whoever meant milliseconds has to see.
+    # A number without a unit counts cycles, which a user who meant milliseconds has to see.
     cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
     unit = ", in cycles of the tile clock as no unit is said" if cycles else ""
     head = (

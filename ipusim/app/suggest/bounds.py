@@ -40,7 +40,7 @@ class Bounds:
     """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
 
     def __init__(self, units: Units, layout: Layout, possible: npt.NDArray[np.bool_] | None = None) -> None:
-        """Take what a choice was laid out as.
+        """Take the units of a model and the layout of a choice.
 
         ``possible`` are the stages, between any two units, that fit their IPU's memory; None for all.
         """
@@ -80,13 +80,13 @@ class Bounds:
         return () if self._prices is None else self._prices.cuts
 
     def later_by(self, cycles: int) -> Bounds:
-        """Return the same bounds with ``cycles`` more, whatever the cut."""
+        """Return these bounds with ``cycles`` more, whatever the cut."""
         later = copy(self)
         later._at_once += cycles
         return later
 
     def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
-        """Return the same bounds with prices, which are raised until nothing below ``enough`` is left."""
+        """Return these bounds with prices, which are raised until no cut below ``enough`` is left."""
         if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self
         priced = copy(self)
@@ -97,7 +97,7 @@ class Bounds:
 
     @property
     def _least_maxima(self) -> Numbers:
-        """What each term is at least, once, under any cut."""
+        """The least cycles of each term, once, under any cut."""
         maxima = self._maxima(_ROOT, self.values(_ROOT), range(len(self._terms.passes)))
         return np.array([float(maximum[0]) for maximum in maxima])
 
@@ -154,7 +154,7 @@ class Bounds:
         return least_longest(takes), least_sum(takes)
 
     def _takes(self, loads: Numbers) -> Numbers:
-        """Return what each stage takes between any two units, where each column counts as often as ``loads`` say."""
+        """Return the cycles of each stage between any two units, where each column counts as often as ``loads`` say."""
         counts = loads.reshape(COLUMNS, self._stages)
         takes = np.tensordot(counts[: len(KINDS)].T, self._passes, 1)
         if counts[UPDATE].any():
@@ -217,7 +217,7 @@ class Bounds:
         return values.reshape(len(cuts), COLUMNS * self._stages)
 
     def _maxima(self, cuts: Table, values: Numbers, numbers: Iterable[int]) -> Iterator[Numbers]:
-        """Yield what the terms at these places are at least, once, for each of ``cuts`` with its ``values``."""
+        """Yield the least cycles of the terms at these places, once, for each of ``cuts`` with its ``values``."""
         done, at = cuts.shape[1] - 1, cuts[:, -1]
         for number in numbers:
             term, (longest, whole) = self._terms.passes[number], self._rests[number]
@@ -235,7 +235,7 @@ class Bounds:
             yield maximum
 
     def _still(self, term: Term, done: int) -> Numbers:
-        """Return what the stages that are to come put on each IPU at least."""
+        """Return the least cycles that the stages to come add on each IPU."""
         key = term.loads.tobytes() + bytes([done])
         if key not in self._to_come:
             takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)

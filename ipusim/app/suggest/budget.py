@@ -18,7 +18,7 @@ class SearchEndedError(IpusimError):
 
 
 class Budget:
-    """What a search may take; every inner loop of it spends some.
+    """The time budget of a search; its inner loops spend it.
 
     Attributes:
         ended: what ended the search; empty while it may go on.
@@ -37,14 +37,13 @@ class Budget:
         if seconds is not None and not seconds > 0:
             raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
         self._began = time.monotonic()
-        self._until = None if seconds is None else self._began + seconds
-        self._search_until = None if seconds is None else self._until_search(seconds)
+        self._until = self._search_until = None
+        if seconds is not None:
+            self._until = self._began + seconds
+            self._search_until = self._until - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
         self._work, self._most = 0, work
         self._interrupted = interrupted
         self.ended = ""
-
-    def _until_search(self, seconds: float) -> float:
-        return self._began + seconds - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
 
     def part(self, share: float) -> Budget:
         """Return a budget of its own for a first search: a ``share`` of the time that is left, and as much work."""

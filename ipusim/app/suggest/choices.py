@@ -1,4 +1,4 @@
-"""What is searched: every way to lay a model out but for where it is cut, a Choice each."""
+"""The space that is searched: every way to lay a model out but for where it is cut, a Choice each."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ class Choice:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What makes two plans different for a person: not their cuts, nor what lies where."""
+        """The kind of a plan, in which plans differ for a person: without cuts and offloading."""
         return self.mapping, self.replicas, self.schedule, self.sync, self.micro_batch_size, self.recompute
 
     @property
     def plainness(self) -> tuple[int, ...]:
-        """What of two plans that take as long is preferred: fewer stages, and fewer options."""
+        """The rank among plans that take as long: fewer stages and fewer options are preferred."""
         options = (self.recompute, self.offload, self.sharding, self.activations, self.order != "AUTO")
         return self.stages, *(int(bool(option)) for option in options)
 
@@ -199,6 +199,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
     states = _states(baseline, limits)
+    syncs = limits.sync or (baseline.request.options.pipeline.sync or "",)
     for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
         count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
@@ -209,7 +210,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
         for (called, schedule), (offload, sharding, stored) in product(schedules, states):
             if sharding and replicas == 1:
                 continue
-            for sync, recompute in product(_syncs(baseline, limits), _recomputations(baseline, limits, schedule)):
+            for sync, recompute in product(syncs, _recomputations(baseline, limits, schedule)):
                 yield Choice(
                     ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored
                 )  # fmt: skip
@@ -285,10 +286,6 @@ def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]
     return list(result.items())
 
 
-def _syncs(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
-    return limits.sync or (baseline.request.options.pipeline.sync or "",)
-
-
 def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> tuple[str, ...]:
     recompute = _truths(limits.recompute)
     modes = schedule.recomputation_modes if baseline.training else ()
@@ -296,7 +293,7 @@ def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> t
 
 
 def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
-    """Return what may lie in Streaming Memory: state, whether spread over replicas, activations."""
+    """Return the choices of offloading: optimizer state, whether sharded over replicas, activations."""
     offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
     result = []
     for offload, sharding in product(offloads, _truths(limits.sharding)):

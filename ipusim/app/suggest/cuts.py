@@ -129,7 +129,7 @@ class Cutter:
         return *within.lower(cuts, below), looked_at
 
     def _together(self, cuts: Table) -> Table:
-        """Return which cuts can still have units that share weights on one IPU."""
+        """Return a mask of the cuts that can still have units that share weights on one IPU."""
         done = cuts.shape[1] - 1
         mapping = np.array(self.memory.mapping)
         good = np.ones(len(cuts), dtype=bool)

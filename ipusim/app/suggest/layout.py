@@ -140,7 +140,7 @@ def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> i
 
 
 def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts: Sequence[int]) -> int:
-    """Return the same cycles of one cut, whose IPUs all take part: its first units, and the number of units."""
+    """Return the cycles of :func:`least_together` for one cut: its first units, and the number of units."""
     bytes_of = {ipu: _bytes_of(layout, ()) for ipu in layout.plan.ipus}
     for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
         bytes_of[ipu] = tuple(map(add, bytes_of[ipu], _bytes_of(layout, profiles[start:end])))

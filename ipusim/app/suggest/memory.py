@@ -55,7 +55,7 @@ class MemoryBound:
 
     @property
     def least_bytes(self) -> int:
-        """What the fullest IPU of any cut holds at least."""
+        """The least bytes of the fullest IPU under any cut."""
         longest, together = self._rests
         return int(max(longest[0, 0], together[0, 0] // len(self.live)))
 
@@ -84,7 +84,7 @@ class MemoryBound:
         return ipu_bytes
 
     def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:
-        """Return which of ``cuts`` may fit."""
+        """Return a mask of the ``cuts`` that may fit."""
         if self.sram_bytes is None:
             return np.ones(len(cuts), dtype=bool)
         done, at = cuts.shape[1] - 1, cuts[:, -1]
@@ -96,7 +96,7 @@ class MemoryBound:
         return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
 
     def possible_stages(self) -> npt.NDArray[np.bool_]:
-        """Return which stages, between any two units, fit their IPU if no other stage is there."""
+        """Return a mask of the stages, between any two units, that fit their IPU if no other stage is there."""
         possible = np.ones(self.resident.shape, dtype=bool)
         if self.sram_bytes is None:
             return possible
@@ -110,7 +110,7 @@ class MemoryBound:
         return possible
 
     def fullest_bytes(self, possible: npt.NDArray[np.bool_], spend: Callable[[], None]) -> int:
-        """Return what the fullest IPU of any cut of ``possible`` stages holds at least, by prices.
+        """Return the least bytes of the fullest IPU under any cut of ``possible`` stages, by prices.
 
         It is sought until it is more than an IPU has, or a cut is found that may fit.
         """
@@ -133,7 +133,7 @@ class MemoryBound:
 def memory_bound(
     units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None, checkpoints: bool
 ) -> MemoryBound:
-    """Return what stages of ``units`` hold under a layout, of ``sram_bytes`` on each IPU.
+    """Return the memory bound of stages of ``units`` under a layout, with ``sram_bytes`` on each IPU.
 
     ``code_bytes`` are those that are stated; None counts what is estimated of any program. ``checkpoints``:
     activations are computed again from some that are kept, of which nothing is said.

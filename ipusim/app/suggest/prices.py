@@ -43,7 +43,7 @@ class Maxima:
     possible: npt.NDArray[np.bool_]
 
     def takes(self, weights: Numbers) -> Numbers:
-        """Return what each stage costs under weights of shape (maxima, rows + 1), the last for what is least."""
+        """Return the cost of each stage under weights of shape (maxima, rows + 1), the last for the least."""
         stages, size = self.possible.shape[:2]
         count = self.rows.shape[0] * self.rows.shape[1]
         prices = (weights[:, :-1] * self.times[:, None]).reshape(count) @ self.rows.reshape(count, -1)
@@ -54,7 +54,7 @@ class Maxima:
         return np.where(self.possible, np.floor(cycles), np.inf)
 
     def fixed(self, weights: Numbers) -> float:
-        """Return what all cuts cost under these weights beside their stages."""
+        """Return the cost that all cuts share under these weights, beside their stages."""
         return float(np.floor((weights[:, -1] * self.times * self.least).sum()))
 
     def of(self, cut: Sequence[int]) -> Numbers:
@@ -69,7 +69,7 @@ class Maxima:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What stages cost under the best prices that were found.
+    """The costs of stages under the best prices found.
 
     Attributes:
         bound: what every cut costs at least.

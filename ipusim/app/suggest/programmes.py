@@ -9,7 +9,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def least_longest(takes: Numbers) -> Numbers:
-    """Return, for each stage and unit, what the longest stage from there on takes at least under any cut.
+    """Return, for each stage and unit, the least cycles of the longest stage from there on under any cut.
 
     ``takes`` are what each stage takes from any unit to before any other, shape (stages, units + 1, units + 1); the
     result has shape (stages + 1, units + 1), infinite where no cut is left.
@@ -21,7 +21,7 @@ def least_longest(takes: Numbers) -> Numbers:
 
 
 def least_sum(takes: Numbers) -> Numbers:
-    """Return the same of the sum of the stages."""
+    """Return the least sum over the stages, as :func:`least_longest` returns that of the longest."""
     least, proper = _ended(takes), _proper(takes)
     for stage in range(len(takes) - 1, -1, -1):
         least[stage] = (proper[stage] + least[stage + 1][None, :]).min(axis=1)

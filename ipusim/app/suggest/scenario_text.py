@@ -29,7 +29,7 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
             instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
             was = instead if before is None else f"was {_shown(before)}: "
             changes[path] = (value, "" if value is None else was + why(suggestion, name))
-    # What was expected of the given plan is nothing that anybody expects of this one.
+    # Expectations of the given plan are none of this one.
     changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
     return runs.edited(source.text, changes)
 

@@ -1,4 +1,4 @@
-"""What a search has found: its plans, what was looked at, and what is open."""
+"""The result of a search: its plans, the choices that it looked at, and those that are open."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SECONDS: Final = 60.0
 
 
 class Outcome(Enum):
-    """What a search came to."""
+    """The outcome of a search."""
 
     PLAN = "plan"
     NONE_FITS = "none fits"
@@ -71,7 +71,7 @@ class Ceiling:
         return replace(self.full, cycles=self.full.cycles + self.host)
 
     def share(self, count: int) -> float:
-        """Return which part of the ceiling a count reaches."""
+        """Return the part of the ceiling that a count reaches."""
         return float(self._with_host.share(count))
 
     def count_for(self, share: Fraction) -> int:
@@ -80,7 +80,7 @@ class Ceiling:
 
     @property
     def parts(self) -> dict[str, float]:
-        """What a micro-batch's time is made of: even work, imbalance, and copies with their syncs and the host."""
+        """The parts of a micro-batch's time: even work, imbalance, and copies with their syncs and the host."""
         slope = self.full.slope or Fraction(1)
         return {
             "work, evenly on all IPUs": float(self.mean / slope),
@@ -91,7 +91,7 @@ class Ceiling:
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """What is suggested, and why; or why nothing is.
+    """The suggested plan with its reasons, or why there is none.
 
     Attributes:
         baseline: the scenario's own plan.
@@ -140,7 +140,7 @@ class Suggestion:
 
     @property
     def trial(self) -> Trial:
-        """What came of the suggested plan, or of the given one where that is best."""
+        """The trial of the suggested plan, or of the given one where that is best."""
         return self.plan.trial if self.plan is not None else self.moved_baseline or self.own
 
     @property
@@ -167,12 +167,12 @@ class Suggestion:
 
     @cached_property
     def ceiling(self) -> Ceiling | str:
-        """That of the suggested plan; why it is not known where its schedule refuses counts, else empty."""
+        """The ceiling of the suggested plan, and why it is unknown where its schedule refuses counts, else empty."""
         return ceiling_of(self.job)
 
     @cached_property
     def own_ceiling(self) -> Ceiling | str:
-        """That of the given plan."""
+        """The ceiling of the given plan."""
         return "" if self.own.job is None else ceiling_of(self.own.job)
 
     @property
@@ -183,7 +183,7 @@ class Suggestion:
 
     @property
     def stopped(self) -> str:
-        """What ended the search before all was looked at; empty where all was."""
+        """The limit that ended the search early; empty where all was searched."""
         return self.searched.stopped or ("" if self.beside is None else self.beside.stopped)
 
     @property
@@ -256,8 +256,8 @@ def suggest(
         own = simulated(tried(baseline.job))
     if baseline.concurrent:
         if limited := limits.names:
-            said = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
-            raise OptionError(limited[0], f"{said}{' and {}' * len(limited[1:])}", *limited)
+            text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
     searches = [_Begun({}, baseline, own if own.fits and limits == Limits() else None, budget)]

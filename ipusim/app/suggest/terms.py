@@ -1,4 +1,4 @@
-"""What any cut of a model takes at least under a Plan, as sums of maxima of what its stages take.
+"""The least time of any cut of a model under a Plan, as sums of maxima over its stages.
 
 In lock-step a time-step lasts as long as its busiest IPU, and then comes its copy: a term for each kind of time-step,
 with a row for each IPU. In point-to-point an IPU begins when the first micro-batch has come to it, runs its passes,

@@ -13,7 +13,7 @@ from ipusim.base.errors import IpusimError
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What came of one plan.
+    """The simulated outcome of one plan.
 
     Attributes:
         job: it laid out; None where it is refused.

@@ -1,4 +1,4 @@
-"""What a model is cut between: its units, and what any row of them costs and holds, in tables.
+"""The units that a model is cut between, and the cost and memory of any row of them, in tables.
 
 A unit is a layer, or a whole stage where the request says what its stages cost. What a stage costs is the sum over
 its layers, but for the first stage, whose backward pass ends at its first layer with weights.
@@ -222,7 +222,7 @@ def _passing(
 def _stash(
     profiles: Sequence[models.StageProfile], passing: Table, trained: int, layers: Sequence[runs.RequestedLayer]
 ) -> Table:
-    """Return what stages keep of a micro-batch at least.
+    """Return the least bytes that stages save of a micro-batch.
 
     Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
     connections others too, and nothing is said.

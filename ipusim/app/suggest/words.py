@@ -210,7 +210,7 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
 
 
 def searched_lines(suggestion: Suggestion) -> Iterator[str]:
-    """Yield what the table's columns are, what was searched, and how much of it was simulated."""
+    """Yield lines on the table's columns, on the searched plans, and on how many were simulated."""
     searched = suggestion.searched
     if not searched.choices:
         return

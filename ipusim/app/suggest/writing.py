@@ -43,10 +43,10 @@ def write_suggested(
     if order is not None and order.made is not None:
         words = out.with_suffix(".py")
         changes = {"pipeline.schedule": f"{words.name}:{NAME}", "pipeline.sync": order.best.sync.value}
-        said: dict[KeyPath, tuple[Any, str]] = {
+        written: dict[KeyPath, tuple[Any, str]] = {
             tuple(name.split(".")): (value, "an order for these costs") for name, value in changes.items()
         }
-        text = runs.edited(text, said)
+        text = runs.edited(text, written)
         write_file(words, words_file(order).encode())
     mark = f"# {mark_of('suggest')}\n"
     write_file(out, (text if mark in text else text + mark).encode())

@@ -36,7 +36,7 @@ _MOST_TRIED: Final = 64
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a sweep of counts comes to in the end.
+    """The limit of a sweep of counts.
 
     Attributes:
         others: the values of the other options, by their paths.

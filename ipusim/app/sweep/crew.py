@@ -105,7 +105,7 @@ class Crew:
     def _on_cluster(
         self, errand: _Errand, points: Mapping[int, Mapping[str, Any]]
     ) -> Generator[tuple[int, Outcome], None, None]:
-        """Yield what :meth:`run` does, of the workers of a Dask cluster.
+        """Yield as :meth:`run` does, from the workers of a Dask cluster.
 
         Raises OutputError for one that does not answer, and for one that ends before its points do.
         """
@@ -129,7 +129,7 @@ class Crew:
 
 @dataclass(frozen=True)
 class _Errand:
-    """What all points of a sweep have in common, as plain data that any process can take up.
+    """The common parts of all points of a sweep, as plain data for any process.
 
     Attributes:
         sweep: tells sweeps apart.

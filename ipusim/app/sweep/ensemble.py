@@ -45,7 +45,7 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
 
 
 def without_disturbances(request: Request) -> Outcome:
-    """Return what a request comes to with nothing that disturbs it, for time alone."""
+    """Return the outcome of a request without disturbances, for time alone."""
     return outcome_of(request, {"disturbances": [], "numerics": "off"})
 
 
@@ -63,7 +63,7 @@ class Ensemble:
 
     @cached_property
     def ran(self) -> list[Outcome]:
-        """What came of the runs that ran."""
+        """The outcomes of the runs that ran."""
         return [outcome for _, outcome in self.sweep.finished if outcome.ran]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a sweep can be judged and drawn by."""
+"""The measures that a sweep can be judged and drawn by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one point of a sweep came to: its numbers, or why there are none."""
+"""The outcome of one point of a sweep: its numbers, or why there are none."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _is_stored(name: str, kind: Any, value: Any) -> bool:
 
 
 def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
-    """Return what ``request`` comes to with these ``changes``; whatever goes wrong with it is told, not raised.
+    """Return the outcome of ``request`` with these ``changes``; any error becomes its message, and is not raised.
 
     What an earlier one has in common with it is taken from the shared cache.
     """

@@ -161,7 +161,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
 
 
 def _title(swept: Sweep, measure: Measure) -> str:
-    """Return what is varied, in words where its scenario has any, and which measure of how many points is shown."""
+    """Return the title: the varied options, the scenario's own words, the measure and the number of points."""
     request, name = swept.request, measure.words.partition(",")[0]
     title = runs.title_of(request.description)
     words = f"{name} of {len(swept.finished)} points"
@@ -192,7 +192,7 @@ def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outco
 
 
 def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
-    """Return what a person wants to know first: the best point, what the ceiling is, and what did not run."""
+    """Return the verdict: the best point, the ceiling, and the points that did not run."""
     number = len(swept.finished)
     lines = []
     if best := best_of(swept, measure):
@@ -221,7 +221,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
 
 
 def _memory_words(swept: Sweep) -> list[str]:
-    """Return what the fullest IPU holds from the least to the most, and from which value on it is too much."""
+    """Return words on the least and the most bytes of the fullest IPU, and from which value on it does not fit."""
     holding = [row for row in swept.finished if row[1].peak_bytes is not None]
     peaks = peaks_of(swept)
     if len(peaks) < 2:
@@ -250,7 +250,7 @@ def _too_large(outcome: Outcome) -> bool:
 
 
 def _alike(message: str) -> str:
-    """Return what messages that differ in numbers alone have in common."""
+    """Return the common text of messages that differ in numbers alone."""
     return re.sub(r"\d+", "#", message)
 
 

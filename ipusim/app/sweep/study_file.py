@@ -42,7 +42,7 @@ class Study:
         scenario: its file.
         axes: what is varied.
         together: whether the axes go side by side.
-        measure: what points are judged by; None where nobody says.
+        measure: what points are judged by; None for the default.
         place_of: where an axis is written, by its path.
         seeds: runs with seeds of their own, which are the axes then; None for other axes.
         slower: how many times as long one IPU or cable takes, which is the first axis then; None for other axes.
@@ -68,7 +68,7 @@ class Study:
         return self
 
     def special(self, sweep_of: Sweep, request: Request) -> Ensemble | WeakPoints | None:
-        """Return what the runs with seeds of their own, or with something slower, come to; None of other axes."""
+        """Return the outcome of runs with seeds of their own, or with one thing slower; None for other axes."""
         if self.seeds is not None:
             return Ensemble(sweep_of, without_disturbances(request))
         return None if self.slower is None else WeakPoints(sweep_of, self.slower)
@@ -105,7 +105,7 @@ class Study:
 def read_study(
     path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None, slower: float | None = None
 ) -> Study:
-    """Return what ``path``, a scenario or a study file, and options of a command ask for.
+    """Return the Study of ``path``, a scenario or a study file, and options of a command.
 
     ``seeds`` are runs of a scenario with seeds of their own; ``slower`` is how many times as long one of
     its IPUs or cables takes.

@@ -22,7 +22,7 @@ class AllFailedError(IpusimError):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the points of a sweep came to.
+    """The outcomes of the points of a sweep.
 
     Attributes:
         request: what was varied.

@@ -1,4 +1,4 @@
-"""What a sweep varies: options by their paths, each with its values, crossed or side by side."""
+"""The axes of a sweep: options by their paths, each with its values, crossed or side by side."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def text_of(value: Any) -> str:
 
 
 def parse_axis(text: str) -> Axis:
-    """Return what ``PATH=VALUES`` varies; values are YAML with commas between them, and ranges.
+    """Return the axis of ``PATH=VALUES``; values are YAML with commas between them, and ranges.
 
     Raises OptionError for a text that says none.
 

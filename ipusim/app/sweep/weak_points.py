@@ -48,7 +48,7 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
 
 @dataclass(frozen=True)
 class WeakPoints:
-    """What slower IPUs and cables cost.
+    """The cost of slower IPUs and cables.
 
     Attributes:
         sweep: the runs: the first axis is that of :func:`one_at_a_time`.
@@ -73,7 +73,7 @@ class WeakPoints:
         }
 
     def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
-        """Return what is slower in a point; None where nothing is."""
+        """Return the IPU or cable that is slower in a point; None where none is."""
         if len(disturbances) == len(self.sweep.axes[0].values[0]):
             return None
         last = disturbances[-1]

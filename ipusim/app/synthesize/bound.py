@@ -44,7 +44,7 @@ class Bound:
 
     @property
     def words(self) -> str:
-        """What binds."""
+        """The binding limit, in words."""
         if not self.what:
             return "the longest path of passes that need each other"
         return (

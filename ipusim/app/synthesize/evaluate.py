@@ -34,7 +34,7 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
     ends: list[list[int]] = [[] for _ in tasks.letters]
     comes: list[list[int]] = [[] for _ in tasks.letters]
     sources = [[comes[need] if away else ends[need] for need, away in needs] for needs in tasks.needs]
-    at, now, taken = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
+    at, now, busy_until = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
     waiting = list(range(len(words)))
     while waiting:
         still = []
@@ -58,7 +58,7 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
                     way = ways[letter]
                     if way is not None:
                         pair, lead, busy = way
-                        taken[pair] = come = max(time + lead, taken[pair]) + busy
+                        busy_until[pair] = come = max(time + lead, busy_until[pair]) + busy
                         comes[letter].append(come)
                     index += 1
                     continue

@@ -33,10 +33,10 @@ class Memory:
     def peak(self, word: int, letters: Sequence[int]) -> int:
         """Return the most bytes that an IPU holds while it runs ``letters``."""
         kinds = pipelines.Pass
-        said = [self.tasks.letters[letter] for letter in letters]
-        level = dict.fromkeys((stage for _, stage in said), 0)
+        passes = [self.tasks.letters[letter] for letter in letters]
+        level = dict.fromkeys((stage for _, stage in passes), 0)
         depth = dict(level)
-        for kind, stage in said:
+        for kind, stage in passes:
             if kind == kinds.FORWARD:
                 level[stage] += 1
                 depth[stage] = max(depth[stage], level[stage] - 1)
@@ -45,7 +45,7 @@ class Memory:
         fifos = sum(depth[stage] * self.stages[stage].saved for stage in level)
         level = dict.fromkeys(level, 0)
         alive = most = 0  # beside the running pass: outside of FIFOs, and between the halves
-        for kind, stage in said:
+        for kind, stage in passes:
             of = self.stages[stage]
             full = level[stage] > depth[stage]
             if kind == kinds.FORWARD:

@@ -45,7 +45,7 @@ _WAITS: Final = (0.0, 0.5, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class Synthesis:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         rows: the named schedules, as `compare` has them.
@@ -70,12 +70,12 @@ class Synthesis:
 
     @property
     def best(self) -> Row:
-        """What was found, or the best named schedule where nothing better was."""
+        """The best Order found, or the best named schedule where none is better."""
         return self.made or self.named
 
     @property
     def bound(self) -> Bound:
-        """What no Order that was looked at can beat."""
+        """The bound that no searched Order can beat."""
         return min(self.bounds, key=lambda bound: bound.cycles)
 
     @property
@@ -213,9 +213,9 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
 
 def _sync(request: Request) -> Sync:
     """Return the sync mode of a request, by default that of its schedule."""
-    said = request.options.pipeline.sync
-    if said:
-        return Sync(said)
+    mode = request.options.pipeline.sync
+    if mode:
+        return Sync(mode)
     return schedules.schedule_of(request.options.pipeline.schedule, request.folder).syncs[0]
 
 

@@ -89,7 +89,7 @@ class Tasks:
 
 
 def unsearched_for(job: Job) -> str:
-    """Return what a named schedule has that no search does; empty for one that a search may begin with and be held to.
+    """Return the feature of a named schedule that no search has; empty for one that a search may begin with.
 
     Args:
         job: its run.

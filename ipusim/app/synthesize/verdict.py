@@ -1,4 +1,4 @@
-"""What a synthesis comes to, in sentences."""
+"""The verdict on a synthesis, in sentences."""
 
 from __future__ import annotations
 

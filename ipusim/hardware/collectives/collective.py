@@ -1,4 +1,4 @@
-"""A collective as data: who sends which elements to whom in which round."""
+"""A collective as data: the elements that participants send one another, round by round."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Collective:
     empty; chunk k belongs to participant k.
 
     Attributes:
-        operation: what it computes. ``all_reduce``: everybody's sum of the whole buffers;
-            ``reduce_scatter``: to each the sum of its own chunk; ``all_gather``: everybody's
-            own chunk to all; ``all_to_all``: chunk k of everybody to participant k.
+        operation: what it computes. ``all_reduce``: the sum of all whole buffers, to all;
+            ``reduce_scatter``: to each the sum of its own chunk; ``all_gather``: each one's
+            own chunk to all; ``all_to_all``: chunk k of each to participant k.
         algorithm: how, for people.
         participants: logical IPUs, each with a buffer of its own, in the order of their chunks.
         elements: elements of a whole buffer.
@@ -87,7 +87,7 @@ class Collective:
 
     @property
     def name(self) -> str:
-        """What it is and how: ``all_reduce (ring)``."""
+        """The operation and its algorithm: ``all_reduce (ring)``."""
         return f"{self.operation} ({self.algorithm})"
 
     @property

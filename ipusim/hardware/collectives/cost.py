@@ -1,4 +1,4 @@
-"""What collectives cost: round by round, from the bytes on the links.
+"""The cost of collectives: round by round, from the bytes on the links.
 
 A round ends when the busiest link direction has delivered: its bytes, summed over
 all messages routed over it and rounded up to whole cycles once, after the latency
@@ -98,7 +98,7 @@ def _in_turn(latency: Any, transfer: Any) -> Any:
 
 
 def concurrent_cost(system: System, collectives: Sequence[Collective]) -> CollectiveCost:
-    """Return what ``collectives`` cost on ``system``'s links when all run at the same time, round by round together.
+    """Return the cost of ``collectives`` on ``system``'s links when all run at the same time, round by round together.
 
     Round k of all collectives begins at once and ends with the last of them; on each
     link their bytes add up. One with fewer rounds is done earlier. Raises

@@ -16,7 +16,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
     positions differ in the bits of the round's number swap (R - 1 rounds) when R is a
     power of two, so that the first round stays within the rungs; else those whose
     positions add up to the round's number, modulo R (R rounds, in which one or two
-    have nobody to swap with).
+    have no partner).
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
     ordered = as_they_lie(system, participants)

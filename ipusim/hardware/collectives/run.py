@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np.add) -> list[Array]:
-    """Return what each participant holds after ``collective``, as new arrays; ``buffers`` stay as they are.
+    """Return the buffers of all participants after ``collective``, as new arrays; ``buffers`` stay as they are.
 
     Args:
         collective: what to carry out.
@@ -35,7 +35,7 @@ def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np
     buffer_of = dict(zip(collective.participants, _laid_out(collective, buffers), strict=True))
     for number, transfers in enumerate(collective.rounds):
         _check_round(collective, number, buffer_of)
-        # everybody reads before anybody writes
+        # all read before one writes
         payloads = [buffer_of[transfer.source][transfer.start : transfer.stop].copy() for transfer in transfers]
         for transfer, payload in zip(transfers, payloads, strict=True):
             position = buffer_of[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]

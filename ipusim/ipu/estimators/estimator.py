@@ -1,4 +1,4 @@
-"""What all estimators share: training with checkpoints, evaluation and predictions."""
+"""The base of all estimators: training with checkpoints, evaluation and predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an estimator runs: a compiled program, and what becomes of its results."""
+"""The program that an estimator runs, compiled, and the use of its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ipusim.ipu.tensorflow.session_run_hooks import SessionRunHook
 
 
 class Results(Fetch):
-    """What one run of a program has sent, taken from its outfeed as soon as it has run."""
+    """The results of one run of a program, taken from its outfeed as soon as it has run."""
 
     def __init__(self, operation: Fetch, dequeued: Callable[[], Any]) -> None:
         """Take what runs the program, and what dequeues."""
@@ -186,7 +186,7 @@ class Streamed:
 
 
 def metrics_to_send(metrics: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
-    """Return what the body of a loop sends of its metrics, by names of their own."""
+    """Return the values that the body of a loop sends of its metrics, by names of their own."""
     result: dict[str, Any] = {}
     for name, pair in metrics.items():
         if isinstance(pair, Metric):

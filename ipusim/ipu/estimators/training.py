@@ -132,7 +132,7 @@ def runs(
 
     In TensorFlow's order: hooks begin; ``restore`` gives variables their values; hooks see the session; in each run
     they are asked, what they ask for runs, ``between`` is called, and they look on; in the end they are told, unless
-    something has failed or nobody asks for a further run.
+    something has failed or no further run is requested.
     """
     for hook in hooks:
         hook.begin()

@@ -104,8 +104,8 @@ def in_layers(job: Job, functions: TracedFunctions) -> dict[str, Any]:
 def _stages(functions: TracedFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
     """Return the layers of each stage, by the names of stages where functions have said them."""
     shown = [plain_name(name, "stage") for name in functions.shown_names]
-    said = [own != shown_name for own, shown_name in zip(functions.names, functions.shown_names, strict=True)]
-    if len(set(shown)) < len(shown) or not all(said):
+    renamed = [own != shown_name for own, shown_name in zip(functions.names, functions.shown_names, strict=True)]
+    if len(set(shown)) < len(shown) or not all(renamed):
         return [list(stage) for stage in names]
     return [{"name": name, "layers": list(stage)} for name, stage in zip(shown, names, strict=True)]
 

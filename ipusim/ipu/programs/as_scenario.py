@@ -1,4 +1,4 @@
-"""What a program asked for as a scenario, which takes the same time to the cycle."""
+"""The run of a program as a scenario, which takes the same time to the cycle."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ def _request(job: Job, said: Mapping[str, Any], description: str, functions: Tra
     if outfeed.accumulate_dtype:
         pipeline["accumulate_outfeed_dtype"] = outfeed.accumulate_dtype
     sent: dict[str, Any] = {"mode": outfeed.mode, "buffer_depth": outfeed.buffer_depth}
-    taken: dict[str, Any] = options.get("infeed", {})
+    infeed: dict[str, Any] = options.get("infeed", {})
     if not options.get("use_synthetic_data"):
         sent |= {"element_bytes": outfeed.element_bytes}
-        taken = {**taken, "element_bytes": job.program.infeed.element_bytes}
+        infeed = {**infeed, "element_bytes": job.program.infeed.element_bytes}
     data = {
         **options,
         **said,
         "outfeed": sent if functions.arguments.outfeed is not None else {},
-        "infeed": taken,
+        "infeed": infeed,
         "pipeline": {**said["pipeline"], **pipeline},
         "steps": job.steps,
     }

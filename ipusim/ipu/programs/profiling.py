@@ -29,7 +29,7 @@ def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[
     return run_files(result, picture_window(result.timeline), folder, comments=comments)
 
 
-class profile:  # noqa: N801 - a function to whoever calls it
+class profile:  # noqa: N801 - a function to its callers
     """Profile the programs that a session runs, or that run as they are built, inside ``with ipu.profile(folder):``.
 
     When the block ends, the folder has the files that ``ipusim run`` of a scenario leaves, for ``ipusim view``,
@@ -109,8 +109,8 @@ class profile:  # noqa: N801 - a function to whoever calls it
             comments: Sequence[str] = ()
             job = recorded.as_job(self._name if len(programs) == 1 else "")
             try:
-                said = as_scenario(job, self._description)
-                request, comments = said.request, said.comments
+                scenario = as_scenario(job, self._description)
+                request, comments = scenario.request, scenario.comments
             except UnsupportedProgramError:  # its folder has no scenario then
                 request = replace(job.request, description=self._description)
             functions = job.request.functions

@@ -24,10 +24,6 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.tensorflow.shaping import TensorShape
 
 
-def _get_shape(value: Any) -> TensorShape:
-    return TensorShape(value.shape)
-
-
 def _set_shape(value: Any, shape: Any) -> None:
     """Do nothing for the shape that a tensor has; raises ProgramError for another."""
     axes, expected = tuple(value.shape), TensorShape(shape)
@@ -40,7 +36,7 @@ def _set_shape(value: Any, shape: Any) -> None:
 #: Each method with what has a form that it is offered for, and what it does.
 _METHODS: Final[dict[str, tuple[Callable[[Any], bool], Callable[..., Any]]]] = {
     "as_list": (lambda value: isinstance(value, tuple), list),
-    "get_shape": (lambda value: hasattr(value, "shape"), _get_shape),
+    "get_shape": (lambda value: hasattr(value, "shape"), lambda value: TensorShape(value.shape)),
     "numpy": (lambda value: isinstance(value, np.ndarray | np.generic), lambda value: np.asarray(value)[()]),
     "set_shape": (lambda value: hasattr(value, "shape"), _set_shape),
 }

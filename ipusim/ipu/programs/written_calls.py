@@ -21,7 +21,7 @@ from ipusim.ipu.runtime.traced import TracedStage
 
 @dataclass(frozen=True, eq=False)
 class WrittenStage:
-    """What one run of a stage's function did.
+    """The record of one run of a stage's function.
 
     Attributes:
         stage: the stage.

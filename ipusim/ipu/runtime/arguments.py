@@ -30,7 +30,7 @@ from ipusim.ipu.runtime.stage_call import Holder
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """What a pipeline was asked for, checked and with the defaults filled in.
+    """The arguments of a pipeline, checked and with the defaults filled in.
 
     Attributes:
         stages: the functions of each computational stage: one, or several of concurrent stages.
@@ -77,18 +77,18 @@ class Arguments:
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """Those of all stages, and the optimizer function where there is one."""
+        """The functions of all stages, and the optimizer function where there is one."""
         result = tuple(function for functions in self.stages for function in functions)
         return result if self.optimizer_function is None else (*result, self.optimizer_function)
 
     def with_functions(self, functions: Sequence[Callable[..., Any]]) -> Arguments:
-        """Return the same for other functions, in the order of :attr:`functions`."""
+        """Return these arguments with other functions, in the order of :attr:`functions`."""
         rest = iter(functions)
         stages = tuple(tuple(next(rest) for _ in stage) for stage in self.stages)
         return replace(self, stages=stages, optimizer_function=next(rest, None))
 
     def with_inputs(self, inputs: Any) -> Arguments:
-        """Return the same with other inputs; raises ProgramTypeError for what is no array or number."""
+        """Return these arguments with other inputs; raises ProgramTypeError for what is no array or number."""
         return replace(self, inputs=_inputs(inputs))
 
     @property

@@ -63,7 +63,7 @@ class Captures:
 
 
 def captures() -> Captures | None:
-    """Return what the body that is running captures, None where none is."""
+    """Return the captures of the body that is running; None where none is."""
     return _CAPTURES.get()
 
 
@@ -74,7 +74,7 @@ _INPUTS: Final[ContextVar[tuple[Fetch, ...]]] = ContextVar("control_inputs", def
 
 
 def control_inputs() -> tuple[Fetch, ...]:
-    """Return what comes before anything that is made here."""
+    """Return the fetches that come before anything that is made here."""
     return _INPUTS.get()
 
 
@@ -98,7 +98,7 @@ def compiling() -> list[Any] | None:
 
 
 def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return what ``computation`` returned, and the programs for the device that it has made."""
+    """Return the results of ``computation``, and the programs for the device that it has made."""
     programs: list[Any] = []
     with setting(_COMPILING, programs):
         return computation(*inputs), programs
@@ -170,7 +170,7 @@ def once(
     make: Callable[[Sequence[Callable[..., Any]]], T],
     run_on: Callable[[T], bool],
 ) -> T:
-    """Return what ``make`` makes of a program's functions, and runs.
+    """Return the program that ``make`` makes of functions, and runs.
 
     In a function that a strategy calls again it is what was made there before, with the new functions, if ``run_on``
     could run it.

@@ -92,14 +92,14 @@ class CompiledComputation(Fetch):
             self.pipeline: Pipeline = lay_out(arguments, None, None if at_once else (), fed=fed)
 
     def _arguments(self, values: Sequence[Array], captured: Mapping[Any, Array]) -> tuple[Arguments, None]:
-        """Return what the program asks for whose inputs have the forms of ``values``."""
+        """Return the arguments of the program whose inputs have the forms of ``values``."""
         streams = _InputStreams(tuple(values)) if values else None
         with stopping_at_programs():
             program = LoopProgram(self._body, (), streams, self._at_once, captured)
         return program.arguments(1, name=self._name), None
 
     def results(self) -> Any:
-        """Return what the computation returned, with a tensor of the host for each tensor."""
+        """Return the results of the computation, with a tensor of the host for each tensor."""
         dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
 
         def result(value: Any) -> Any:
@@ -123,7 +123,7 @@ class CompiledComputation(Fetch):
         return self._results.enqueued or self.pipeline.training or self.pipeline.sends
 
     def values(self) -> Any:
-        """Return what the computation returned in the last run."""
+        """Return the results of the computation in the last run."""
         dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
         replicated = self.replicated
 

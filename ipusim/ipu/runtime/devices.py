@@ -188,7 +188,7 @@ def check_queue_on_device(queue: str, ordinal: int) -> None:
 
 
 def check_deprecated(feed_name: object, replication_factor: object) -> None:
-    """Take what releases up to 2.1 call deprecated, a name and a number without effect.
+    """Check the arguments that releases up to 2.1 call deprecated, a name and a number without effect.
 
     Raises ProgramTypeError for others, ProgramError for a factor below 1.
     """

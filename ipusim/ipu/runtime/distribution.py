@@ -33,7 +33,7 @@ class Distribution:
     averaged: bool = False
 
     def options(self) -> dict[str, Any]:
-        """Return what a request says of it."""
+        """Return the options of a request for it."""
         return {"count": self.host.count} | ({"sum_over": "links"} if self.over_links else {})
 
 
@@ -121,7 +121,7 @@ class HostProgram:
 
     @staticmethod
     def owed() -> tuple[pricing.HostExchange, ...]:
-        """Return what hosts have done together since the last program run of this one."""
+        """Return the hosts' exchanges since the last program run of this one."""
         host = machine.this_host()
         return () if host is None else host.settle()
 

@@ -26,7 +26,7 @@ from ipusim.ipu.runtime.structures import leaves, mapped
 
 
 class Function:
-    """What a strategy calls, as ``tf.function`` makes it of a function.
+    """A function that a strategy runs, as ``tf.function`` makes it.
 
     A loop over ``tf.range`` in it runs on the device: the function, from its beginning to its end and with one
     iteration, is then the body of a loop. Called again with arguments of the same forms it runs on from the variables
@@ -161,7 +161,7 @@ class FunctionProgram:
 
 
 def _form(value: Any) -> Any:
-    """Return what calls have in common that one program serves: forms of arrays, and all else as it is."""
+    """Return the key of calls that one program serves: forms of arrays, and all else unchanged."""
     if isinstance(value, Mapping):
         return tuple((name, _form(item)) for name, item in value.items())
     if isinstance(value, tuple | list):
@@ -193,12 +193,12 @@ class TensorFlowFunction(Function):
     """A function, or in a class a method, as ``tf.function`` has made it."""
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Return it as the method of an object."""
+        """Return the function as the method of an object."""
         return self if instance is None else MethodType(self, instance)
 
 
 def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Return what a strategy runs of ``func``, or a decorator that does; ``options`` have no effect.
+    """Return the Function of ``func`` that a strategy runs, or a decorator; ``options`` have no effect.
 
     Raises ProgramTypeError for what is no function.
     """

@@ -89,7 +89,7 @@ class FunctionBody:
         return UnsupportedProgramError(f"{self.name}: {text}")
 
     def go_through(self, numbers: LoopRange, frame: FrameType) -> Iterator[Any]:
-        """Return what a loop over ``numbers`` in ``frame`` goes through: one number, of the one that is run."""
+        """Return an iterator of a loop over ``numbers`` in ``frame``: of one number, for the loop on the device."""
         known = self.loop is not None and (frame.f_code, frame.f_lasti) == (self.loop.code, self.loop.offset)
         if self._inside or not (known or _is_loop(frame)):  # part of an iteration, as a comprehension is
             return iter(np.asarray(numbers))

@@ -61,7 +61,7 @@ class TracedFunctions:
         return self.arguments.training
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
-        """Return what they cost and compute on ``system``.
+        """Return the costs and the arithmetic of the functions on ``system``.
 
         Raises UnsupportedProgramError for replicas that learn by themselves, and for variables of several stages
         that replicas store parts of; ProgramError for types that do not go together, and for groups of replicas that
@@ -202,7 +202,7 @@ def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
 
 
 def _result_names(loss: int | None, count: int) -> Iterator[str]:
-    """Yield what results are called: the loss so, others by their numbers."""
+    """Yield the names of results: ``loss``, others by their numbers."""
     for position in range(count):
         yield analysis.LOSS if position == loss else f"output {position}"
 

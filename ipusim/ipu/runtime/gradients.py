@@ -82,7 +82,7 @@ class Variable(NDArrayOperatorsMixin):
 
 
 class SymbolicVariable(Variable):
-    """What stands for a variable beside its gradient in the body of a loop: its name counts."""
+    """A stand-in for a variable beside its gradient in the body of a loop: its name counts."""
 
 
 #: A gradient and its variable; None for the gradient where there is none.

@@ -1,4 +1,4 @@
-"""What a session runs on the host: placeholders, arithmetic on them, operations, and programs for the device.
+"""Nodes that a session runs on the host: placeholders, arithmetic on them, operations, and programs for the device.
 
 Graphcore's programs are written before they run. Here a stage is a Python function that runs; what stands around it,
 such as a learning rate that each run is fed, or results that are there after one, is a Fetch.
@@ -78,12 +78,12 @@ def reading(running: Running) -> AbstractContextManager[Any]:
 
 
 def evaluated(value: Any) -> Any:
-    """Return what a tensor of the host is in the run that reads a dataset, or in one of its own."""
+    """Return the value of a tensor of the host in the run that reads a dataset, or in a run of its own."""
     return (_READING.get() or Running()).value(value)
 
 
 class Fetch(ABC):
-    """What a session can be asked for.
+    """A value or operation that a session can evaluate.
 
     Attributes:
         control_inputs: what is evaluated before it in a run, as ``tf.control_dependencies`` says where it is made.
@@ -167,7 +167,7 @@ class Tensor(Fetch):
         yield self
 
     def of_sources(self, value: Callable[[Tensor], Any]) -> Any:
-        """Return what it is where each source has this ``value``, such as one that a gradient goes back to."""
+        """Return the tensor's value where its sources have the values that ``value`` returns, such as traced ones."""
         return value(self)
 
     def __bool__(self) -> bool:
@@ -251,7 +251,7 @@ class Placeholder(Tensor):
         return f"<Placeholder {self.name!r} shape={self.shape} dtype={self.dtype}>"
 
     def evaluate(self, running: Running) -> Array:
-        """Return what was fed; raises ProgramError for nothing."""
+        """Return the value that was fed; raises ProgramError for none."""
         if self in running.feeds:
             return running.feeds[self]
         if self._default is None:
@@ -348,7 +348,7 @@ def _part_of(function: Callable[..., Any], index: int, *values: Any) -> Any:
 def _computed(
     name: str, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None
 ) -> Any:
-    """Return what a function of Python's or NumPy's gives; raises errors of ours for those of it.
+    """Return the result of a function of Python's or NumPy's; raises errors of ipusim in place of its own.
 
     They begin with the ``name`` of the outermost, which is what a program has called.
     """

@@ -26,7 +26,7 @@ class HostGradients:
     """The gradients among what a body enqueues: a list or a dictionary of tensors, or one."""
 
     def __init__(self, enqueued: Any) -> None:
-        """Take what the body has enqueued when it was tried."""
+        """Take the arrays that the body enqueued when it was tried."""
         self._named = isinstance(enqueued, Mapping)
         self._alone = not isinstance(enqueued, Mapping | tuple | list)
         items = _items(enqueued)
@@ -37,7 +37,7 @@ class HostGradients:
 
     @classmethod
     def of(cls, record: BodyRecord, *, sharded: bool) -> HostGradients | None:
-        """Return those of a body, None where it sends none.
+        """Return the gradients that a body enqueues; None where it enqueues none.
 
         Raises UnsupportedProgramError for those that it may not send, and where the host has the variables for an
         update on the IPU.
@@ -65,14 +65,14 @@ class HostGradients:
         return cls(record.enqueued)
 
     def beside(self, enqueued: Any) -> Any:
-        """Return what the body enqueues beside them: their loss where that is nothing."""
+        """Return the results that the body enqueues beside the gradients; their loss where there are none."""
         rest = {key: item for key, item in _items(enqueued).items() if key not in self._gradients}
         if not rest:
             return [loss_of(list(_items(enqueued).values()))]
         return rest if self._named else list(rest.values())
 
     def optimizer(self, enqueued: Any) -> OptimizerFunctionOutput:
-        """Return what hands them out, in the place of a weight update."""
+        """Return the optimizer that hands the gradients out, in the place of a weight update."""
         items = _items(enqueued)
         gradients = [items[key] for key in self._gradients]
         return OptimizerFunctionOutput(_HandOut(gradients, self._hand_out), loss_of(gradients))
@@ -85,7 +85,7 @@ class HostGradients:
         return [*forms, *own], lambda arrays: self._packed(arrays[: -len(own)], arrays[-len(own) :], packing)
 
     def receiving(self, receive: Callable[[Element], object]) -> Callable[[Element], None]:
-        """Return what takes the other arrays of an element, which ``receive`` gets when the gradients are there."""
+        """Return a receiver of an element's other arrays, which ``receive`` gets together with the gradients."""
         self._receive = receive
         return self._hold
 

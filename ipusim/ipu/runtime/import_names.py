@@ -182,7 +182,7 @@ class install(MetaPathFinder):  # noqa: N801 - a function to callers
             self._sign = name
 
     def version(self) -> str:
-        """Return the version of TensorFlow, and say on standard error what told it where nobody gave it."""
+        """Return the version of TensorFlow; one that was not given is printed to standard error with its reason."""
         if self._version is None:
             self._version = 1 if self._sign else 2
             why = f"tf.{self._sign} is of TensorFlow 1" if self._sign else "nothing so far is of TensorFlow 1 alone"

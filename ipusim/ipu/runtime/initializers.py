@@ -249,7 +249,7 @@ __getattr__, __dir__ = offering(
 
 
 def initial_value(name: str, shape: Any, dtype: np.dtype[Any], initializer: Any) -> Array:
-    """Return what a variable begins with, as :func:`get_variable` says; raises as that does."""
+    """Return the initial value of a variable, as :func:`get_variable` says; raises as that does."""
     if initializer is not None and not callable(initializer) and not isinstance(initializer, str):
         value = checks.numbers("initializer", initializer)
         if shape is not None:

@@ -50,7 +50,7 @@ _OF_THE_DEVICE: Final = (DeviceError, OutOfMemoryError, RemoteMemoryError)
 
 
 class Fed(NamedTuple):
-    """What a session feeds a program.
+    """The inputs that a session feeds to a program.
 
     Attributes:
         examples: arrays of the forms that the program is tried on.
@@ -287,7 +287,7 @@ def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
 
 
 def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
-    """Return what makes the largest holder of the fullest IPU smaller, as a sentence."""
+    """Return a sentence on how to make the largest holder of the fullest IPU smaller."""
     shape, updating = fit.plan.shape, fit.too_large[0].op is None
     match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):

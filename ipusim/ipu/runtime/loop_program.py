@@ -104,7 +104,7 @@ class LoopProgram:
         return self.inputs.values
 
     def arguments(self, n: int, name: str = "loop") -> Arguments:
-        """Return what the program called ``name`` asks for, to run the body ``n`` times.
+        """Return the arguments of the program called ``name``, which runs the body ``n`` times.
 
         Raises ProgramError where that is no multiple of the mini-batches of a weight update.
         """
@@ -192,7 +192,7 @@ class LoopProgram:
         return self._sent(record)
 
     def _sent(self, record: BodyRecord) -> Any:
-        """Return what a run of the body sends over the outfeed."""
+        """Return the arrays that a run of the body sends over the outfeed."""
         return record.enqueued if self._gradients is None else self._gradients.beside(record.enqueued)
 
     def _optimizer(self, *_: Any) -> OptimizerFunctionOutput:

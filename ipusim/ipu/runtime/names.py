@@ -33,7 +33,7 @@ class Scope:
 
 @dataclass
 class Counts:
-    """What has been named so far.
+    """The names in use so far.
 
     Attributes:
         uses: how often each name was asked for, by name.
@@ -80,7 +80,7 @@ def inside(inner: Scope) -> AbstractContextManager[Scope]:
 
 
 def counts() -> Counts:
-    """Return what the running stage has named so far, or the graph around; elsewhere nothing is counted."""
+    """Return the names in use so far in the running stage, or in the surrounding graph; elsewhere none are counted."""
     return _COUNTS.get() or _OF_GRAPH.get() or Counts()
 
 

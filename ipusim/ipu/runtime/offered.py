@@ -54,7 +54,7 @@ def rows(module: str, names: Mapping[str, Row]) -> _Lookup:
 
 
 def resolved(name: str, row: Row) -> Any:
-    """Return what the row of a name stands for."""
+    """Return the object that the row of a name stands for."""
     if not isinstance(row, str):
         return _Namespace(name, row)
     home, _, attribute = row.partition(":")

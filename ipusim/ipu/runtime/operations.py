@@ -13,7 +13,7 @@ from ipusim.api import Array, LayerCost, VectorWork, Work, layers
 
 
 class WithoutGradient:
-    """What an operation says that none goes back through; it is never asked."""
+    """Mixin of an operation that no gradient goes back through; its backward pass is never run."""
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return none."""

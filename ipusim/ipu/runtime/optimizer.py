@@ -31,7 +31,7 @@ _GATES: Final = (0, 1, 2)
 
 @dataclass(frozen=True, eq=False)
 class TrainOp:
-    """What minimize returns: an operation that trains when the program which it is part of runs.
+    """The operation that minimize returns: it trains when the program that it is part of runs.
 
     Attributes:
         optimizer: on which minimize was called: its compute_gradients and apply_gradients are to be called.

@@ -21,7 +21,7 @@ _METHODS: Final = ("_resource_apply_dense", "_apply_dense")
 
 
 class OwnUpdates:
-    """What an optimizer of the program's own is offered for its slots, in TensorFlow's names."""
+    """The slots of a program's own optimizer, in TensorFlow's names."""
 
     def _create_slots(self, var_list: list[Any]) -> None:
         """Make slots; one without any has nothing to do."""

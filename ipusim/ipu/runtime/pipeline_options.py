@@ -116,7 +116,7 @@ class PipelineStageOptions:
         self.slice_options = slice_options or {}
 
     def simulated(self, argument: str) -> models.StageOptions:
-        """Return what is simulated of the options; raises UnsupportedProgramError for another, naming ``argument``."""
+        """Return the options that are simulated; raises UnsupportedProgramError for others, naming ``argument``."""
         if self.slice_options:
             raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
         return models.StageOptions(
@@ -126,7 +126,7 @@ class PipelineStageOptions:
 
 
 def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOptions:
-    """Return what ``options`` of products say: availableMemoryProportion, a number or its text, and partialsType.
+    """Return availableMemoryProportion, a number or its text, and partialsType out of ``options`` of products.
 
     Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1 and a type
     that is neither half nor float.
@@ -156,7 +156,7 @@ def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
 
 
 def poplar_options(options: models.PlanOptions) -> dict[str, Any]:
-    """Return them as a scenario has them."""
+    """Return the options as a scenario has them."""
     share = options.memory_proportion
     names = {size: name for name, size in models.PARTIALS_BYTES.items()}
     return {

@@ -135,7 +135,7 @@ class Recorder:
 
 
 R = TypeVar("R", bound=Recorder | None)
-#: Who looks on in this context; None where nobody does.
+#: The recorder of this context; None where there is none.
 _RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("recorder", default=None)
 
 

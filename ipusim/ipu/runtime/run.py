@@ -165,7 +165,7 @@ class Pipeline(Fetch):
 
     @property
     def program(self) -> PipelineProgram:
-        """What runs."""
+        """The program that runs."""
         return self._job.program
 
     @property
@@ -180,7 +180,7 @@ class Pipeline(Fetch):
 
     @property
     def memory(self) -> analysis.Fit:
-        """What its IPUs hold."""
+        """The memory of its IPUs."""
         return self._job.memory
 
     @property
@@ -270,7 +270,7 @@ class Pipeline(Fetch):
         return self._timeline
 
     def _sink(self) -> Callable[[tuple[Array, ...]], object] | None:
-        """Return what takes each element that is with the host; None where none comes."""
+        """Return the receiver of each element that reaches the host; None where none comes."""
         outfeed, gradients = self._layout.arguments.outfeed, self._layout.arguments.host_gradients
         if outfeed is None:
             return None

@@ -62,7 +62,7 @@ class RecordedNode(Node):  # type: ignore[misc]
 
 
 def boxing(calls: list[RecordedNode], trace: int) -> functions.Lookup:
-    """Return what gives trained variables while ``calls`` are written down: a box of each, from its initial value."""
+    """Return a look-up of trained variables while ``calls`` are recorded: a box of each initial value."""
     boxes: dict[str, Any] = {}
 
     def lookup(name: str, initial: Array) -> Any:

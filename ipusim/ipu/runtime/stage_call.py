@@ -21,7 +21,7 @@ from ipusim.ipu.runtime.variable import plain
 
 
 class Holder(Enum):
-    """What holds the values of an element of an outfeed: nothing, where it is one by itself, a list or a tuple."""
+    """The container of the values of an outfeed's element: none, where it is one value, a list or a tuple."""
 
     ALONE = 0
     LIST = 1
@@ -29,7 +29,7 @@ class Holder(Enum):
 
     @classmethod
     def of(cls, enqueued: Any) -> Holder:
-        """Return what holds the values that the body of a loop enqueues."""
+        """Return the container of the values that the body of a loop enqueues."""
         return cls.TUPLE if isinstance(enqueued, tuple) else cls.LIST if isinstance(enqueued, list) else cls.ALONE
 
 
@@ -100,7 +100,7 @@ def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Fo
 
 
 def without_operations(returned: Any) -> Any:
-    """Return what a stage's function returned but for operations of the host, such as those that print."""
+    """Return a stage function's results without operations of the host, such as those that print."""
     if isinstance(returned, Operation):
         return None
     if isinstance(returned, tuple | list) and any(isinstance(item, Operation) for item in returned):
@@ -109,7 +109,7 @@ def without_operations(returned: Any) -> Any:
 
 
 def packing(form: Form, sent: Sequence[int], holder: Holder) -> Callable[[list[Array]], Any]:
-    """Return what makes an element of an outfeed of the ``sent`` arrays, in a ``holder``, with names as in ``form``."""
+    """Return a function from the ``sent`` arrays to an outfeed's element, in a ``holder``, named as in ``form``."""
     if holder is Holder.ALONE:
         return lambda arrays: form.pack(arrays)[0] if form.named else arrays[0]
     stored = list if holder is Holder.LIST else tuple

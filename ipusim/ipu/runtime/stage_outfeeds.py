@@ -132,7 +132,7 @@ class UpdateOutfeeds(StageOutfeeds):
 
 
 def current() -> StageOutfeeds | None:
-    """Return what the stage that is running sends, None where none is."""
+    """Return the outfeeds of the stage that is running; None where none is."""
     return _CALLED.get()
 
 

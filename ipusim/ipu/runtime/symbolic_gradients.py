@@ -94,7 +94,7 @@ class SymbolicGradient(NDArrayOperatorsMixin):
 
 
 def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> SymbolicGradient:
-    """Return what ``function`` gives of gradients and anything else, once their values are known."""
+    """Return a gradient whose value is that of ``function`` of gradients and anything else, once these are known."""
     result = [leaf for leaf in leaves((args, options)) if isinstance(leaf, SymbolicGradient)]
     with np.errstate(all="ignore"):
         example = function(*_filled(args, _example_of), **_filled(options, _example_of))
@@ -111,7 +111,7 @@ def computed(function: Callable[..., Any], args: Sequence[Any], options: Mapping
 
 @dataclass(frozen=True, eq=False)
 class SymbolicUpdate:
-    """What a body hands to apply_gradients: gradients of one loss, each with the name of its variable.
+    """The gradients that a body hands to apply_gradients: of one loss, each with the name of its variable.
 
     Attributes:
         loss: of which they are the gradients.
@@ -160,7 +160,7 @@ def loss_of(gradients: Iterable[SymbolicGradient]) -> Any:
 
 
 def symbolic_update(grads_and_vars: Iterable[Any], record: BodyRecord) -> SymbolicUpdate:
-    """Return what the body that is running hands to apply_gradients.
+    """Return the update that the running body hands to apply_gradients.
 
     Raises ProgramTypeError for what are no pairs of such a gradient and a variable, ProgramError for none, and
     UnsupportedProgramError for gradients of several losses.

@@ -71,7 +71,7 @@ class Traced:
     loss: int | None = None
 
     def packing(self, sent: Sequence[int]) -> Callable[[list[Array]], Any]:
-        """Return what makes an element of the outfeed of those arrays of the last stage that are sent."""
+        """Return a function from the last stage's sent arrays to an element of the outfeed."""
         return packing(self.sends, sent, self.holder)
 
     @property

@@ -20,7 +20,7 @@ _REMEDY: Final = "use its read_value(), or a function of tf"
 
 
 class Program(Protocol):
-    """What runs with variables, and holds the values of those that it has changed."""
+    """A program with variables, which holds the values of those that it has changed."""
 
     def value_of(self, name: str) -> Array:
         """Return a copy of the value that a variable has now."""
@@ -114,7 +114,7 @@ class NamedVariable(Tensor, functions.Readable):
         return self.value_now()
 
     def read_value(self) -> Any:
-        """Return what it is to the caller: what a stage computes with, its value, or a tensor of a session."""
+        """Return the variable as the caller reads it: what a stage computes with, its value, or a session's tensor."""
         if functions.inside():
             self._note()
             if self.trainable:
@@ -331,7 +331,7 @@ def named_variable(name: str, initial: Array, trainable: bool = True, *, shares:
 
 
 def plain(value: Any) -> Any:
-    """Return what a variable is to the caller; anything else as it is."""
+    """Return a variable as the caller reads it; anything else unchanged."""
     return value.read_value() if isinstance(value, functions.Readable) else value
 
 

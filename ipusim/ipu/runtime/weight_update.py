@@ -19,12 +19,12 @@ from ipusim.ipu.runtime.symbolic_gradients import trying_updates
 
 
 class _Loss:
-    """What stands for the loss in compute_gradients, whose gradients the machine has computed."""
+    """The stand-in for the loss in compute_gradients, whose gradients the machine has computed."""
 
 
 @dataclass(frozen=True)
 class MappedByOptimizer(learning.GradientMap):
-    """What an optimizer's compute_gradients makes of gradients, as the core's gradient map.
+    """The gradient map of an optimizer's own compute_gradients.
 
     Each function that changes them costs one operation an element (assumed).
 
@@ -78,14 +78,14 @@ class WeightUpdate:
 
     @property
     def gradient_map(self) -> learning.GradientMap | None:
-        """What compute_gradients makes of each micro-batch's gradients, if anything."""
+        """The gradient map of compute_gradients over each micro-batch's gradients, if there is one."""
         count = self.optimizer.gradient_maps
         if not (count or self.compute_args or self.compute_kwargs):
             return None
         return MappedByOptimizer(compute=self._computed, functions=count)
 
     def _computed(self, gradient: Array, array: Array) -> Array:
-        """Return what compute_gradients gives for one variable.
+        """Return the gradient of one variable that compute_gradients returns.
 
         Raises UnsupportedProgramError where that depends on other gradients, ProgramTypeError and ProgramError for
         what is no gradient of the variable.

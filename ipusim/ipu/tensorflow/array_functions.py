@@ -237,8 +237,8 @@ def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
 @also_on_host
 def einsum(equation: str, *inputs: Any, name: str | None = None) -> Any:
     """Return the sum of products that an equation says."""
-    said, operands = without_repeats(equation, list(map(tensor, inputs)))
-    return anp.einsum(said, *operands)
+    subscripts, operands = without_repeats(equation, list(map(tensor, inputs)))
+    return anp.einsum(subscripts, *operands)
 
 
 def zeros(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:

@@ -67,7 +67,7 @@ def applied(function: Callable[..., Any], *elements: Element) -> Element:
 
 
 def at(element: Element, row: int) -> Element:
-    """Return what stands at a place along the first axis of all arrays."""
+    """Return the element at an index along the first axis of all arrays."""
     return applied(lambda array: array[row], element)
 
 

@@ -223,7 +223,7 @@ class InputContext:
         self._in_sync = checks.whole("num_replicas_in_sync", num_replicas_in_sync, 1)
 
     def __repr__(self) -> str:
-        """Say who reads, as TensorFlow does."""
+        """Return the number of the input pipeline, as TensorFlow writes it."""
         return f"tf.distribute.InputContext(input pipeline id {self._number}, total: {self._count})"
 
     @property

@@ -26,12 +26,12 @@ def set_verbosity(v: int) -> None:
 
 
 def get_verbosity() -> int:
-    """Return how important it must be."""
+    """Return the least level of the messages that are shown."""
     return get_logger().getEffectiveLevel()
 
 
 def debug(msg: str, *args: Any) -> None:
-    """Log for who looks for a fault."""
+    """Log a message that helps to find a fault."""
     get_logger().debug(msg, *args)
 
 

@@ -27,7 +27,7 @@ _SECONDS: Final = 600
 
 
 class _Argument(Generic[T]):
-    """What was given for an argument, to be read."""
+    """The value of an argument, to be read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -163,7 +163,7 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is."""
+        """The type of this process's task."""
         return self._cluster.task_type
 
     @property
@@ -183,7 +183,7 @@ class RunConfig:
 
 
 def _strategies(train: Any, evaluate: Any, both: Any) -> tuple[HostStrategy | None, HostStrategy | None]:
-    """Return what trains and what evaluates; raises ProgramError in TensorFlow's words for one that is given twice."""
+    """Return the strategies of training and evaluation; raises ProgramError in TensorFlow's words for one set twice."""
     if both is not None and not isinstance(both, DistributeConfig):
         checks.wrong_type("experimental_distribute", "a DistributeConfig, or None", both)
     result = []

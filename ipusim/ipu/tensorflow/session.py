@@ -303,7 +303,7 @@ def _is_of_placeholders(tensor: Computed) -> bool:
 
 
 def _fetches(tensor: Computed) -> Iterator[Fetch]:
-    """Yield what a session has to evaluate to compute a tensor."""
+    """Yield the fetches that a session has to evaluate to compute a tensor."""
     for argument in tensor.arguments:
         if isinstance(argument, Computed):
             yield from _fetches(argument)

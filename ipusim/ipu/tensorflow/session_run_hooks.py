@@ -24,7 +24,7 @@ class SessionRunArgs(NamedTuple):
 
 
 class SessionRunValues(NamedTuple):
-    """What a hook gets after a run: the values of what it has asked for."""
+    """The values that a hook requested of a run, which it gets after it."""
 
     results: Any
     options: object = None
@@ -60,7 +60,7 @@ class SessionRunHook:
         """Look on when the session is there, and its variables have their values."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Say what else to run, or None."""
+        """Return further fetches of the run, or None."""
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Look on after a run."""

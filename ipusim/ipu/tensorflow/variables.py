@@ -93,7 +93,7 @@ def global_variables(scope: str | None = None) -> list[NamedVariable]:
 
 
 def trainable_variables(scope: str | None = None) -> list[NamedVariable]:
-    """Return those of :func:`global_variables` that optimizers train."""
+    """Return the :func:`global_variables` that optimizers train."""
     return [global_variable for global_variable in global_variables(scope) if global_variable.trainable]
 
 
@@ -254,7 +254,7 @@ class Weight(NamedVariable):
         return self._dtype
 
     def read_value(self) -> Any:
-        """Return what the caller computes with."""
+        """Return the value that the caller computes with."""
         if is_trying():
             return np.zeros(self.shape, self.dtype)
         return super().read_value() if may_change() else self.value_now()

@@ -33,7 +33,7 @@ class Dataset:
     name: str = "dataset"
 
     def __post_init__(self) -> None:
-        """Check that every later reader may rely on the arrays."""
+        """Check the arrays, so that later readers may rely on them."""
         if len(self.x) == 0:
             raise ModelError(f"{self.name}: no samples")
         if len(self.x) != len(self.y):

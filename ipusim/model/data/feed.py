@@ -12,10 +12,10 @@ from ipusim.model.layers.layer import Array
 
 
 class MicroBatches(Protocol):
-    """Whatever hands out micro-batches by their number."""
+    """A source of micro-batches by their number."""
 
     def element(self, index: int) -> tuple[Any, Array | None]:
-        """Return what the first stage takes of micro-batch ``index``, and the labels beside it, if any."""
+        """Return the first stage's input for micro-batch ``index``, and its labels, if any."""
         ...
 
 

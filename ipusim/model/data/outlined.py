@@ -1,4 +1,4 @@
-"""Synthetic datasets of which no sample is there: their shapes, types and ranges, for runs that simulate time alone."""
+"""Synthetic datasets without samples: their shapes, types and ranges, for runs that simulate time alone."""
 
 from __future__ import annotations
 

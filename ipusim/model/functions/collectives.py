@@ -26,7 +26,7 @@ from ipusim.model.functions.surrounded import surroundings
 
 @primitive  # type: ignore[untyped-decorator]
 def collective(call: CollectiveCall, x: Any) -> Any:
-    """Return what this replica has behind ``call``, in one row but for an all-reduce and an all-to-all.
+    """Return the result of ``call`` in this replica, in one row but for an all-reduce and an all-to-all.
 
     Notes the call where that is asked for, and meets the other replicas. ``x`` becomes of the call's dtype, as
     gradients do not always come in that of what they belong to.
@@ -90,7 +90,7 @@ def _collective(operation: Operation, x: Any, group: int | None, combination: Co
 
 
 def _transpose(_: Any, call: CollectiveCall, x: Any) -> Callable[[Any], Any]:
-    """Return what takes the gradient of a collective's result back to its array."""
+    """Return the call that takes the gradient of a collective's result back to its array."""
     match call.operation:
         case "all_gather":
             size, shape = math.prod(call.shape) * (call.group or 1), call.shape
@@ -120,8 +120,8 @@ def _scattered_back(call: CollectiveCall, x: Any, grad: Any) -> Any:
         own = replica_index() % call.group
         return arriving * anp.prod(anp.concatenate([every[:own], every[own + 1 :]]), axis=0)
     extreme = anp.max if call.combination == "maximum" else anp.min
-    taken = extreme(every, axis=0)
-    return arriving * (x == taken) / np.sum(every == taken, axis=0, dtype=x.dtype)
+    extremes = extreme(every, axis=0)
+    return arriving * (x == extremes) / np.sum(every == extremes, axis=0, dtype=x.dtype)
 
 
 defvjp(collective, _transpose, argnums=(1,))

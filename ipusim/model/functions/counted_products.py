@@ -1,4 +1,4 @@
-"""The products that NumPy's calls make, told by the shapes of what they read and write."""
+"""Matrix products of NumPy's calls, from the shapes of the arrays that they read and write."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ _REFUSED: Final = _names(
 
 @dataclass
 class Step:
-    """What runs from one product to the next: counts as in :class:`Tally`."""
+    """The operations from one product to the next: counts as in :class:`Tally`."""
 
     products: tuple[Product, ...] = ()
     vector: VectorWork = NO_VECTOR_WORK
@@ -97,7 +97,7 @@ class Step:
     compute_sets: int = 0
 
     def work(self, itemsize: int) -> Work:
-        """Return it as work."""
+        """Return the step as work."""
         return Work(
             self.products,
             self.vector,
@@ -164,14 +164,14 @@ class Tally:
         return works
 
     def _of_host(self) -> Tally:
-        """Return what counts the work of a scope in the same pass."""
+        """Return the tally of a scope on the host in the same pass."""
         tally = Tally()
         tally._forward = self._forward
         return tally
 
     @property
     def here(self) -> Tally:
-        """What counts where operations run now: itself on the IPU, and in a scope that of the host."""
+        """The tally of where operations run now: itself on the IPU, and the host's in a scope."""
         where = surroundings().scope
         return self if where is None else self.placements.tally_of(where)
 
@@ -297,7 +297,7 @@ class _Unseen(set[Any]):
     """
 
     def __contains__(self, function: object) -> bool:
-        """Whether a function is one; has its arguments cross."""
+        """Whether a function is one; counts the copies of its arguments."""
         if not super().__contains__(function):
             return False
         if getattr(function, "__name__", "") not in _OF_THE_FORM:
@@ -350,7 +350,7 @@ class Counted:
     backward_host_calls: tuple[HostCall, ...] = ()
 
     def without_backward(self) -> Counted:
-        """Return it of a function that nothing goes back through."""
+        """Return the counts of a function without a backward pass."""
         return replace(self, backward=(), backward_host_calls=())
 
 

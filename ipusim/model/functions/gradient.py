@@ -24,15 +24,15 @@ class Sums:
     """Gradients on their way back through a trace, added up by the node of what they are the gradients of."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin without gradients."""
         self._of: dict[VJPNode, tuple[Any, bool]] = {}
 
     def __contains__(self, node: VJPNode) -> bool:
-        """Whether any has come to ``node``."""
+        """Whether ``node`` has a gradient."""
         return node in self._of
 
     def add(self, node: VJPNode, part: Any) -> None:
-        """Add one."""
+        """Add a gradient of ``node``."""
         self._of[node] = add_outgrads(self._of.get(node), part)
 
     def take(self, node: VJPNode) -> Any:
@@ -40,7 +40,7 @@ class Sums:
         return self._of.pop(node)[0]
 
     def walk(self, ends: list[VJPNode]) -> None:
-        """Go back from ``ends``, whose gradients have come, to the roots of the trace, with which the sums stay."""
+        """Walk back from ``ends``, which have their gradients, to the roots of the trace, which keep theirs."""
         for node in list(toposort(_Ends(ends)))[1:]:
             if node.parents:
                 for parent, part in zip(node.parents, node.vjp(self.take(node)), strict=True):
@@ -48,14 +48,14 @@ class Sums:
 
 
 class _Ends:
-    """What several results hang on, as one node to begin the walk back from."""
+    """The nodes of several results as one node, from which the walk back begins."""
 
     def __init__(self, parents: list[VJPNode]) -> None:
         self.parents = parents
 
 
 def pullback(function: Callable[..., Any], arrays: Sequence[Any], argnums: Sequence[int]) -> tuple[Pullback, Any]:
-    """Evaluate ``function(*arrays)``; return what takes gradients back to the arguments ``argnums``, and the result.
+    """Evaluate ``function(*arrays)``; return a function of its gradient to those of ``argnums``, and the result.
 
     ``function`` is written with ``autograd.numpy``. An argument that the result does
     not depend on has a gradient of zeros. Returned gradients may share memory with

@@ -46,7 +46,7 @@ class Call:
         return self.layer.cost(self.shape, self.batch, self.itemsize, need_input_gradient)
 
     def forward(self, x: Array, rest: Sequence[Array]) -> Array:
-        """Run the forward pass on an input, for a loss labels, and parameters; keep what the backward pass needs.
+        """Run the forward pass on an input, for a loss labels, and parameters; save what the backward pass needs.
 
         Raises ModelError for labels that the loss does not take.
         """

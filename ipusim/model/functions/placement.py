@@ -1,4 +1,4 @@
-"""What crosses between an IPU and its host while a function is counted whose operations run on both.
+"""Copies between an IPU and its host, counted in a function whose operations run on both.
 
 An array lies where the operation that makes it runs. It crosses once, when the other side first needs it, and is on
 both then, in the backward pass as well: so a scope is one way to the host and back in each pass. The gradient of an
@@ -25,10 +25,10 @@ from ipusim.model.work import Work
 
 
 class Counting(Protocol):
-    """What counts the work of operations."""
+    """A count of the work of operations."""
 
     def works(self, itemsize: int) -> tuple[Work, ...]:
-        """Return it, of elements of so many bytes where they do not say it themselves."""
+        """Return the works, of elements of ``itemsize`` bytes where they state none."""
         ...
 
 
@@ -52,7 +52,7 @@ class Placement:
 
 @dataclass(eq=False)
 class _Call(Generic[T]):
-    """What a scope has done in the pass that is counted."""
+    """The work and copies of a scope in the pass that is counted."""
 
     tally: T
     sent: int = 0
@@ -73,7 +73,7 @@ class Placements(Generic[T]):
         self._plain = {id(root_of(array)): (array, Placement(None, array.nbytes)) for array in plain}
 
     def tally_of(self, where: HostScope) -> T:
-        """Return what counts the work of a scope."""
+        """Return the tally of a scope."""
         return self._call(where).tally
 
     def made(self, value: Any, args: Sequence[Any], taken: Iterable[Placement]) -> Placement:
@@ -156,13 +156,13 @@ class CountedUntrained(Untrained):
         self._placements = placements
 
     def read(self, name: str, initial: Array) -> Array:
-        """Return a value; raises what that does."""
+        """Return a value, copied to the host if it is read there; raises as :meth:`Untrained.read`."""
         value = super().read(name, initial)
         self._placements.use_plain([value])
         return value
 
     def write(self, name: str, value: Any) -> None:
-        """Replace a value; raises what that does."""
+        """Replace a value, copied from the host if it is written there; raises as :meth:`Untrained.write`."""
         box = value
         while isbox(box):
             if (placement := getattr(box._node, "placement", None)) is not None:
@@ -190,7 +190,7 @@ notrace_primitives[PlacedNode] = notrace_primitives[VJPNode]
 
 
 class PlacedSums(Sums):
-    """Gradients that are added up on either side by themselves; the two sums where what they belong to lies."""
+    """Gradients that are added up on each side apart; the two sums then where their array lies."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -202,7 +202,7 @@ class PlacedSums(Sums):
         return super().__contains__(node) or node in self._outside
 
     def add(self, node: VJPNode, part: Any) -> None:
-        """Add one where it lies."""
+        """Add a gradient on the side where it lies."""
         where = _made(part)
         if where is None:
             super().add(node, part)

@@ -22,7 +22,7 @@ _PROBE_BATCH: Final = 2
 
 @dataclass(frozen=True)
 class _PythonFunction:
-    """What a function as a layer and a function as a loss share.
+    """Common parts of a function as a layer and a function as a loss.
 
     Attributes:
         function: the function, written with ``autograd.numpy``.
@@ -73,7 +73,7 @@ class _PythonFunction:
 
     @contextmanager
     def _explained(self, *arrays: Array) -> Iterator[None]:
-        """Turn what the function raises into a ModelError with its line, and the shapes that it was tried on."""
+        """Turn any error of the function into a ModelError with its line, and the shapes that it was tried on."""
         try:
             with Surrounded(ipu_alone=f"the layer {self._label}"):
                 yield

@@ -29,7 +29,7 @@ def among_equals(call: CollectiveCall, x: Array) -> Array:
 
 
 def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
-    """Return all of an all-reduce, and the first of ``size`` chunks of a reduce-scatter."""
+    """Return the whole of an all-reduce, or the first of ``size`` chunks of a reduce-scatter."""
     return whole if call.operation == "all_reduce" else whole[: -(-whole.size // size)]
 
 

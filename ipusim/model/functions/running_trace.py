@@ -1,4 +1,4 @@
-"""What autograd keeps for a whole process while a function runs under it: put aside while another function runs."""
+"""autograd's process-wide state of a running function, put aside while another function runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autograd.tracer import trace_stack
 
 
 class RunningTrace:
-    """A block in which a function runs on that is interrupted now and then: with the traces that it has begun.
+    """A block in which an interrupted function resumes, with the traces that it has begun.
 
     autograd numbers traces as they are nested, and :mod:`ipusim.model.functions.traced_array` has its arrays made while
     one runs. Of functions that run in turns, each must find both as it left them.

@@ -32,7 +32,7 @@ class HostScope:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a function has around it; by default it runs by itself, outside of every stage.
+    """The context of a function; by default it runs by itself, outside of every stage.
 
     Attributes:
         lookup: gives the variables that the function asks for by name; None outside of stages.
@@ -64,7 +64,7 @@ _NOW: Final[ContextVar[Surroundings]] = ContextVar("surroundings", default=Surro
 
 
 def surroundings() -> Surroundings:
-    """Return what surrounds the caller."""
+    """Return the caller's surroundings."""
     return _NOW.get()
 
 

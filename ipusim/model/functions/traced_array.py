@@ -39,7 +39,7 @@ _REMEDY: Final = "write it with autograd.numpy, as in `import autograd.numpy as 
 
 
 class TracedArray(ArrayBox):  # type: ignore[misc]
-    """autograd's array, but for what takes it out of the trace: that raises UntraceableError."""
+    """autograd's array, which raises UntraceableError for any use that would leave the trace."""
 
     __slots__ = ()
 
@@ -66,7 +66,7 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
         return getattr(anp, ufunc.__name__)(*inputs, **options)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, options: Any) -> Any:
-        """Answer what asks for the form alone, and refuse any other function of arrays."""
+        """Answer functions of the shape and type alone, and refuse any other function of arrays."""
         if function not in _OF_THE_FORM:
             _refuse(_name(function))
         return function(*map(getval, args), **options)

@@ -1,7 +1,7 @@
 """Variables that functions read and change while they run, and no optimizer trains: counters, moving statistics.
 
-As with :mod:`ipusim.model.functions.variables`, who runs a function says what such a name stands for. A value is
-replaced and never changed in place, so that whoever has read one keeps it.
+As with :mod:`ipusim.model.functions.variables`, a function's caller says what such a name stands for. A value is
+replaced and never changed in place, so that one that was read stays as it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Untrained:
         return Untrained(dict(self.values), self._names, takes_new=self.takes_new)
 
     def read(self, name: str, initial: Array) -> Array:
-        """Return a value, which nobody can change in place.
+        """Return a value, which is read-only.
 
         Raises ModelError for a variable that was not asked for when the function was first tried, and for one asked
         for in two shapes or dtypes.
@@ -67,7 +67,7 @@ class Untrained:
 
 
 def frozen(array: Array) -> Array:
-    """Return a copy that nobody can change."""
+    """Return a read-only copy."""
     copy = np.array(array)
     copy.flags.writeable = False
     return copy

@@ -1,4 +1,4 @@
-"""What a user's own Python raises, in words: whatever it is, and whether or not it can be printed."""
+"""Messages for errors of a user's own Python: whatever they are, and whether or not they can be printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy"})
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an error says: one of ipusim's own its message, any other its type too."""
+    """Return the message of an error; behind its type, unless it is one of ipusim's own."""
     try:
         text = str(error)
     except KeyboardInterrupt:
@@ -90,5 +90,5 @@ class Failing:
             raise self.as_model_error(error) from error
 
     def as_model_error(self, error: BaseException) -> ModelError:
-        """Return what an error becomes, for loops that are too hot to enter a block in."""
+        """Return the ModelError of an error, for loops in which entering a block would cost too much."""
         return ModelError(f"{self._what}: {message_of(error)}")

@@ -1,6 +1,6 @@
 """Variables that a stage's function asks for by name while it runs.
 
-The function calls :func:`get_variable`; who runs it says, for as long as the call
+The function calls :func:`get_variable`; its caller says, for as long as the call
 lasts, what such a name stands for. Outside of a stage there is none.
 """
 
@@ -36,7 +36,7 @@ def noting(note: Callable[[str, Any], object]) -> Surrounded:
 
 
 def draw_key(name: str | int) -> Key | None:
-    """Return what seeds the draws of a layer, by its name or place, in the pass that is running, if it draws."""
+    """Return the seed of a layer's draws, by its name or position, in the pass that is running, if it draws."""
     key = surroundings().key
     return None if key is None else (*key, name if isinstance(name, int) else zlib.crc32(name.encode()))
 
@@ -45,7 +45,7 @@ class Readable:
     """A readable stand-in for a variable; arrays of a trace read its value."""
 
     def read_value(self) -> Any:
-        """Return what the caller computes with."""
+        """Return the value that the caller computes with."""
         raise NotImplementedError
 
 

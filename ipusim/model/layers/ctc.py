@@ -74,7 +74,7 @@ class CTC(Parameterless):
             _check_room(self.states(input_shape, labels), input_shape[0])
 
     def states(self, input_shape: Shape, labels: Array) -> States:
-        """Return what alignments of the samples go through."""
+        """Return the states of the samples' alignments."""
         own, blank = labels[:, : self.labels].astype(np.int64), self._blank(input_shape[1])
         steps = labels[:, -1].astype(np.int64) if self.timed else np.full(len(labels), input_shape[0])
         padding = (own < 0) | (own == blank)
@@ -92,7 +92,7 @@ class CTC(Parameterless):
         return labels
 
     def per_example(self, x: Array, labels: Array) -> tuple[Array, Saved]:
-        """Return the loss of each sample, and what :meth:`each_back` needs."""
+        """Return the loss of each sample, and what :meth:`per_example_gradient` needs."""
         states = self.states(x.shape[1:], labels)
         scores = x.astype(np.result_type(x, np.float32))
         if not self.log_probabilities:
@@ -163,7 +163,7 @@ class CTC(Parameterless):
 
 
 class States(NamedTuple):
-    """What alignments go through: the labels of each sample with a blank before, between and behind them.
+    """The states of alignments: the labels of each sample with a blank before, between and behind them.
 
     Attributes:
         classes: of each state, (batch, 2 * labels + 1); those behind a sample's last blank are none of its own.
@@ -190,7 +190,7 @@ class States(NamedTuple):
         return scores_of
 
     def there(self, scores: Array) -> Array:
-        """Return log probabilities to have come to each state with all that was before it."""
+        """Return the forward variables: log probabilities of reaching each state with all labels before it."""
         emitted, skipped = self.emitted(scores), self.skipped
         alphas = np.full_like(emitted, -np.inf)
         if scores.shape[1]:

@@ -95,17 +95,17 @@ class Embedding(InHalves):
         sums into a table that is zeroed first, all of them in the second half.
         """
         ids = batch * math.prod(input_shape)
-        taken, table = ids * self.output_dim, self.input_dim * self.output_dim
+        elements, table = ids * self.output_dim, self.input_dim * self.output_dim
         forward = Work(
-            sram_bytes=(ids + 2 * taken) * itemsize,
-            exchange_bytes=(ids + taken) * itemsize,
+            sram_bytes=(ids + 2 * elements) * itemsize,
+            exchange_bytes=(ids + elements) * itemsize,
             itemsize=itemsize,
             compute_sets=2,
         )
         backward = Work(
-            vector=VectorWork(taken),
-            sram_bytes=(ids + 3 * taken + table) * itemsize,
-            exchange_bytes=(ids + taken) * itemsize,
+            vector=VectorWork(elements),
+            sram_bytes=(ids + 3 * elements + table) * itemsize,
+            exchange_bytes=(ids + elements) * itemsize,
             itemsize=itemsize,
             compute_sets=3,
         )
@@ -124,7 +124,7 @@ class HostEmbedding(Embedding):
     kind: ClassVar = "host_embedding"
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
-        """Return what moves for a micro-batch: ids of 4 bytes, rows, and their gradients."""
+        """Return the bytes that move for a micro-batch: ids of 4 bytes, rows, and their gradients."""
         ids = batch * math.prod(input_shape)
         rows = ids * self.output_dim * itemsize
         return TableBytes(ids * ID_BYTES, rows, rows)

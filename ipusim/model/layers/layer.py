@@ -1,4 +1,4 @@
-"""What a layer is: an immutable description with forward and backward side by side, shapes and costs.
+"""Layers: immutable descriptions with forward and backward side by side, shapes and costs.
 
 Two conventions hold for every layer and loss. Shapes exclude the batch axis,
 which is the first axis of every array. And the cost of a pass counts each array
@@ -103,7 +103,7 @@ class InnerSizes(NamedTuple):
 
 
 class Described(Protocol):
-    """What layers and losses have in common: parameters whose shapes are known before any is drawn."""
+    """Common parts of layers and losses: parameters whose shapes are known before any is drawn."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shape of each parameter by name, in order."""
@@ -155,7 +155,7 @@ class Layer(Described, Protocol):
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input (None when not needed), which layers before wait for, and what is left.
 
-        What ``backward_weights`` needs is that alone: ``saved`` and ``grad`` may go, but for what of them is in it.
+        ``backward_weights`` needs only what is left: other arrays of ``saved`` and ``grad`` may be released.
         """
         ...
 
@@ -209,7 +209,7 @@ class OnHost(Protocol, metaclass=ByMembers):
     """A layer whose parameters are tables that lie on the host: the IPU asks for rows, and sends their gradients."""
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
-        """Return what moves for a micro-batch of ``batch`` samples, in training."""
+        """Return the bytes that move for a micro-batch of ``batch`` samples, in training."""
         ...
 
 
@@ -262,7 +262,7 @@ class _Halves(Protocol):
 
 
 class InHalves:
-    """What a layer that has the halves of its backward pass says of the whole."""
+    """Mixin of a layer with the halves of its backward pass, which makes the whole of them."""
 
     def backward(
         self: _Halves, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True

@@ -140,13 +140,13 @@ class MaskedSoftmaxCrossEntropy(Parameterless):
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError unless there are class numbers for each of the positions."""
-        taken = self._taken(input_shape)
+        logits = self._taken(input_shape)
         if labels.ndim < 2 or labels.shape[1] < self.positions:
             raise ModelError(
                 f"masked softmax cross entropy needs labels of at least {self.positions} positions for each sample, "
                 f"got shape {labels.shape[1:]}"
             )
-        _CROSS_ENTROPY.check_labels(taken, labels[:, : self.positions])
+        _CROSS_ENTROPY.check_labels(logits, labels[:, : self.positions])
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
         """Return class 0 for each of the positions."""
@@ -179,9 +179,9 @@ class MaskedSoftmaxCrossEntropy(Parameterless):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of softmax cross entropy on the logits that take part; backward, zeros for any others."""
-        taken = self._taken(input_shape)
-        cost = _CROSS_ENTROPY.cost(taken, batch, itemsize, need_input_gradient)
-        others = batch * (math.prod(input_shape) - math.prod(taken))
+        logits = self._taken(input_shape)
+        cost = _CROSS_ENTROPY.cost(logits, batch, itemsize, need_input_gradient)
+        others = batch * (math.prod(input_shape) - math.prod(logits))
         written = replace(cost.backward, sram_bytes=cost.backward.sram_bytes + others * itemsize)
         return LayerCost(cost.forward, written)
 

@@ -58,7 +58,7 @@ class TakePositions(Parameterless):
 
         Backward its gradient does, and all of the input's is written.
         """
-        x, taken = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
-        forward = Work(sram_bytes=2 * taken * itemsize, exchange_bytes=taken * itemsize, itemsize=itemsize)
-        backward = Work(sram_bytes=(taken + x) * itemsize, exchange_bytes=taken * itemsize, itemsize=itemsize)
+        x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
+        forward = Work(sram_bytes=2 * y * itemsize, exchange_bytes=y * itemsize, itemsize=itemsize)
+        backward = Work(sram_bytes=(y + x) * itemsize, exchange_bytes=y * itemsize, itemsize=itemsize)
         return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

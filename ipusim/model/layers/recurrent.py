@@ -2,7 +2,7 @@
 
 Names and defaults are those of Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU``
 (keras.ipu.layers), which take sigmoid as the recurrent activation. A sample is
-(time steps, elements); states start at zero, or where whoever runs the layer says.
+(time steps, elements); states start at zero, or as the layer's caller says.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
 
 
 class Ran(NamedTuple):
-    """What came of a pass over all time steps.
+    """The results of a pass over all time steps.
 
     Attributes:
         outputs: of all steps, (batch, time steps, units).
@@ -70,7 +70,7 @@ class Ran(NamedTuple):
 
 
 class WentBack(NamedTuple):
-    """What came of the way back through all time steps.
+    """The results of going back through all time steps.
 
     Attributes:
         dx: the gradient of the input; None where it is not needed.

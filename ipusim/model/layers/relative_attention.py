@@ -1,4 +1,4 @@
-"""Self-attention that also scores positions: what a position looks for is held against where the others stand."""
+"""Self-attention that also scores positions: queries are compared with the relative positions of the others."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 @dataclass(frozen=True)
 class _Moments:
-    """What both share: means of the gradient (m) and of its square (v) that decay with each update."""
+    """Common parts of both: means of the gradient (m) and of its square (v) that decay with each update."""
 
     learning_rate: LearningRate
     beta_1: Annotated[_Beta, Doc("decay of the mean of gradients")] = 0.9
@@ -286,7 +286,7 @@ class RMSProp:
             np.subtract(variable, step, out=variable)
 
     def _root(self, square: Array, mean: Array | None) -> Array:
-        """Return what the gradient is divided by, a new array."""
+        """Return the divisor of the gradient, a new array."""
         root = np.asarray(square + self.epsilon)
         if mean is not None:
             root -= np.square(mean)

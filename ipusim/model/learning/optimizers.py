@@ -50,7 +50,7 @@ class Optimizer(Protocol):
 
 
 class Updated(NamedTuple):
-    """What the weight update of one stage reads and changes, by parameter name; the state is the optimizer's own."""
+    """The arrays that a stage's weight update reads and changes, by parameter; the state is the optimizer's own."""
 
     parameters: Parameters
     gradients: Parameters

@@ -1,4 +1,4 @@
-"""What the variables of a stage ask of an IPU: gradients that are mapped and accumulated, and the weight update."""
+"""Work of the variables of a stage: gradients that are mapped and accumulated, and the weight update."""
 
 from __future__ import annotations
 

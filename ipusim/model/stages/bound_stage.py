@@ -1,4 +1,4 @@
-"""A stage together with its parameters: what runs its passes.
+"""A stage bound to its parameters, which runs its passes.
 
 Binding sorts the flat parameters to their layers once. Done anew in every pass,
 it cost as much as a small layer's arithmetic.
@@ -19,7 +19,7 @@ Receiver = Callable[[str, Array], object]
 
 
 class Passes(Protocol):
-    """What the machine's executor runs of a stage; what travels between stages is the stages' own affair."""
+    """The passes of a stage as the machine's executor runs them; the stages alone know what travels between them."""
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
         """Return the stage's output for one micro-batch, several results as a tuple, and what backward needs."""
@@ -65,7 +65,7 @@ class Bound(Generic[DescribedT]):
     failing: Failing = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make what names the layer, once."""
+        """Make the block that names the layer in errors, once."""
         object.__setattr__(self, "failing", Failing(f"layer {self.name!r}"))
 
 

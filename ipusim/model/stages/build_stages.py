@@ -80,7 +80,7 @@ def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
 
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
-    """Return what each stage has to do with skip connections; None for all where the network has none."""
+    """Return each stage's part in skip connections; None for all where the network has none."""
     stage_of = {name: stage for stage, group in enumerate(groups) for name in group}
     uses: dict[Taken, list[int]] = {}
     for named in network.layers:
@@ -140,7 +140,7 @@ class Returning:
 
 @dataclass
 class _Ways:
-    """What skips have to do with one stage, while they are found."""
+    """One stage's part in skip connections, while it is collected."""
 
     input_is: str = ""
     arriving: list[Taken] = field(default_factory=list)
@@ -150,7 +150,7 @@ class _Ways:
     fetched: list[Taken] = field(default_factory=list)
 
     def skips(self) -> Skips:
-        """Return them as they are."""
+        """Return the collected Skips."""
         return Skips(
             self.input_is,
             tuple(self.arriving),

@@ -19,7 +19,7 @@ from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 @dataclass(frozen=True, eq=False)
 class Checkpoints:
-    """What a forward pass keeps: the input of each cluster that runs again, labels, key.
+    """The saved values of a forward pass: the input of each cluster that runs again, labels, key.
 
     ``tail`` holds the activations of a last cluster that does not, until its backward pass begins.
     """

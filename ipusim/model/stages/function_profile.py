@@ -1,4 +1,4 @@
-"""What a stage that is a Python function asks of an IPU, counted on one of its own micro-batches."""
+"""The profile of a stage that is a Python function, counted on one of its own micro-batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEFAULT_ITEMSIZE = 4
 
 
 class Passes(NamedTuple):
-    """What was counted of a stage's passes.
+    """Counts of a stage's passes.
 
     Attributes:
         counted: their work.
@@ -77,15 +77,15 @@ def profile_function(
     without fusion. Raises ModelError for a function whose work cannot be counted, or that cannot be differentiated.
     """
     variables = dict(stage.variables)
-    mine = {name: array for name, array in variables.items() if name in owned}
+    own = {name: array for name, array in variables.items() if name in owned}
     itemsize = _itemsize([*variables.values(), *inputs])
     passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
     profile = StageProfile(
         name=stage.name,
         forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
-        label_bytes=_label_bytes(outputs, taught),
-        parameter_bytes=_bytes(mine.values()),
+        label_bytes=_bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f"),
+        parameter_bytes=_bytes(own.values()),
         input_bytes=_bytes(inputs),
         working_bytes=passes.counted.touched_bytes,
         forward_collectives=passes.forward,
@@ -95,15 +95,15 @@ def profile_function(
     if optimizer is None:
         return profile
     sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
-    slots = _slots(optimizer, mine.values())
+    slots = _slots(optimizer, own.values())
     adding = accumulation_work(sizes.values(), optimizer.gradient_map, reduction)
     return replace(
         _with_backward(profile, passes, adding, _bytes(variables.values())),
-        update=update_work([sizes[name] for name in mine], optimizer),
+        update=update_work([sizes[name] for name in own], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
-        accumulator_bytes=sum(sizes[name].elements * sizes[name].accumulator_itemsize for name in mine),
+        accumulator_bytes=sum(sizes[name].elements * sizes[name].accumulator_itemsize for name in own),
         accumulator_itemsize=min((size.accumulator_itemsize for size in sizes.values()), default=itemsize),
         stash_bytes=sum(array.nbytes for array in saved_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
@@ -130,7 +130,7 @@ def _with_backward(
 
 
 def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool) -> Passes:
-    """Return what both passes do, and what the forward pass keeps in training.
+    """Return the counts of both passes, and what the forward pass saves in training.
 
     There is no backward pass where nothing before the stage learns, nor does it. What a scope keeps lies on the host.
     """
@@ -179,10 +179,6 @@ def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
         state_bytes = optimizer.state_bytes(array.size, array.itemsize)
         slots += [array.nbytes] * (state_bytes // max(array.nbytes, 1))
     return tuple(slots)
-
-
-def _label_bytes(outputs: Arrays, taught: Sequence[bool]) -> int:
-    return _bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f")
 
 
 def _bytes(arrays: Iterable[Array]) -> int:

@@ -80,7 +80,7 @@ class FunctionStage:
         return {name: frozen(array) for name, array in self.untrained.items()}
 
     def bind(self, parameters: Parameters) -> BoundFunction:
-        """Return what runs the passes on ``parameters``."""
+        """Return the passes of the function on ``parameters``."""
         return BoundFunction(self, parameters)
 
     def call(self, *arrays: Any) -> tuple[Any, ...]:
@@ -103,7 +103,7 @@ class FunctionStage:
             return as_results(self.function(*arrays[count:]))
 
     def argnums(self, inputs: Sequence[Array]) -> list[int]:
-        """Return the places of the arguments of :meth:`call` that get a gradient: variables, then such inputs."""
+        """Return the numbers of the arguments of :meth:`call` that get a gradient: variables, then such inputs."""
         count = len(self.variables)
         return [*range(count), *(count + at for at, needed in enumerate(self.needed(inputs)) if needed)]
 
@@ -211,7 +211,7 @@ class BoundFunction:
 
 
 class Tried(NamedTuple):
-    """What a function did when it was run once.
+    """The results and variables of a function that was run once.
 
     Attributes:
         variables: initial values of the variables that it asked for, by name.
@@ -227,7 +227,7 @@ class Tried(NamedTuple):
 
 
 def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
-    """Run a function once and return what it did.
+    """Run a function once and return its results and variables.
 
     Raises ModelError when it fails, as where it changes an array that it is given, or returns what is no array, and
     for one variable asked for in two shapes.

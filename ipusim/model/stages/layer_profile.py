@@ -1,4 +1,4 @@
-"""What a stage of layers asks of an IPU for one micro-batch."""
+"""The profile of a stage of layers for one micro-batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def layer_profile(
     accumulator_itemsize: int | Callable[[str], int] | None = None,
     reduction: Reduction = "SUM",
 ) -> StageProfile:
-    """Return what the stage asks of an IPU for one micro-batch of ``batch`` samples.
+    """Return the profile of the stage for one micro-batch of ``batch`` samples.
 
     ``label_bytes`` are the bytes of one micro-batch's labels, which go through
     every copy on the way to the stage with the loss. In training, the backward
@@ -108,7 +108,7 @@ def _passes(
 
 
 def _tables(stage: LayerStage, batch: int, itemsize: int, training: bool) -> TableBytes:
-    """Return what layers move between the IPU and their tables on the host."""
+    """Return the bytes that layers move between the IPU and their tables on the host."""
     moved = TableBytes()
     for named, shape in zip(stage.described, stage.shapes, strict=False):
         if isinstance(named.layer, OnHost):

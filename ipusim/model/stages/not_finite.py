@@ -49,11 +49,11 @@ class _Watched:
 
     @property
     def shared(self) -> Any:
-        """The layer's; said here, as a protocol is asked of the class."""
+        """The layer's own; here, as protocols look at the class."""
         return getattr(self._layer, "shared", {})
 
     def __getattr__(self, name: str) -> Any:
-        """Be the layer in all else."""
+        """Return any other attribute of the layer."""
         return getattr(self._layer, name)
 
     def forward(self, *arguments: Any) -> Any:

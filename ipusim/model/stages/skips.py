@@ -21,7 +21,7 @@ from ipusim.model.stages.bound_stage import BoundStage, Receiver
 
 @dataclass(frozen=True)
 class Skips:
-    """The values of skip connections that one stage has to do with.
+    """The values of skip connections that one stage handles.
 
     Attributes:
         input_is: the name of the value that the stage's own input is; empty for none.

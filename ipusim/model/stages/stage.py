@@ -33,7 +33,7 @@ from ipusim.model.stages.summed_stage import SummedStage
 
 
 class Stage(Protocol):
-    """What the machine's executor needs of a stage. Parameters are one flat dict, keyed ``layer/W``."""
+    """A stage as the machine's executor uses it. Parameters are one flat dict, keyed ``layer/W``."""
 
     @property
     def name(self) -> str:
@@ -69,12 +69,12 @@ class Stage(Protocol):
         ...
 
     def bind(self, parameters: Parameters) -> Passes:
-        """Return what runs the stage's passes on these parameters, which may then be updated in place only."""
+        """Return the stage's passes on these parameters, which may then be updated in place only."""
         ...
 
 
 class PlacedLayer(NamedTuple):
-    """A layer, its place in the network, and the shape of its input there."""
+    """A layer, its position in the network, and the shape of its input there."""
 
     position: int
     named: NamedLayer[Any]
@@ -175,7 +175,7 @@ class LayerStage:
         return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Draw each layer's parameters from a generator of (seed, place in the network).
+        """Draw each layer's parameters from a generator of (seed, position in the network).
 
         Of an earlier layer's, that is the earlier layer's place.
         """
@@ -250,7 +250,7 @@ class LayerStage:
         )
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
-        """Return what runs the passes without computing anything again, as evaluation does."""
+        """Return the passes without recomputation, as evaluation runs them."""
         if self.skips is None:
             return self.bound(parameters)
         return SkippingStage(list(self._pieces(self.skips, parameters)), self.skips)
@@ -274,7 +274,7 @@ class LayerStage:
         return Piece(layers.bound(parameters), join, taken, layers.parameter_count > 0)
 
     def bound(self, parameters: Parameters) -> BoundStage:
-        """Return what runs the passes of all layers in one row."""
+        """Return the passes of all layers in one row."""
         layers = [
             _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]

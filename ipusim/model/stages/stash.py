@@ -1,4 +1,4 @@
-"""What a stage of layers keeps in memory, measured on its own arithmetic.
+"""The memory of a stage of layers, measured on its own arithmetic.
 
 The stash of a micro-batch is what the layers' forward passes really keep for their
 backward passes: the distinct arrays in it are found by running the stage, on outlines of
@@ -78,7 +78,7 @@ def _slots(optimizer: Optimizer, stage: LayerStage, itemsize: int) -> Iterator[i
 
 
 class SavedBytes(NamedTuple):
-    """What a stage keeps of a micro-batch, in bytes.
+    """The bytes that a stage keeps of a micro-batch.
 
     Attributes:
         stash: between its forward and its backward pass.

@@ -46,7 +46,7 @@ class SummedStage:
         self._passes.backward_weights(rest, self._receiver(receive, totals), totals)
 
     def _receiver(self, receive: Receiver, totals: Parameters | None) -> Receiver:
-        """Return what takes the gradients of one micro-batch, and hands each on when its last use has come.
+        """Return a receiver of one micro-batch's gradients, which hands each on when its last use has come.
 
         With ``totals`` gradients are added as they are, one by one.
         """

@@ -19,7 +19,7 @@ class PlannerRates:
 
     @classmethod
     def of(cls, rates: Rates) -> PlannerRates:
-        """Return them as numbers."""
+        """Return the rates as numbers."""
         return cls(*(float(getattr(rates, field.name)) for field in fields(cls)))
 
 

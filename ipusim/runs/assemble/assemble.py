@@ -205,7 +205,7 @@ def _content(
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
-    """Return what the stages cost and compute, with their operations in the parts that options ask for."""
+    """Return the profiles and the workload of the stages, with operations split as options say."""
     shape = laid_out.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
@@ -276,7 +276,7 @@ def _job(
 
 
 def _notes_of(program: PipelineProgram, system: System, content: Content) -> Iterator[str]:
-    """Yield what the notes say of a program and its data on a system."""
+    """Yield the notes on a program and its data on a system."""
     yield from _no_updates(program)
     yield from _few_samples(program, system, content)
     yield from _spares(program, system)
@@ -285,7 +285,7 @@ def _notes_of(program: PipelineProgram, system: System, content: Content) -> Ite
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
     """Check the Plan; of Plans of one built-in schedule that differ in their counts alone, only the first.
 
-    Whether such a schedule keeps the rules at any count is held by tests; one of somebody's own is checked each time.
+    Whether such a schedule keeps the rules at any count is held by tests; one of the user's own is checked each time.
     """
     plan, schedule = laid_out.plan, laid_out.schedule
     if isinstance(schedule, Repeating):

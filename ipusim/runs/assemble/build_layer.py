@@ -44,7 +44,7 @@ def build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> Any
 
 
 def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
-    """Return what a layer takes for a key: layers in order for a list of layers, else the value."""
+    """Return a layer's argument for a key: layers in order for a list of layers, else the value."""
     if not isinstance(value, tuple) or not value:
         return value
     if isinstance(value[0], BuiltSpec | PythonSpec):
@@ -67,7 +67,7 @@ def _inner(
 
 
 def python_arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Findings) -> dict[str, Any] | None:
-    """Return what a layer and a loss that are Python functions have in common."""
+    """Return the arguments common to a layer and a loss that are Python functions."""
     if not check_parameters(spec, path, findings):
         return None
     with findings.at((*path, "python")):

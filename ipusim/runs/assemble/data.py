@@ -32,7 +32,7 @@ _Made = SyntheticSpec | SyntheticTargetsSpec | SyntheticTokensSpec
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What the program learns from, and what was held out for evaluation, if anything."""
+    """The data that a program learns from, and those held out for evaluation, if any."""
 
     train: Dataset
     held_out: Dataset | None

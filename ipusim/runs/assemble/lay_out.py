@@ -19,7 +19,7 @@ from ipusim.schedules.schedule import Schedule
 
 
 def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tuple[System, Plan]:
-    """Return the device and the Plan of a request, whatever its stages cost and compute, for whoever compares many.
+    """Return the device and the Plan of a request, whatever its stages cost and compute, to compare many.
 
     Raises RequestError with every problem found.
     """

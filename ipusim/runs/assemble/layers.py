@@ -1,4 +1,4 @@
-"""What stages of layers cost and compute."""
+"""The profiles and the workload of stages of layers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Layered:
         offload: Offload,
         findings: Findings,
     ) -> Content:
-        """Return what the stages cost and, unless numerics are off, compute; raises RequestError.
+        """Return the profiles of the stages and, unless numerics are off, their workload; raises RequestError.
 
         ``back`` are values that come back to an IPU; see :func:`returning`.
         """
@@ -121,7 +121,7 @@ def _check_shared(
 
 
 def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
-    """Return which values stay on an IPU: in loops of batch serialization, none."""
+    """Return how values stay on an IPU; None where they do not, as in loops of batch serialization."""
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)

@@ -152,7 +152,7 @@ def price_run(
     *,
     simulated: int | None = None,
 ) -> Costs:
-    """Return what everything of a run costs; it must not last longer than a Timeline can say, and its record must fit.
+    """Return the costs of a run; it must not last longer than a Timeline can say, and its record must fit.
 
     Of a run whose Plan would not fit, ``plan`` is that of fewer micro-batches (:func:`laid_out_shape`), and the spans
     are counted in proportion. That is at most as much more as the ramps and the update of that Plan are of it, and

@@ -108,21 +108,23 @@ def _by_formula(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
     """Return where a V or virtual stages are, after noting what does not fit them."""
-    stages, chosen, said = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
-    path: KeyPath = MAPPING if said is None else ("pipeline", "virtual_stages")
-    per_ipu = 2 if said is None else said
+    stages, chosen, virtual = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
+    path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
+    per_ipu = 2 if virtual is None else virtual
     if any(max(len(stage.concurrent), stage.functions) > 1 for stage in requested) or any(
         isinstance(ipus, tuple) for ipus in chosen or ()
     ):
         what = (
-            "no virtual stages beside concurrent stages, got both" if said else "no concurrent stages in a V, got some"
+            "no virtual stages beside concurrent stages, got both"
+            if virtual
+            else "no concurrent stages in a V, got some"
         )
         findings.add(path, f"expected {what}: give device_mapping")
         return ()
     if stages % per_ipu:
         text = (
             f"expected a number that divides the {stages} stages, got {per_ipu}"
-            if said
+            if virtual
             else (f"expected an even number of stages for a V, got {stages}")
         )
         findings.add(path, f"{text}; cut the model into {_multiples(stages, per_ipu)} stages, or leave it out")

@@ -49,7 +49,7 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 
 
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
-    """Return what the IPUs hold under ``plan``, against what they have; nothing is refused."""
+    """Return the memory that the IPUs hold under ``plan``, against what they have; nothing is refused."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
     needed = footprint(plan, program, options.code_bytes or 0, estimated)
     return fit(plan, needed, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
@@ -81,7 +81,7 @@ def _refuse(job: Job, path: KeyPath, text: str) -> None:
 
 
 def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
-    """Return what makes the largest holder of the fullest IPU smaller: the value to change first, and a sentence."""
+    """Return a remedy for the largest holder of the fullest IPU: the value to change first, and a sentence."""
     shape = job.program.shape
     if feed := _feed(job, memory):
         return _feed_remedy(job, feed)

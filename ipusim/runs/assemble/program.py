@@ -166,7 +166,7 @@ def infeed_bytes(options: Options, feed: Feed | None) -> int:
 
 
 def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated: bool = True) -> Outfeed:
-    """Return which results are sent, how, and their bytes: those stated, else those of the last of ``stages``.
+    """Return the outfeed: its results, mode and bytes, those stated, else those of the last of ``stages``.
 
     Without stages they are 0. With ``as_stated`` off, what the options state does not count.
     """
@@ -179,7 +179,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated:
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
-    """Return which results are sent and how; their bytes are not known here."""
+    """Return the outfeed's results and mode; their bytes are not known here."""
     pipeline, spec = options.pipeline, options.outfeed
     if pipeline.outfeed_mask is not None:
         names: tuple[str, ...] = ("predictions", "loss")
@@ -214,7 +214,7 @@ def _optimizer(options: Options) -> Optimizer | None:
 
 
 def _made(spec: RowSpec) -> Any:
-    """Return what the keys of a row make, those within them first."""
+    """Return the object that a row makes of its keys' values, nested rows first."""
     values = {key.argument: getattr(spec, key.argument) for key in spec.row.keys}
     return spec.row.makes(
         **{name: _made(value) if isinstance(value, RowSpec) else value for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""What most of assembly depends on: all options but those of orders, counts and disturbances."""
+"""The options that most of assembly depends on: all but those of orders, counts and disturbances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipusim.base.cache import shared
 from ipusim.runs.request.request import options_set
 from ipusim.runs.request.schema import Options
 
-#: Options that data, stages, device and prices do not depend on, and a value that is given to whoever makes these.
+#: Options that data, stages, device and prices do not depend on, and one value of each for all requests.
 _ORDER: Final[Mapping[str, Any]] = {
     "schedule": "grouped",
     "sync": None,
@@ -21,7 +21,7 @@ _ORDER: Final[Mapping[str, Any]] = {
 def without_schedule_options(options: Options) -> Options:
     """Return ``options`` as they are for all orders, counts and disturbances: one object for all that differ in these.
 
-    Who makes something of them cannot depend on what was asked for there.
+    What is made of them cannot depend on the options of one request.
     """
     pipeline = options.pipeline.model_copy(update=dict(_ORDER))
     fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1, "disturbances": ()})

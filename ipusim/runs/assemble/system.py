@@ -120,7 +120,7 @@ def with_disturbances(options: Options, system: System, findings: Findings) -> S
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
-    """Return what the request asks of I/O tiles; None after noting why it cannot."""
+    """Return the I/O tiles of a request; None after noting why it cannot have them."""
     spec = options.system.io_tiles
     with findings.at(("system", "io_tiles", "place_ops_on_io_tiles")):
         return IoTiles(spec.num_io_tiles, spec.place_ops_on_io_tiles, Fraction(str(spec.available_memory_proportion)))

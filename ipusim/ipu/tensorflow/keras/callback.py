@@ -125,7 +125,7 @@ for _hook in [name for name in vars(Callback) if name.startswith("on_")]:
 
 
 class History(Callback):
-    """What fit returns.
+    """The logs of a training, which fit returns.
 
     Attributes:
         epoch: the number of each epoch.

@@ -1,4 +1,4 @@
-"""What fit, evaluate and predict are given: arrays or a dataset, as batches of flat elements for the infeed."""
+"""The data of fit, evaluate and predict: arrays or a dataset, as batches of flat elements for the infeed."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _array(value: Any) -> Array:
 
 
 def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
-    """Return what trains and what validates, which is the last ``share`` of arrays.
+    """Return the data of training and those of validation, the last ``share`` of arrays.
 
     Raises ProgramError for a share that is none or leaves nothing of one of both, or data that are no arrays.
     """

@@ -32,7 +32,7 @@ def path_of(file: str) -> Path:
 
 
 def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw: Callable[[], T]) -> T:
-    """Return what ``read`` finds in a file of the person's, or what ``draw`` gives where there is none.
+    """Return the data that ``read`` reads from a user's file, or those that ``draw`` draws where there is none.
 
     That it is drawn is said once on standard error. Raises FileError, with the file's name, for one that cannot be
     read or does not hold the dataset.
@@ -57,7 +57,7 @@ def arrays_of(path: Path, *names: str) -> list[Array]:
 
 
 def pickle_of(path: Path) -> Any:
-    """Return what a pickle of plain containers and arrays holds; raises OSError and FileError."""
+    """Return the object of a pickle of plain containers and arrays; raises OSError and FileError."""
     return unpickled(_content(path))
 
 

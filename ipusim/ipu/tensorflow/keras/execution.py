@@ -151,7 +151,7 @@ class Execution:
         end(first + number, self._logs([np.asarray(array)[None] for array in element]))
 
     def _logs(self, result: Sequence[Any]) -> dict[str, Any]:
-        """Return what a callback is told of elements [elements, (replicas), ...]."""
+        """Return a callback's logs of elements [elements, (replicas), ...]."""
         program = self._program
         if self._objective is None:
             axes = 2 if program.replicas > 1 else 1

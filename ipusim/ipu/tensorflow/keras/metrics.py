@@ -53,7 +53,7 @@ class Metric(Configured):
         return result | ({"name": self.name} if "name" in result else {})
 
     def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
-        """Return what a micro-batch adds, each a number."""
+        """Return a micro-batch's statistics, each a number."""
         raise NotImplementedError
 
     def result_of(self, total: Sequence[Any]) -> float:
@@ -72,7 +72,7 @@ class Metric(Configured):
         self.add(self._of_host(y_true, y_pred, sample_weight))
 
     def _of_host(self, y_true: Any, y_pred: Any, sample_weight: Any) -> Sequence[Any]:
-        """Return what a batch of the host adds, which may have another size than the one before."""
+        """Return the statistics of a batch of the host, which may have another size than the one before."""
         return self.statistics(y_true, y_pred, sample_weight)
 
     def result(self) -> float:
@@ -203,7 +203,7 @@ def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Any:
 
 
 def _ranked(y_pred: Any) -> Any:
-    """Return what is in the order of the probabilities, and need not be computed: their logits."""
+    """Return the logits of the probabilities, which have the same order and need not be computed."""
     return y_pred.logits if isinstance(y_pred, Probabilities) else y_pred
 
 

@@ -176,7 +176,7 @@ class Model(Trainer, ModelExtension, Layer):
             self._take_scopes()
 
     def call(self, inputs: Any, training: bool | None = None, mask: None = None) -> Any:
-        """Return what the model computes; a subclass says what that is."""
+        """Return the model's outputs; a subclass defines them."""
         if self._graph is None:
             raise UnsupportedProgramError("When subclassing the `Model` class, you should implement a `call()` method.")
         return self._graph(inputs, training)
@@ -254,7 +254,7 @@ class Model(Trainer, ModelExtension, Layer):
         save_traces: bool = True,
     ) -> None:
         """Write the model to one file, which ``keras.models.load_model`` reads; raises as ``save_model`` does."""
-        from ipusim.ipu.tensorflow.keras.whole_models import save_model  # noqa: PLC0415 - for those who save
+        from ipusim.ipu.tensorflow.keras.whole_models import save_model  # noqa: PLC0415 - only saving needs it
 
         save_model(self, filepath, overwrite, include_optimizer, save_format, signatures, options, save_traces)
 

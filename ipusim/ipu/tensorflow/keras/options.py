@@ -35,7 +35,7 @@ _INVALID: Final = ("outfeed_loss", "outfeed_mask", "batch_serialization_iteratio
 
 @dataclass
 class Options:
-    """What a model was asked for.
+    """The options of a model.
 
     Attributes:
         pipelining_steps, accumulation_steps: batches of a weight update, in a pipeline and else; None for none said.

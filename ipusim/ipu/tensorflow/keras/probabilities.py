@@ -1,4 +1,4 @@
-"""What a model gives that ends in a softmax: probabilities, which a loss takes as the logits that they are made of.
+"""The output of a model that ends in a softmax: probabilities, which a loss takes as the logits they are made of.
 
 Keras does the same where it sees a softmax before a cross entropy, as the loss of the logits is more exact.
 """

@@ -49,7 +49,7 @@ class Source:
 
 
 class TrainingState(NamedTuple):
-    """What a training goes on from beside the weights, in a program of the same model.
+    """The state, beside the weights, from which a program of the same model continues a training.
 
     Attributes:
         arrays: the optimizer's, by name.
@@ -98,7 +98,7 @@ class Program:
         return self.pipeline.replicas
 
     def state(self) -> TrainingState:
-        """Return what another program of the model can go on from."""
+        """Return the state from which another program of the model can continue."""
         session = self.pipeline.session
         result = {
             name: array
@@ -274,7 +274,7 @@ class Task:
     training: bool
 
     def body(self, *arrays: Any) -> list[Any]:
-        """Return what a batch's arrays give: the loss and statistics, or the outputs."""
+        """Return the results of a batch's arrays: the loss and statistics, or the outputs."""
         x, y, weights = self.element.unpack(arrays)
         return self.result(self.model(x, training=self.training), y, weights)
 

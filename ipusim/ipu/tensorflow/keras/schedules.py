@@ -148,19 +148,19 @@ class Setting:
         self._value = float(result)
 
     def numpy(self) -> np.float32:
-        """Return it, as TensorFlow has it."""
+        """Return the value, as TensorFlow has it."""
         return np.float32(self._value)
 
     def __float__(self) -> float:
-        """Return it as Python's number."""
+        """Return the value as Python's number."""
         return self._value
 
     def __int__(self) -> int:
-        """Return it as Python's whole number."""
+        """Return the value as Python's whole number."""
         return int(self._value)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Return it as an array."""
+        """Return the value as an array."""
         return np.asarray(self._value, np.float32 if dtype is None else dtype)
 
     def __repr__(self) -> str:

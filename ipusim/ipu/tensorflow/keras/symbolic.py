@@ -1,4 +1,4 @@
-"""What Keras' functional models are written with: tensors without values, and the calls of layers that give them."""
+"""Symbols of Keras' functional models: tensors without values, and the calls of layers that give them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Called:
 
     @property
     def name(self) -> str:
-        """Its name; whoever is called says it."""
+        """Its name; defined by subclasses."""
         raise NotImplementedError
 
     @property
@@ -201,11 +201,11 @@ class Called:
         return mapped_tensors(_shape, self.output)
 
     def get_input_at(self, node_index: int) -> Any:
-        """Return what a call takes; raises ProgramError for an unknown call."""
+        """Return the inputs of a call; raises ProgramError for an unknown call."""
         return _taken(self._at(node_index))
 
     def get_output_at(self, node_index: int) -> Any:
-        """Return what a call gives; raises ProgramError for an unknown call."""
+        """Return the outputs of a call; raises ProgramError for an unknown call."""
         return self._at(node_index).outputs
 
     def _at(self, node_index: int) -> Node:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """What trains, evaluates and predicts with a model.
+    """The trainer of a model, which also evaluates and predicts with it.
 
     Attributes:
         optimizer: that was given to compile; None before.
@@ -66,7 +66,7 @@ class Trainer:
             run_eagerly: must not be True.
             steps_per_execution: batches that each replica takes in one execution of the program.
 
-        Raises ProgramError and ProgramTypeError for what there is not.
+        Raises ProgramError and ProgramTypeError for invalid arguments.
         """
         kwargs.pop("jit_compile", None)  # all programs are compiled
         for argument in kwargs:
@@ -87,7 +87,7 @@ class Trainer:
 
     @property
     def training_state(self) -> TrainingState | None:
-        """What a training goes on from beside the weights; None before the first."""
+        """The state, beside the weights, from which a training continues; None before the first."""
         last = self.__dict__.get("_trained")
         return self.__dict__.get("_resumed") if last is None else last.state()
 
@@ -231,7 +231,7 @@ class Trainer:
         callbacks: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Return what the model gives for all batches, one behind the other; raises as :meth:`fit` does."""
+        """Return the model's outputs for all batches, one behind the other; raises as :meth:`fit` does."""
         _without_effect(kwargs)
         data = batches(x, None, None, batch_size, steps)
         runner = Execution(self, data, None, steps, 0, training=False)
@@ -271,7 +271,7 @@ class Trainer:
         return self._on_batch((x, y, sample_weight), reset_metrics, return_dict, training=False)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """Return what the model gives for one batch; raises as :meth:`predict` does."""
+        """Return the model's outputs for one batch; raises as :meth:`predict` does."""
         return self.predict(x, batch_size=samples_of(x))
 
     def _on_batch(self, value: tuple[Any, Any, Any], anew: bool, return_dict: bool, *, training: bool) -> Any:
