@@ -236,7 +236,9 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
     untrained = _Noted()
 
     def lookup(variable: str, initial: Array) -> Array:
-        found = variables.setdefault(variable, initial)
+        found = variables.get(variable)
+        if found is None:
+            found = variables[variable] = np.array(initial)
         check_same(variable, found, initial)
         return _read_only(found)
 

@@ -288,7 +288,7 @@ class CoreLayer(Layer):
         kept = self._variables.get(name)
         if kept is None or (kept.shape, kept.dtype) != (initial.shape, initial.dtype):
             trains, shares = own not in self._untrained, scope().reuse is not False
-            kept = asked_for(name, np.array(initial), trains and self._trainable, shares=shares)
+            kept = asked_for(name, initial, trains and self._trainable, shares=shares)
             self._variables[name] = kept
             if not trains:
                 self._never_trained.append(kept)
