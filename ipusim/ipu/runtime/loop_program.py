@@ -37,7 +37,7 @@ from ipusim.ipu.runtime.stage_call import Holder, Inputs
 def trying() -> Iterator[None]:
     """Try a body in the block: on plain arrays, with the variables at their initial values."""
     untrained = functions.Untrained({}, takes_new=True)
-    around = functions.Surrounded(lookup=lambda _, initial: initial, untrained=untrained)
+    around = functions.Surrounded(lookup=lambda _, initial: np.array(initial), untrained=untrained)
     with around, ProgramNames().stage(0), np.errstate(all="ignore"):
         yield
 

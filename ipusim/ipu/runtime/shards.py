@@ -67,7 +67,8 @@ def boxing(calls: list[RecordedNode], trace: int) -> functions.Lookup:
 
     def lookup(name: str, initial: Array) -> Any:
         if name not in boxes:
-            boxes[name] = new_box(initial, trace, RecordedNode.new_root(calls, (name, initial)))
+            own = np.array(initial)
+            boxes[name] = new_box(own, trace, RecordedNode.new_root(calls, (name, own)))
         return boxes[name]
 
     return lookup

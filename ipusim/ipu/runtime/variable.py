@@ -319,7 +319,7 @@ def named_variable(name: str, initial: Array, trainable: bool = True, *, shares:
     """
     result: NamedVariable | None = (used() or {}).get(name, store().by_name.get(name) if shares else None)
     if result is None:
-        result = NamedVariable(name, initial, trainable, in_stage=functions.inside())
+        result = NamedVariable(name, np.array(initial), trainable, in_stage=functions.inside())
         if not functions.inside():
             add(result)
     if used() is not None and (result.shape, result.dtype) != (initial.shape, initial.dtype):

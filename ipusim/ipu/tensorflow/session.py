@@ -356,7 +356,7 @@ class Graph:
 def _made(name: str, initial: Array) -> Array:
     """Return the value of a layer's variable of the graph, which is made where it has none of this name."""
     if name not in program_state.store().by_name:
-        program_state.add(NamedVariable(name, initial, trainable=True))
+        program_state.add(NamedVariable(name, np.array(initial), trainable=True))
     value: Any = program_state.store().by_name[name].value_now()
     return value  # type: ignore[no-any-return]  # the store is below the class of its variables
 

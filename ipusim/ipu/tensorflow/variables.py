@@ -180,7 +180,7 @@ _WHERE: Final[ContextVar[_Where]] = ContextVar("layers_called", default=_Where.P
 
 @contextmanager
 def _at(where: _Where) -> Iterator[None]:
-    with setting(_WHERE, where), functions.Surrounded(lookup=lambda _, initial: initial):
+    with setting(_WHERE, where), functions.Surrounded(lookup=lambda _, initial: np.array(initial)):
         yield
 
 

@@ -13,7 +13,8 @@ from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Array, Key
 from ipusim.model.work import TableBytes, Work
 
-#: From a variable's name and initial value to what the function computes with.
+#: From a variable's name and initial value to what the function computes with. One that keeps the value copies it:
+#: stages ask in every pass, and most have the variable already.
 Lookup = Callable[[str, Array], Any]
 #: Takes the work of one pass, and the arrays that came in and went out.
 Counter = Callable[[Work, Sequence[Array], Sequence[Array]], None]

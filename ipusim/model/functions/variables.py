@@ -72,7 +72,7 @@ def get_variable(name: str, initial: npt.ArrayLike, dtype: npt.DTypeLike | None 
     lookup = surroundings().lookup or surroundings().lookup_outside
     assert lookup is not None
     if dtype is None and type(initial) is np.ndarray and initial.dtype.kind == "f":
-        return lookup(name, np.array(initial))  # what follows has nothing to say: layers ask in every call
+        return lookup(name, initial)  # what follows has nothing to say: layers ask in every call
     if dtype is None and not isinstance(initial, np.ndarray | np.generic):
         dtype = np.float32
     try:

@@ -236,7 +236,9 @@ def try_stage(name: str, function: Callable[..., Any], inputs: Arrays) -> Tried:
     untrained = _Noted()
 
     def lookup(variable: str, initial: Array) -> Array:
-        value = variables.setdefault(variable, initial)
+        value = variables.get(variable)
+        if value is None:
+            value = variables[variable] = np.array(initial)
         check_same(variable, value, initial)
         return _read_only(value)
 

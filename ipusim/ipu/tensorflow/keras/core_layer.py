@@ -289,7 +289,7 @@ class CoreLayer(Layer):
         variable = self._variables.get(name)
         if variable is None or (variable.shape, variable.dtype) != (initial.shape, initial.dtype):
             trains, shares = own not in self._untrained, scope().reuse is not False
-            variable = named_variable(name, np.array(initial), trains and self._trainable, shares=shares)
+            variable = named_variable(name, initial, trains and self._trainable, shares=shares)
             self._variables[name] = variable
             if not trains:
                 self._never_trained.append(variable)
