@@ -65,6 +65,7 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("system", "host"): {"infeed": "32 GB/s"},
     ("system", "streaming_memory"): {"bandwidth": "16 GB/s"},
     ("system", "minimum_remote_tensor_size"): "4 KiB",
+    ("system", "maximum_cross_replica_sum_buffer_size"): "10 MiB",
     ("system.streaming_memory", "capacity"): "32 GiB",
     ("rates", "program_code"): "4 KiB",
     ("rates", "compute_set_code"): "137 B",

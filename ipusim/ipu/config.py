@@ -151,7 +151,6 @@ _OTHERS: Final[Mapping[str, Field]] = {
     ),
     "optimizations.prefetch_data_streams": flag(True),
     "optimizations.enable_graph_outlining": flag(True),
-    "optimizations.maximum_cross_replica_sum_buffer_size": whole(0),
     "optimizations.maximum_reduce_scatter_buffer_size": whole(0),
     "optimizations.maximum_inter_ipu_copies_buffer_size": whole(0),
     "optimizations.maximum_send_recv_cluster_size": whole(0),
@@ -215,7 +214,7 @@ class IPUConfig(Category):
         allow_recompute: whether stages keep their inputs and compute their activations again.
         io_tiles: num_io_tiles, place_ops_on_io_tiles, available_memory_proportion.
         device_connection: enable_remote_buffers, type, version.
-        optimizations: minimum_remote_tensor_size, in bytes.
+        optimizations: minimum_remote_tensor_size and maximum_cross_replica_sum_buffer_size, in bytes.
         matmuls, convolutions: poplar_options, of those whose stage gives none.
         ipu_model: compile_ipu_code, tiles_per_ipu, version, which are for Graphcore's IPU Model alone.
 
@@ -265,6 +264,8 @@ class IPUConfig(Category):
                 value = getattr(value, name)
             if isinstance(value, dict):
                 value = poplar_options(plan_options(value, row.name))
+            elif row.optional and row.kind is int:  # which begins with 0 where a scenario leaves it out
+                value = value or None
             *above, key = row.path
             _within(result, above)[key] = value.value if isinstance(value, Enum) else value
         return result

@@ -5,6 +5,7 @@ Gradients and variables travel in the rounds of a collective.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing.collectives import copy_groups
+from ipusim.pricing.collectives import copy_groups, sum_buffers
 from ipusim.pricing.costs import Costs
 
 Array = npt.NDArray[Any]
@@ -53,7 +54,7 @@ def replicas_of(
         if total is not None:
             for executor in executors:
                 executor.begin_update()
-            average_gradients(executors, plan.ipus, system, total.algorithm)
+            average_gradients(executors, plan.ipus, system, total.algorithm, program.sum_buffer_bytes)
 
     def over_hosts(ready: int) -> int:
         if host is None:
@@ -77,17 +78,23 @@ def replicas_of(
     return replace(replicas, gather=shards.gather, release=shards.release, all_gathered=shards.all_gathered)
 
 
-def average_gradients(executors: Sequence[NumpyExecutor], ipus: Iterable[int], system: System, algorithm: str) -> None:
+def average_gradients(
+    executors: Sequence[NumpyExecutor],
+    ipus: Iterable[int],
+    system: System,
+    algorithm: str,
+    buffer_bytes: int | None = None,
+) -> None:
     """Set the accumulators of all replicas to their mean over the replicas, in place.
 
     As Graphcore's CrossReplicaOptimizer has it: one all-reduce for each update, after the
     gradients of all micro-batches are accumulated, and a division by the number of replicas.
-    The accumulators of one IPU and dtype are one buffer; sums are taken in the order of
-    ``algorithm``, a name of an all-reduce. ``ipus`` are numbers within a replica.
+    The accumulators of one IPU and dtype are one buffer, or several of ``buffer_bytes`` at least; sums are
+    taken in the order of ``algorithm``, a name of an all-reduce. ``ipus`` are numbers within a replica.
     """
     for ipu in ipus:
         arrays_of = [executor.accumulators(ipu) for executor in executors]
-        _sum(arrays_of, range(ipu, system.count, system.shards), system, algorithm, len(executors))
+        _sum(arrays_of, range(ipu, system.count, system.shards), system, algorithm, len(executors), buffer_bytes)
 
 
 def sum_over_copies(
@@ -103,13 +110,22 @@ def sum_over_copies(
         _sum(arrays_of, group, system, algorithm, copies)
 
 
-def _sum(arrays_of: Sequence[list[Array]], group: Sequence[int], system: System, algorithm: str, parts: int) -> None:
+def _sum(
+    arrays_of: Sequence[list[Array]],
+    group: Sequence[int],
+    system: System,
+    algorithm: str,
+    parts: int,
+    buffer_bytes: int | None = None,
+) -> None:
     """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place."""
-    for dtype in dict.fromkeys(array.dtype for array in arrays_of[0]):
-        arrays_of_dtype = [[array for array in arrays if array.dtype == dtype] for arrays in arrays_of]
-        buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in arrays_of_dtype]
+    sizes = [(array.size, array.itemsize) for array in arrays_of[0]]
+    for numbers in sum_buffers(sizes, sum(map(math.prod, sizes)) + 1 if buffer_bytes is None else buffer_bytes):
+        dtype = arrays_of[0][numbers[0]].dtype
+        arrays_of_buffer = [[arrays[number] for number in numbers] for arrays in arrays_of]
+        buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in arrays_of_buffer]
         plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
-        for arrays, total in zip(arrays_of_dtype, run(plan, buffers), strict=True):
+        for arrays, total in zip(arrays_of_buffer, run(plan, buffers), strict=True):
             _spread(total / dtype.type(parts), arrays)
 
 

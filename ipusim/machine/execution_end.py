@@ -71,10 +71,12 @@ class GradientSum(BeforeUpdate):
         self._loads = [described[id(round_of)] for round_of in total.cost.rounds]
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Synchronise, and carry out every round."""
+        """Synchronise, and carry out every round; before some all synchronise again."""
         start = self._clock.now
         now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-        for round_of, described in zip(self._cost.rounds, self._loads, strict=True):
+        for number, (round_of, described) in enumerate(zip(self._cost.rounds, self._loads, strict=True)):
+            if number in self._cost.again:
+                now = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
             loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)
             now = yield self._clock.at(max((end for _, end in loads), default=hops))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,6 +52,7 @@ class StageProfile:
         state_tensors: bytes of each tensor of that state; none where it counts as one tensor.
         accumulator_bytes: bytes of the gradient accumulators.
         accumulator_itemsize: bytes of one of their elements.
+        accumulator_tensors: the elements of each, and the bytes of one; none where they count as one tensor.
         input_bytes: bytes of the stage's input for one micro-batch, labels included while they travel.
         stash_bytes: bytes that the forward pass over one micro-batch keeps for the backward pass, its
             input included where backward needs it; 0 in inference.
@@ -83,6 +85,7 @@ class StageProfile:
     state_tensors: tuple[int, ...] = ()
     accumulator_bytes: int = 0
     accumulator_itemsize: int = 4
+    accumulator_tensors: tuple[tuple[int, int], ...] = ()
     input_bytes: int = 0
     stash_bytes: int = 0
     working_bytes: int = 0
@@ -105,6 +108,15 @@ class StageProfile:
     layers: tuple[str, ...] = ()
     untrained_bytes: int = 0
     changing_bytes: int = 0
+
+    def with_accumulators(self, tensors: tuple[tuple[int, int], ...], itemsize: int) -> StageProfile:
+        """Return the stage with gradient accumulators of these elements and bytes of one, ``itemsize`` at least."""
+        return replace(
+            self,
+            accumulator_bytes=sum(map(math.prod, tensors)),
+            accumulator_itemsize=itemsize,
+            accumulator_tensors=tensors,
+        )
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:

@@ -197,6 +197,8 @@ class PipelineProgram:
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
         overlapped: what a composite pass takes, forward of some stages in one slot with backward of others.
         sums_gradients: whether replicas sum up their gradients before each weight update.
+        sum_buffer_bytes: how many bytes of gradients of an IPU wait for each other at least, until replicas sum them up
+            together; None for all gradients of all IPUs at once.
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         name: the program's name in files and charts.
         offload: what lies in Streaming Memory.
@@ -222,6 +224,7 @@ class PipelineProgram:
     overlap_copies: bool = True
     overlapped: Overlapped = "sum"
     sums_gradients: bool = True
+    sum_buffer_bytes: int | None = None
     sums_over_hosts: bool = True
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ipusim.hardware import host_network
-from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce
+from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce, fastest_all_reduces_in_turn
 from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
@@ -54,16 +55,55 @@ def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
 def gradient_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
     """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
 
-    Each IPU's accumulators are one buffer. The fastest algorithm for all of them at once is taken.
+    Each IPU's accumulators are one buffer, and those of all IPUs are summed up at once; or buffers are as large as the
+    program says, and one follows the other, IPU after IPU. The fastest algorithm for all of them is taken.
     """
     if not side.summed:
         return None
     sizes = accumulators_by_ipu(program)
+    if program.sum_buffer_bytes is not None and any(sizes.values()):
+        return _sum_in_turn(program, system, program.sum_buffer_bytes)
     widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
     itemsize = min(widths, default=1)
     # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
     sizes = {ipu: size for ipu, size in sizes.items() if size} or dict.fromkeys(list(sizes)[:1], itemsize)
     return all_reduce_cycles(system, sizes, itemsize)
+
+
+def _sum_in_turn(program: PipelineProgram, system: System, least_bytes: int) -> ReplicaCollective:
+    """Return the all-reduces of all buffers of each IPU of a replica, in all replicas, one after the other."""
+    tensors: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
+    for stage, ipu in program.shape.homes:
+        profile = program.stages[stage]
+        size = profile.accumulator_itemsize
+        one = ((-(-profile.accumulator_bytes // size), size),) if profile.accumulator_bytes else ()
+        tensors[ipu] += profile.accumulator_tensors or one
+    sums = [
+        (range(ipu, system.count, system.shards), sum(own[number][0] for number in buffer), own[buffer[0]][1])
+        for ipu, own in tensors.items()
+        for buffer in sum_buffers(own, least_bytes)
+    ]
+    algorithm, cost = fastest_all_reduces_in_turn(system, sums)
+    return ReplicaCollective(algorithm, cost, sum(accumulators_by_ipu(program).values()))
+
+
+def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int) -> Iterator[list[int]]:
+    """Yield the numbers of the gradients of an IPU that replicas sum up together.
+
+    Those of one type wait for each other until they have ``least_bytes`` together, as Graphcore's compiler has it with
+    ``maximum_cross_replica_sum_buffer_size`` (tools/instruction_colocator_helper.h); with 0 none waits.
+
+    Args:
+        tensors: elements of each gradient, and the bytes of one.
+        least_bytes: at which those that wait are summed up.
+    """
+    waiting: dict[int, list[int]] = {}
+    for number, (_, itemsize) in enumerate(tensors):
+        own = waiting.setdefault(itemsize, [])
+        own.append(number)
+        if sum(math.prod(tensors[each]) for each in own) >= least_bytes:
+            yield waiting.pop(itemsize)
+    yield from waiting.values()
 
 
 def all_reduce_cycles(system: System, sizes: Mapping[int, int], itemsize: int) -> ReplicaCollective:

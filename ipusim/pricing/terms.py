@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.hardware.formulas import Written, addends, written
+from ipusim.hardware.formulas import Sum, Written, addends, written
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.instructions import NONE, Code
@@ -236,5 +236,7 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thin
 
 def _collective(of: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
     """Return a collective of some ``runs`` of passes; None for one of a weight update."""
-    parts = (*laws.fixed_terms(cost.fixed), laws.ROUNDS(cost.rounds_cycles))
+    fixed = laws.fixed_terms(cost.fixed)
+    met = (Sum(tuple((term, cost.meetings) for term in fixed)),) if cost.again else fixed
+    parts = (*met, laws.ROUNDS(cost.rounds_cycles))
     return Thing(of, parts) if runs is None else Thing(of, parts, runs, laws.ROUNDS.spans)

@@ -138,7 +138,7 @@ def _without_updates(_: Job, costs: Costs) -> Costs:
 
 
 def _free(collective: _Collective) -> _Collective:
-    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=()))
+    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=(), again=frozenset()))
 
 
 def _without_streams(_: Job, costs: Costs) -> Costs:

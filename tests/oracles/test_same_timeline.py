@@ -56,6 +56,7 @@ CASES = {
         "transformer_eight_ipus",
         (*FED, "optimizer={type: momentum, learning_rate: 0.01, momentum: 0.9}"),
     ),
+    "sums in buffers": (DIGITS, (*FED, "system.maximum_cross_replica_sum_buffer_size=100")),
     "offload": (DIGITS, (*FED, *REMOTE, "system.minimum_remote_tensor_size=0")),
     "offload of accumulators": (DIGITS, (*FED, *REMOTE, "pipeline.offload_gradient_accumulation_buffers=true")),
     "replicas": (DIGITS, (*FED, *REPLICAS)),
@@ -116,6 +117,7 @@ def config_of(options):
     config.allow_recompute = options.pipeline.allow_recompute
     config.device_connection.enable_remote_buffers = system.enable_remote_buffers
     config.optimizations.minimum_remote_tensor_size = system.minimum_remote_tensor_size
+    config.optimizations.maximum_cross_replica_sum_buffer_size = system.maximum_cross_replica_sum_buffer_size or 0
     for name in ("num_io_tiles", "place_ops_on_io_tiles", "available_memory_proportion"):
         setattr(config.io_tiles, name, getattr(system.io_tiles, name))
     share = system.matmuls.poplar_options.availableMemoryProportion

@@ -231,6 +231,7 @@ def scenarios(draw):
             "selection_order": draw(among("AUTO", "ZIGZAG", "SNAKE", "HOOF")),
             "auto_select_ipus": shards * draw(among(2, 1, 4 if machine != "m2000" else 1)),
             "sync_replicas_independently": draw(st.booleans()),
+            "maximum_cross_replica_sum_buffer_size": draw(among(None, 0, 100)),
             "enable_remote_buffers": machine in ("m2000", "bow_pod16") and draw(often),
         },
         "data": {

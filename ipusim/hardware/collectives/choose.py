@@ -12,7 +12,7 @@ from ipusim.hardware.collectives.bidirectional import (
     bidirectional_reduce_scatter,
 )
 from ipusim.hardware.collectives.collective import Collective, Operation
-from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
+from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost, in_turn
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
 from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
@@ -66,6 +66,34 @@ def fastest_all_reduce(
 ) -> tuple[tuple[Collective, ...], CollectiveCost]:
     """Return :func:`fastest` all-reduces: what replicas do with their gradients before a weight update."""
     return fastest("all_reduce", system, groups, elements, itemsize)
+
+
+def fastest_all_reduces_in_turn(
+    system: System, sums: Sequence[tuple[Sequence[int], int, int]]
+) -> tuple[str, CollectiveCost]:
+    """Return the algorithm by which all-reduces that follow each other are fastest together, and what they cost.
+
+    Args:
+        system: the device.
+        sums: participants, elements and bytes of an element of each, one at least.
+
+    Raises DeviceError as :func:`fastest` does.
+    """
+    known: dict[tuple[str, tuple[int, ...], int, int], CollectiveCost] = {}
+
+    def cost(name: str, group: Sequence[int], elements: int, itemsize: int) -> CollectiveCost:
+        key = name, tuple(group), elements, itemsize
+        if key not in known:
+            collective = ALGORITHMS["all_reduce"][name](system, group, elements, itemsize)
+            known[key] = concurrent_cost(system, [collective])
+        return known[key]
+
+    choices = [
+        (name, in_turn([cost(name, *each) for each in sums]))
+        for name in ALGORITHMS["all_reduce"]
+        if all(_suits(name, system, group) for group, *_ in sums)
+    ]
+    return min(choices, key=lambda choice: choice[1].total_cycles)
 
 
 def _suits(algorithm: str, system: System, group: Sequence[int]) -> bool:

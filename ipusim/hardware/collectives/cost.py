@@ -57,15 +57,18 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """The cost of collectives that run at the same time.
+    """The cost of collectives that run at the same time, or of such that follow each other.
 
     Attributes:
-        fixed: all IPUs of the device meet, and the fixed parts of a superstep that exchanges between them, once.
+        fixed: all IPUs of the device meet, and the fixed parts of a superstep that exchanges between them, before the
+            first round and before each of ``again``.
         rounds: the rounds, one after the other.
+        again: the numbers of the rounds with which a further collective begins.
     """
 
     fixed: FixedParts
     rounds: tuple[RoundCost, ...]
+    again: frozenset[int] = frozenset()
 
     @property
     def lead_cycles(self) -> int:
@@ -78,9 +81,14 @@ class CollectiveCost:
         return Sum(tuple((cost.total_cycles, 1) for cost in self.rounds))
 
     @property
+    def meetings(self) -> int:
+        """How often all IPUs meet."""
+        return 1 + len(self.again)
+
+    @property
     def total_cycles(self) -> int:
-        """Cycles of the whole, sync included; 0 when there is nothing to do."""
-        return self.lead_cycles + self.rounds_cycles
+        """Cycles of the whole, syncs included; 0 when there is nothing to do."""
+        return self.meetings * self.lead_cycles + self.rounds_cycles
 
     @property
     def link_bytes(self) -> tuple[tuple[LinkDirection, int], ...]:
@@ -117,6 +125,19 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
     if not rounds:
         return CollectiveCost(NOTHING_FIXED, ())
     return CollectiveCost(system.exchanging._replace(sync_cycles=system.sync_cycles), tuple(rounds))
+
+
+def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
+    """Return the cost of collectives that follow each other, one at least, each of which all IPUs meet for.
+
+    What they cost beside their rounds is the same for all. Those without rounds are left out.
+    """
+    first, *further = [each for each in costs if each.rounds] or costs[:1]
+    rounds, again = list(first.rounds), set(first.again)
+    for each in further:
+        again |= {len(rounds), *(len(rounds) + number for number in each.again)}
+        rounds += each.rounds
+    return CollectiveCost(first.fixed, tuple(rounds), frozenset(again))
 
 
 def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[int, int], int]:

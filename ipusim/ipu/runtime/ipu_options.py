@@ -57,8 +57,8 @@ def create_ipu_config(
 ) -> IPUConfig:
     """Return an IPUConfig with the arguments that became its attributes.
 
-    Arguments other than ``selection_order`` have no effect; the notes of a run say why of those that are not their
-    defaults.
+    Arguments other than ``selection_order`` and ``max_cross_replica_sum_buffer_size`` have no effect; the notes of a
+    run say why of those that are not their defaults.
 
     Raises ProgramError and ProgramTypeError in Graphcore's words for an unknown profile or scheduler.
     """
@@ -244,10 +244,10 @@ def set_optimization_options(
     cholesky_block_size: int = 0,
     enable_fast_math: bool = False,
 ) -> IPUConfig:
-    """Set the smallest tensor that goes to remote memory, in bytes.
+    """Set the smallest tensor that goes to remote memory, and what waits until replicas sum it up, in bytes.
 
-    Arguments other than ``minimum_remote_tensor_size`` have no effect; the notes of a run say why of those that are not
-    their defaults.
+    Arguments other than ``minimum_remote_tensor_size`` and ``max_cross_replica_sum_buffer_size`` have no effect; the
+    notes of a run say why of those that are not their defaults.
     """
     arguments = dict(locals())
     return _set(

@@ -96,15 +96,15 @@ def profile_function(
         return profile
     sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
     slots = _slots(optimizer, own.values())
+    accumulators = tuple((sizes[name].elements, sizes[name].accumulator_itemsize) for name in own)
+    narrowest = min((size.accumulator_itemsize for size in sizes.values()), default=itemsize)
     adding = accumulation_work(sizes.values(), optimizer.gradient_map, reduction)
     return replace(
-        _with_backward(profile, passes, adding, _bytes(variables.values())),
+        _with_backward(profile, passes, adding, _bytes(variables.values())).with_accumulators(accumulators, narrowest),
         update=update_work([sizes[name] for name in own], optimizer),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
         state_bytes=sum(slots),
         state_tensors=slots,
-        accumulator_bytes=sum(sizes[name].elements * sizes[name].accumulator_itemsize for name in own),
-        accumulator_itemsize=min((size.accumulator_itemsize for size in sizes.values()), default=itemsize),
         stash_bytes=sum(array.nbytes for array in saved_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )

@@ -47,7 +47,7 @@ def layer_profile(
     mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
     accumulation = (*mapped, *accumulation_work(reused, None, reduction))
     owned = [size for name, size in variables.items() if name in stage.owned_sizes]
-    accumulator_bytes = sum(size.elements * size.accumulator_itemsize for size in owned)
+    owned_accumulators = tuple((size.elements, size.accumulator_itemsize) for size in owned) if training else ()
     update = update_work(owned, optimizer) if optimizer else ()
     passing_labels = label_bytes if stage.labels_travel_on else 0
     skips = stage.skips or Skips()
@@ -76,7 +76,7 @@ def layer_profile(
         own_labels = label_bytes if stage.loss is not None else 0
         profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
     narrowest = min((width for *_, width in accumulators), default=itemsize)
-    return replace(profile, accumulator_bytes=accumulator_bytes if training else 0, accumulator_itemsize=narrowest)
+    return profile.with_accumulators(owned_accumulators, narrowest)
 
 
 def _passes(

@@ -154,6 +154,7 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
         overlap_copies=pipeline.overlap_copies,
         overlapped=pipeline.overlapped,
         sums_gradients=content.sums_gradients,
+        sum_buffer_bytes=options.system.maximum_cross_replica_sum_buffer_size,
         sums_over_hosts=content.sums_over_hosts,
         name=name,
     )

@@ -96,9 +96,6 @@ OTHER_ATTRIBUTES: Final = (
     ),
     GraphcoreOption("optimizations.merge_infeed_io_copies", "the copies of an element are one already"),
     GraphcoreOption(
-        "optimizations.maximum_cross_replica_sum_buffer_size", "all gradients of an IPU are summed up in one buffer"
-    ),
-    GraphcoreOption(
         "optimizations.maximum_reduce_scatter_buffer_size", "each reduce-scatter is a collective of its own"
     ),
     GraphcoreOption(

@@ -167,6 +167,19 @@ class SystemSpec(Node, title="system"):
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
 
+    maximum_cross_replica_sum_buffer_size: Annotated[
+        Bytes | None,
+        Attribute(
+            "bytes of an IPU's gradients that wait until replicas sum them up together, IPU after IPU; 0, the default "
+            "there, stands for all gradients of all IPUs at once, and in a scenario for a sum of each variable",
+            name="optimizations.maximum_cross_replica_sum_buffer_size",
+        ),
+    ] = Field(
+        default=None,
+        description="gradients of an IPU wait until they have so many bytes, and replicas sum them up together, IPU "
+        "after IPU; 0: each variable's by themselves; default: all of all IPUs at once",
+    )
+
     @property
     def clock_hz(self) -> int:
         """Cycles of the tile clock in a second, which make cycles of times; those of a GC200 on the machine free."""

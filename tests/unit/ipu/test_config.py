@@ -184,7 +184,6 @@ WITHOUT_EFFECT = {
         "combine_matmuls": True,
         "enable_graph_outlining": False,
         "merge_infeed_io_copies": True,
-        "maximum_cross_replica_sum_buffer_size": 1,
         "maximum_reduce_scatter_buffer_size": 1,
         "maximum_inter_ipu_copies_buffer_size": 1,
         "maximum_send_recv_cluster_size": 1,
@@ -234,6 +233,7 @@ EFFECTIVE = {
     "matmuls.poplar_options": {"partialsType": "half"},
     "convolutions.poplar_options": {"partialsType": "half"},
     "optimizations.minimum_remote_tensor_size": 1,
+    "optimizations.maximum_cross_replica_sum_buffer_size": 1,
     "norms.experimental.distributed_batch_norm_replica_group_size": 2,
 }
 #: Attributes that are checked against the simulated hosts, which horovod.run starts.

@@ -99,6 +99,7 @@ HELD_BY = {
     "io_tiles.available_memory_proportion": "test_feeds_are_placed_up_to_the_proportion",
     "device_connection.enable_remote_buffers": "test_what_is_refused",
     "optimizations.minimum_remote_tensor_size": "test_small_tensors_stay",
+    "optimizations.maximum_cross_replica_sum_buffer_size": "test_one_sum_follows_the_other",
     "convolutions.poplar_options": "test_options_of_the_system_hold_where_a_stage_gives_none",
     "matmuls.poplar_options": "test_options_of_the_system_hold_where_a_stage_gives_none",
 }

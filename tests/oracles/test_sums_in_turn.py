@@ -1,0 +1,148 @@
+"""Gradients that replicas sum up one after the other: what waits for what, what it takes, and the same training."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ipusim.app.scenario import load_job
+from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost, in_turn
+from ipusim.pricing.collectives import sum_buffers
+from ipusim.runs.execute import execute
+
+#: Two IPUs a replica, with three and two variables: of 30, 10 and 100 elements, and of 30 and 3.
+SCENARIO = """
+system: {name: pod16, auto_select_ipus: 16}
+data: {type: synthetic, shape: [3], classes: 3, samples: 64}
+model:
+  layers:
+    - {name: a, type: dense, units: 10, activation: tanh}
+    - {name: b, type: dense, units: 10, activation: tanh, use_bias: false}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {schedule: grouped, splits: [c], micro_batch_size: 2, gradient_accumulation_count: 4}
+optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.9}
+precision: float32
+steps: 3
+"""
+SIZES = {0: [30, 10, 100], 1: [30, 3]}
+KEY = "system.maximum_cross_replica_sum_buffer_size"
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(size=None, *more, text=SCENARIO):
+        path = tmp_path / "sums.yaml"
+        path.write_text(text)
+        return load_job(path, [*([] if size is None else [f"{KEY}={size}"]), *more])
+
+    return of
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from([2, 4])), max_size=12), st.integers(0, 300))
+def test_gradients_of_a_type_wait_until_they_are_large_enough(tensors, least):
+    """Each is summed up once, beside others of its type in their order; but for the last none waits too long."""
+    buffers = list(sum_buffers(tensors, least))
+    assert sorted(number for buffer in buffers for number in buffer) == list(range(len(tensors)))
+    for itemsize in (2, 4):
+        own = [buffer for buffer in buffers if tensors[buffer[0]][1] == itemsize]
+        assert [number for buffer in own for number in buffer] == [
+            number for number, (_, size) in enumerate(tensors) if size == itemsize
+        ]
+        for buffer in own:
+            sizes = [math.prod(tensors[number]) for number in buffer]
+            assert sum(sizes[:-1]) < max(least, 1)
+            assert sum(sizes) >= least or buffer is own[-1]
+
+
+def test_with_nothing_to_wait_for_each_is_by_itself_and_with_more_than_all_each_type():
+    tensors = [(30, 4), (10, 4), (5, 2), (100, 4)]
+    assert list(sum_buffers(tensors, 0)) == [[0], [1], [2], [3]]
+    assert list(sum_buffers(tensors, 160)) == [[0, 1], [3], [2]]
+    assert list(sum_buffers(tensors, 10**6)) == [[0, 1, 3], [2]]
+
+
+@pytest.mark.parametrize(
+    ("size", "buffers"),
+    [
+        (0, [(0, 30), (0, 10), (0, 100), (1, 30), (1, 3)]),
+        (121, [(0, 40), (0, 100), (1, 33)]),
+        (10**6, [(0, 140), (1, 33)]),
+    ],
+)
+def test_one_sum_follows_the_other(load, size, buffers):
+    """Each takes what it does by itself, and all IPUs meet for it; the run takes that long, and records its rounds."""
+    job = load(size)
+    found, system = job.costs.gradient_sum, job.system
+    alone = [
+        concurrent_cost(
+            system,
+            [ALGORITHMS["all_reduce"][found.algorithm](system, range(ipu, system.count, system.shards), elements, 4)],
+        )
+        for ipu, elements in buffers
+    ]
+    assert found.cost.total_cycles == sum(each.total_cycles for each in alone)
+    assert found.cost.meetings == len(buffers)
+    assert found.cost.rounds == tuple(round_ for each in alone for round_ in each.rounds)
+    assert found.bytes == 4 * sum(map(sum, SIZES.values()))
+    merged = load().costs.gradient_sum
+    assert merged.cost.meetings == 1
+    assert found.cost.total_cycles > merged.cost.total_cycles
+    summary = execute(job).summary
+    assert summary.gradient_sum.cycles == found.cost.total_cycles
+    assert summary.run_use[0].cycles["all_reduce"] == summary.executions * found.cost.total_cycles
+
+
+@pytest.mark.parametrize("name", ["ring", "ladder", "bidirectional ring"])
+def test_the_fastest_algorithm_for_all_of_them_is_taken(load, name):
+    job = load(0)
+    found, system = job.costs.gradient_sum, job.system
+    other = sum(
+        concurrent_cost(
+            system, [ALGORITHMS["all_reduce"][name](system, range(ipu, system.count, system.shards), elements, 4)]
+        ).total_cycles
+        for ipu, sizes in SIZES.items()
+        for elements in sizes
+    )
+    assert found.cost.total_cycles <= other
+    assert (found.cost.total_cycles == other) == (name == found.algorithm)
+
+
+@pytest.mark.parametrize("size", [0, 121, 10**6])
+def test_the_mean_of_the_replicas_is_the_same(load, size):
+    merged, found = execute(load()).learning, execute(load(size)).learning
+    for name, weights in merged.weights.items():
+        np.testing.assert_allclose(found.weights[name], weights, rtol=1e-5, atol=1e-7)
+    exact = execute(load(size, "precision=float64")).learning
+    for name, weights in execute(load(None, "precision=float64")).learning.weights.items():
+        np.testing.assert_allclose(exact.weights[name], weights, rtol=1e-13, atol=1e-15)
+
+
+def test_stages_known_by_their_cost_have_one_gradient_each(load):
+    text = """
+system: {name: pod16, auto_select_ipus: 8}
+pipeline:
+  gradient_accumulation_count: 4
+  stages:
+    - {name: a, forward: 100, backward: 200, parameter_bytes: 4000, output_bytes: 64}
+    - {name: b, forward: 100, backward: 200, gradient_bytes: 64}
+"""
+    job = load(0, text=text)
+    found, system = job.costs.gradient_sum, job.system
+    plan = ALGORITHMS["all_reduce"][found.algorithm](system, range(0, 8, 2), 1000, 4)
+    assert found.cost == concurrent_cost(system, [plan])
+
+
+def test_costs_in_turn_leave_out_what_has_nothing_to_do(load):
+    cost = load().costs.gradient_sum.cost
+    nothing = CollectiveCost(cost.fixed, ())
+    assert in_turn([nothing, cost, nothing]) == cost
+    assert in_turn([nothing, nothing]) == nothing
+    twice = in_turn([cost, cost])
+    assert in_turn([twice, cost]) == in_turn([cost, twice]) == in_turn([cost] * 3)
+    assert twice.total_cycles == 2 * cost.total_cycles
