@@ -15,7 +15,7 @@ from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.base.cache import sharing
 from ipusim.hardware.rates import DEFAULT_RATES
-from reports.fidelity_tries import summed_one_by_one, with_shared_statistics
+from reports.fidelity_tries import with_shared_statistics
 from reports.markdown import markdown
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
@@ -42,6 +42,7 @@ IN_ONE_GROUP: Final = (
 HEADS: Final = "model.layers.4.layers.attention.layers.heads"
 ONE_PRODUCT: Final = f"{HEADS}.split_qkv=false"
 NO_BIASES: Final = f"{HEADS}.use_bias=false"
+MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=null"
 
 #: What a reader has to know before numbers of the simulator are used.
 TRUST: Final = """\
@@ -131,8 +132,8 @@ What a sentence says was tried was run with that setting, and nothing else chang
   for each than on 64: were the optimizer's values sent in no time, these rows would be {mlperf_no_values}. The program
   sends them anew behind each session run, and PopART streams the weight decay of each variable by itself. That these
   take it is not measured: something else of each variable and update would look the same. The programs before v2.0
-  did not merge sums of gradients: with one variable after the other, IPU after IPU, and a meeting for each round, the
-  rows of v1.0 and v1.1, {mlperf_unmerged.errors}, would be {mlperf_one_by_one}.
+  did not merge sums of gradients, which follow each other there, variable after variable and IPU after IPU: with all of
+  them at once the rows of v1.0 and v1.1, {mlperf_unmerged.errors}, would be {mlperf_merged}.
 - **ResNet-50 on several pods, {pods.errors}.** With GW-Links at a tenth of their rate these would be
   {pods_slow_links}, with a hundred times their latency {pods_late_links}. The batch norm of all of MLPerf's programs
   takes its statistics over two IPUs, which is left out. With an all-reduce between these for each norm and pass,
@@ -157,7 +158,7 @@ What a sentence says was tried was run with that setting, and nothing else chang
   default. With dropout of attention weights in both, {vit_dropped}; with queries, keys and values by a product each,
   {vit_split}; with the class token, a position more, {vit_token}. What takes as long is not known.
 - **Small networks.** That of Graphcore's Keras tutorial as a pipeline is {piped.errors}, on one IPU {alone.errors},
-  on two replicas {twins.errors}; with nothing laid out anew all six would be {mnist_nothing}, and with compute sets
+  on two replicas {twins.errors}, with all gradients summed up at once {twins_merged}; with nothing laid out anew all six would be {mnist_nothing}, and with compute sets
   that take no time but their work's {mnist_sets}. The other network is a range, as editions of its tutorial differ by
   a factor of two: {small.errors}, by the number of its replicas; with nothing laid out anew {small_nothing}.
 
@@ -243,6 +244,7 @@ def residuals(found: Validation) -> str:
     base = _rows_of(rows, "bert_base", "tensorflow2")
     large = [each for each in rows if each.row.model == "bert_large"]
     mnist = _rows_of(rows, "mnist_cnn", "")
+    twins = [each for each in mnist if (each.row.count, each.row.ipus) == (1, 2)]
     resnet50 = [each for each in _rows_of(rows, "resnet50", "tensorflow1") if each.row.use == "fitted"]
     resnext101, unet = _rows_of(rows, "resnext101", "tensorflow1"), _rows_of(rows, "unet", "tensorflow2")
     by_input, pods = ([each for each in rows if each.row.use == use] for use in ("input", "pods"))
@@ -265,13 +267,14 @@ def residuals(found: Validation) -> str:
         pods_late_links=priced(pods, gateway_latency_ns=Fraction(100)),
         mlperf=Residual.of(mlperf),
         mlperf_unmerged=Residual.of(unmerged),
-        mlperf_one_by_one=_errors(summed_one_by_one(laid_out(unmerged))),
+        mlperf_merged=_tried(unmerged, MERGED),
         mlperf_no_values=_errors([SimulatedRow(each.row, replace(each.time, rates=no_values)) for each in mlperf]),
         small=Residual.of(small),
         small_nothing=priced(small, **LAID_OUT),
         piped=Residual.of([each for each in mnist if each.row.count > 1]),
         alone=Residual.of([each for each in mnist if each.row.ipus == 1]),
-        twins=Residual.of([each for each in mnist if (each.row.count, each.row.ipus) == (1, 2)]),
+        twins=Residual.of(twins),
+        twins_merged=_tried(twins, MERGED),
         mnist_sets=priced(mnist, compute_set_cycles=NOTHING),
         mnist_nothing=priced(mnist, **LAID_OUT),
         resnext101=Residual.of(resnext101),

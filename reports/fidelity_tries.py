@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from ipusim.api import Job, pricing
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, update_cycles
-from ipusim.hardware.collectives.choose import fastest_all_reduce
 from ipusim.lowering.lower import complete
 from ipusim.model.collective_call import CollectiveCall
 
@@ -34,25 +33,6 @@ def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
         jobs = tuple(map(shared, each.jobs))
         found.append(replace(each, jobs=jobs, cycles=tuple(map(update_cycles, jobs))))
     return [SimulatedRow(each.row, each.time()) for each in found]
-
-
-def summed_one_by_one(rows: Sequence[Prepared]) -> list[SimulatedRow]:
-    """Return rows whose replicas sum up one variable after the other, IPU after IPU, and meet for each round of it."""
-    found = []
-    for each in rows:
-        job = each.jobs[0]
-        system, together = job.system, job.costs.gradient_sum
-        cycles = -together.cost.total_cycles if together else 0
-        for ipu, profile in zip(job.program.shape.mapping, job.program.stages, strict=True):
-            if profile.accumulator_bytes and not isinstance(profile.update, int):
-                width = profile.accumulator_itemsize
-                group = range(ipu, system.count, system.shards)
-                _, cost = fastest_all_reduce(system, [group], [profile.accumulator_bytes // width], width)
-                meetings = len(profile.update) * len(cost.rounds)
-                cycles += cost.rounds_cycles + meetings * cost.fixed.total_cycles
-        time = each.time()
-        found.append(SimulatedRow(each.row, replace(time, fixed=time.fixed + cycles / system.clock_hz)))
-    return found
 
 
 def _batch_norms(layers: Iterable[Any]) -> int:

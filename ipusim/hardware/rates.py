@@ -205,7 +205,7 @@ class Rates(ComputationRates, CachedHash):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = described(
-        367_500,
+        357_000,
         "ns",
         _SECOND_NS,
         part="host",
@@ -229,7 +229,7 @@ class Rates(ComputationRates, CachedHash):
         evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
     )
     offchip_state_ns: Fraction = described(
-        92,
+        74,
         "ns",
         _HOST_NS,
         part="host",
@@ -240,7 +240,7 @@ class Rates(ComputationRates, CachedHash):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = described(
-        899,
+        881,
         "ns",
         _HOST_NS,
         part="host",
