@@ -45,7 +45,7 @@ def one_span_longer(patch):
         (wrapped(grouped, "lay_out", _swapped), "schedules_four_ipus", "plan.listing", {"plan", "timeline"}),
         (_slow_clock, "schedules_four_ipus", "timeline.columns.start", {"timeline", "summary"}),
         (one_span_longer, "gpu_schedules", "timeline.columns.end", {"timeline"}),
-        (_learn_more, "options 001", "learning.", {"learning"}),
+        (_learn_more, "tables 000", "learning.", {"learning"}),
     ],
 )
 def test_a_change_of_the_code_is_named(tmp_path, monkeypatch, change, request_name, first, parts):
