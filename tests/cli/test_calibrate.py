@@ -6,11 +6,13 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from ipusim.app.fidelity.calibration import calibrate
 from ipusim.app.fidelity.calibration_report import rates_file
 from ipusim.app.fidelity.calibration_rows import read_measured
+from ipusim.app.fidelity.rate_problem import Problem
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare_rows, simulate_rows
 from ipusim.app.scenario import load_job
@@ -70,6 +72,15 @@ def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_p
     assert abs(fitted.error) < 0.005
     (predicted,) = simulate_rows(prepare_rows([large]), rates)
     assert abs(predicted.error) < 0.05
+
+
+@pytest.mark.parametrize(
+    "rate", [rate for rate in RATES if rate.plausible and rate.plausible[0] == 0], ids=lambda rate: rate.name
+)
+def test_a_rate_that_may_be_nothing_has_a_range_that_a_fit_can_begin_in(rate):
+    problem = Problem(read_measured([SCENARIOS / "measured_throughputs.csv"]), [rate])
+    assert np.isfinite(problem.low).all()
+    assert problem.low[0] < problem.start[0] < problem.high[0]
 
 
 def test_the_example_has_rows_that_the_package_has():

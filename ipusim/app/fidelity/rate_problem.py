@@ -124,5 +124,6 @@ def rounded(value: float, digits: int) -> Fraction:
 
 
 def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
-    """Return the range of a rate's values: the plausible one, else its bounds, from a thousandth of the default up."""
-    return rate.plausible or (max(rate.least, rate.default / 1000), rate.most)
+    """Return the range of a rate's values, the plausible one or else its bounds, from a thousandth of the default up."""
+    least, most = rate.plausible or (rate.least, rate.most)
+    return max(least, rate.default / 1000), most
