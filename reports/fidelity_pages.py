@@ -158,9 +158,10 @@ What a sentence says was tried was run with that setting, and nothing else chang
   default. With dropout of attention weights in both, {vit_dropped}; with queries, keys and values by a product each,
   {vit_split}; with the class token, a position more, {vit_token}. What takes as long is not known.
 - **Small networks.** That of Graphcore's Keras tutorial as a pipeline is {piped.errors}, on one IPU {alone.errors},
-  on two replicas {twins.errors}, with all gradients summed up at once {twins_merged}; with nothing laid out anew all six would be {mnist_nothing}, and with compute sets
-  that take no time but their work's {mnist_sets}. The other network is a range, as editions of its tutorial differ by
-  a factor of two: {small.errors}, by the number of its replicas; with nothing laid out anew {small_nothing}.
+  on two replicas {twins.errors}, with all gradients summed up at once {twins_merged}. With nothing laid out anew all
+  six would be {mnist_nothing}, and with compute sets that take no time but their work's {mnist_sets}. The other network
+  is a range, as editions of its tutorial differ by a factor of two: {small.errors}, by the number of its replicas; with
+  nothing laid out anew {small_nothing}.
 
 """
 

@@ -124,6 +124,6 @@ def rounded(value: float, digits: int) -> Fraction:
 
 
 def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
-    """Return the range of a rate's values, the plausible one or else its bounds, from a thousandth of the default up."""
+    """Return the plausible range of a rate, or else its bounds, from a thousandth of the default up."""
     least, most = rate.plausible or (rate.least, rate.most)
     return max(least, rate.default / 1000), most
