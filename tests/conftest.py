@@ -176,6 +176,32 @@ def pytest_terminal_summary(terminalreporter):
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cores_of_its_own():
+    """Let what runs in a worker's own process see that worker's share of the cores, as other workers use the rest.
+
+    Each training else began a process that simulated it again and drew its pictures beside its arithmetic, and each
+    sweep began workers of its own. Tests of that say how many cores there are.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        yield
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(len(cores) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _: {*cores[:share]})
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def read_and_drawn_once():
+    """Keep texts of scenarios and samples that tests have in common: see :mod:`tests.remembered`."""
+    from tests.remembered import remembered  # noqa: PLC0415
+
+    with remembered():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_of_other_tests():
     """Forget what programs have left: their configuration, which threads would find, seed, and variables by name."""

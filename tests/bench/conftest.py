@@ -28,3 +28,8 @@ def ratio() -> Callable[..., float]:
         return found
 
     return measure
+
+
+@pytest.fixture(scope="session", autouse=True)
+def read_and_drawn_once():
+    """Read texts and draw samples each time, as a process does whose speed is measured."""

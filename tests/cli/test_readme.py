@@ -20,7 +20,7 @@ from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
-from tests.effort import runs_slowest
+from tests.effort import draws_everything
 from tests.interpreter import Interpreter
 from tests.scenario_data import timed
 
@@ -65,11 +65,11 @@ def test_the_readme_is_a_page():
 def tried(command, workspace):
     """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``.
 
-    By default the digits are trained on for two steps: seven trainings to their end are for ``--all``.
+    The digits are trained on for two steps: seven trainings to their end are for ``--every``.
     """
     program, *words = shlex.split(command)
     assert program == "ipusim"
-    if not runs_slowest() and words[0] in ("run", "compare", "sweep") and {*words} & {DIGITS, "best.yaml"}:
+    if not draws_everything() and words[0] in ("run", "compare", "sweep") and {*words} & {DIGITS, "best.yaml"}:
         words += ["--set", "steps=2"]
     with mock.patch("joblib.cpu_count", return_value=1):
         done = ipusim(*words, cwd=workspace, columns=None)
