@@ -61,7 +61,9 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
 def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
     """Draw the points of each model in both panels; points that rates were fitted to are hollow."""
     for number, model in enumerate(dict.fromkeys(point.model for point in points)):
-        colour, marker = SERIES[number % len(SERIES)]
+        turn, first = divmod(number, len(SERIES))
+        # From the second turn on each colour has another's marker.
+        colour, marker = SERIES[first][0], SERIES[(first + 3 * turn) % len(SERIES)][1]
         of = [point for point in points if point.model == model]
         for axes in both:
             axes.plot([], [], marker, color=colour, markersize=5, label=model)
