@@ -229,7 +229,7 @@ class Rates(ComputationRates, CachedHash):
         evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
     )
     offchip_state_ns: Fraction = described(
-        74,
+        95,
         "ns",
         _HOST_NS,
         part="host",

@@ -172,6 +172,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "session_run": "0.2 s",
             "optimizer_value": "0.1 ms",
             "offchip_state": 0,
+            "offchip_stream": "100 ns",
             "pytorch_offchip_state": "2 us",
         },
         "data": {
