@@ -150,7 +150,7 @@ def test_bert_large_is_laid_out_as_graphcore_has_it() -> None:
     assert {stage.output_bytes - stage.label_bytes for stage in program.stages[:3]} == {8 * 128 * 1024 * 2}
     assert program.shape.mapping == (0, 1, 2, 3, 0)
     assert abs(program.shape.micro_batches - 2048) < 2 * len(program.stages)
-    block = 4 * 1024 * 1025 + 1024 * 4097 + 4096 * 1025 + 2 * 2 * 1024
+    block = 4 * 1024 * 1024 + 1024 * 4097 + 4096 * 1025 + 2 * 2 * 1024  # no biases in attention
     tables = (30_400 + 128) * 1024 + 2 * 1024
     head = 1024 * 1025 + 2 * 1024 + 30_400  # whose kernel is the table of the tokens
     blocks = [3, 7, 7, 7, 0]
