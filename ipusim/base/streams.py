@@ -17,7 +17,7 @@ _ERRORS: Final = "ipusim"
 
 
 class _Outlet(io.TextIOWrapper):
-    """A stream whose reader may leave (``| head``): what is not read any more goes nowhere.
+    """Standard output whose reader may close the pipe (``| head``): text written after that is dropped.
 
     Another failure of standard output, such as of a full disk, is raised, and once: Python would raise
     it again at its end. Nothing can be told of a broken standard error.

@@ -120,7 +120,7 @@ class Slower:
     until: _Until = None
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: not exactly one slower thing, one that the system lacks, an end before the begin."""
+        """Yield a problem for other than one slower resource, one that the system lacks, an end before the begin."""
         named = {
             name: value
             for name in ("ipu", "link", "host", "streaming_memory")
@@ -171,7 +171,7 @@ class Jitter:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("of the draws")] = 0
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: an IPU that the device lacks."""
+        """Yield a problem for an IPU that the device lacks."""
         yield from _of_ipu(system, self.ipu)
 
 
@@ -233,7 +233,7 @@ class Lost:
     ] = False
 
     def problems(self, system: Device) -> Problems:
-        """Yield what is wrong: an IPU that the device lacks."""
+        """Yield a problem for an IPU that the device lacks."""
         yield from _of_ipu(system, self.ipu)
 
 

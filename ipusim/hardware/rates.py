@@ -234,7 +234,7 @@ class Rates(ComputationRates, CachedHash):
         _HOST_NS,
         part="host",
         meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
-        "whoever streams it",
+        "however much of it a replica streams",
         source=PODS,
         plausible=(0, 520),
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",

@@ -5,7 +5,6 @@ Gradients and variables travel in the rounds of a collective.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -120,7 +119,7 @@ def _sum(
 ) -> None:
     """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place."""
     sizes = [(array.size, array.itemsize) for array in arrays_of[0]]
-    for numbers in sum_buffers(sizes, sum(map(math.prod, sizes)) + 1 if buffer_bytes is None else buffer_bytes):
+    for numbers in sum_buffers(sizes, buffer_bytes):
         dtype = arrays_of[0][numbers[0]].dtype
         arrays_of_buffer = [[arrays[number] for number in numbers] for arrays in arrays_of]
         buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in arrays_of_buffer]

@@ -43,7 +43,7 @@ class InLockStep:
             executor.together = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:
-        """Begin a run: drop what is left of an earlier one that failed."""
+        """Begin a run: drop the passes and the error of an earlier one."""
         self._ahead.clear()
         self._failed = None
 

@@ -104,7 +104,7 @@ class Interconnect(Meeting):
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the IPUs that have arrived, for how many meetings the others sleep, and what is left of the copy.
+        """Return the IPUs that have arrived, for how many meetings the others sleep, and the copy under way.
 
         Which copy comes next follows from where the IPUs are in their instructions.
         """

@@ -237,7 +237,7 @@ class PipelineProgram:
     @property
     def streamed_state_bytes(self) -> int:
         """The bytes of optimizer state that one replica's IPUs load and store at a weight update, both together."""
-        return 2 * sum(self.offload.stored_state_bytes(each) for each in self.stages)
+        return 2 * sum(self.offload.stored_state_bytes(stage) for stage in self.stages)
 
     @property
     def updated_variables(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ipusim.hardware import host_network
@@ -87,7 +87,7 @@ def _sum_in_turn(program: PipelineProgram, system: System, least_bytes: int) -> 
     return ReplicaCollective(algorithm, cost, sum(accumulators_by_ipu(program).values()))
 
 
-def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int) -> Iterator[list[int]]:
+def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int | None) -> Iterator[list[int]]:
     """Yield the numbers of the gradients of an IPU that replicas sum up together.
 
     Those of one type wait for each other until they have ``least_bytes`` together, as Graphcore's compiler has it with
@@ -95,14 +95,16 @@ def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int) -> Iterato
 
     Args:
         tensors: elements of each gradient, and the bytes of one.
-        least_bytes: at which those that wait are summed up.
+        least_bytes: at which those that wait are summed up; None for all of one type at once.
     """
     waiting: dict[int, list[int]] = {}
-    for number, (_, itemsize) in enumerate(tensors):
-        own = waiting.setdefault(itemsize, [])
-        own.append(number)
-        if sum(math.prod(tensors[each]) for each in own) >= least_bytes:
+    waiting_bytes = Counter[int]()
+    for number, (elements, itemsize) in enumerate(tensors):
+        waiting.setdefault(itemsize, []).append(number)
+        waiting_bytes[itemsize] += elements * itemsize
+        if least_bytes is not None and waiting_bytes[itemsize] >= least_bytes:
             yield waiting.pop(itemsize)
+            del waiting_bytes[itemsize]
     yield from waiting.values()
 
 

@@ -85,18 +85,21 @@ def plain_loop(experiment, weights, loss_of=loss_of):
     return losses, weights
 
 
-@pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(LAYERS[1:], size)][::3])
-def test_every_split_learns_what_the_whole_learns(load, splits):
-    experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
-    stages = range(len(splits) + 1)
-    start = {
-        name: array for stage in stages for name, array in experiment.workload(0).initial_parameters(stage).items()
-    }
-    losses, weights = plain_loop(experiment, start)
+def check_that_it_learns_the_whole(experiment, stages, loss_of=loss_of):
+    """Check losses and weights against the model written out, trained in a plain loop from the same weights."""
+    workload = experiment.workload(0)
+    start = {name: array for stage in range(stages) for name, array in workload.initial_parameters(stage).items()}
+    losses, weights = plain_loop(experiment, start, loss_of)
     learning = execute(experiment).learning
     np.testing.assert_allclose([loss.loss for loss in learning.losses], losses, rtol=1e-12)
     for name, array in weights.items():
         np.testing.assert_allclose(learning.weights[name], array, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(LAYERS[1:], size)][::3])
+def test_every_split_learns_what_the_whole_learns(load, splits):
+    experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
+    check_that_it_learns_the_whole(experiment, len(splits) + 1)
 
 
 @pytest.mark.parametrize(
@@ -315,15 +318,7 @@ def loss_of_images(weights, x, y):
 @pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(IMAGE_LAYERS[1:], size)][::4])
 def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load, splits):
     experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential", text=IMAGES)
-    stages = range(len(splits) + 1)
-    start = {
-        name: array for stage in stages for name, array in experiment.workload(0).initial_parameters(stage).items()
-    }
-    losses, weights = plain_loop(experiment, start, loss_of_images)
-    learning = execute(experiment).learning
-    np.testing.assert_allclose([loss.loss for loss in learning.losses], losses, rtol=1e-12)
-    for name, array in weights.items():
-        np.testing.assert_allclose(learning.weights[name], array, rtol=1e-12, atol=1e-14)
+    check_that_it_learns_the_whole(experiment, len(splits) + 1, loss_of_images)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def fastest_all_reduces_in_turn(
         return known[key]
 
     choices = [
-        (name, in_turn([cost(name, *each) for each in sums]))
+        (name, in_turn([cost(name, *operands) for operands in sums]))
         for name in ALGORITHMS["all_reduce"]
         if all(_suits(name, system, group) for group, *_ in sums)
     ]

@@ -132,11 +132,11 @@ def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
 
     What they cost beside their rounds is the same for all. Those without rounds are left out.
     """
-    first, *further = [each for each in costs if each.rounds] or costs[:1]
+    first, *further = [cost for cost in costs if cost.rounds] or costs[:1]
     rounds, again = list(first.rounds), set(first.again)
-    for each in further:
-        again |= {len(rounds), *(len(rounds) + number for number in each.again)}
-        rounds += each.rounds
+    for cost in further:
+        again |= {len(rounds), *(len(rounds) + number for number in cost.again)}
+        rounds += cost.rounds
     return CollectiveCost(first.fixed, tuple(rounds), frozenset(again))
 
 

@@ -88,7 +88,7 @@ class Arguments:
         return replace(self, stages=stages, optimizer_function=next(rest, None))
 
     def with_inputs(self, inputs: Any) -> Arguments:
-        """Return these arguments with other inputs; raises ProgramTypeError for what is no array or number."""
+        """Return these arguments with other inputs; raises ProgramTypeError for one of another type."""
         return replace(self, inputs=_inputs(inputs))
 
     @property

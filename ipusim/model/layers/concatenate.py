@@ -48,7 +48,7 @@ class Concatenate(Join):
         return replace(whole, crop=self.crop)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the joined shape; raises ModelError when what is taken differs in more than the last axis."""
+        """Return the joined shape; raises ModelError for an earlier output that differs in other axes than the last."""
         taken = self.taken.shape
         if not input_shape or taken[:-1] != input_shape[:-1] or not taken:
             raise self._refused(f"the axes {list(input_shape[:-1])} before its last one")

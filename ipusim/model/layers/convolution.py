@@ -16,7 +16,7 @@ import numpy.typing as npt
 from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.activations import Activation, ActivationName, activate, activation, pull_back
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
@@ -173,14 +173,8 @@ class _Convolution(InHalves, ABC):
         rule = activation(self.activation)
         changes = rule.keeps != "nothing"
         stride = math.prod(self._windows.strides)
-        forward = Work(
-            products=(Convolution(positions, channels, filters, taps, stride, self.groups),),
-            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
-            sram_bytes=(x + weights + bias + y) * itemsize,
-            itemsize=itemsize,
-            compute_sets=self.use_bias + changes,
-            convolution=True,
-        )
+        product = Convolution(positions, channels, filters, taps, stride, self.groups)
+        forward = forward_work(product, x, y, weights, bias, rule, itemsize)
         saved = x + (y if changes else 0)
         own, into = self._gradients(positions, channels)
         reread = weights + x if need_input_gradient else 0
@@ -192,8 +186,8 @@ class _Convolution(InHalves, ABC):
             compute_sets=changes + 2 * self.use_bias,
             convolution=True,
         )
-        apart = self._halves(x, y, channels, itemsize) if need_input_gradient else all_later(backward)
-        return LayerCost(forward, backward, apart)
+        halves = backward_halves(own, into, x, y, weights, bias, rule, itemsize)
+        return LayerCost(forward, backward, halves if need_input_gradient else all_later(backward))
 
     def _gradients(self, positions: int, channels: int) -> tuple[Product, Convolution]:
         """Return what makes dW, whose rows of all taps take the same image, and what makes dx.
@@ -204,29 +198,56 @@ class _Convolution(InHalves, ABC):
         own = Product(taps * channels, positions, filters, self.groups, shared=taps)
         return own, Convolution(positions, filters, channels, taps, groups=self.groups)
 
-    def _halves(self, x: int, y: int, channels: int, itemsize: int) -> Halves:
-        """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
-        weights, rule = math.prod(self._kernel()) * channels * self.filters, activation(self.activation)
-        changes = rule.keeps != "nothing"
-        slope = 2 * y if changes else 0
-        own, into = self._gradients(y // self.filters, channels)
-        first = Work(
-            products=(into,),
-            vector=y * rule.backward,
-            sram_bytes=(y + slope + weights + x) * itemsize,
-            itemsize=itemsize,
-            compute_sets=int(changes),
-            convolution=True,
-        )
-        second = Work(
-            products=(own,),
-            vector=VectorWork(reductions=y * self.use_bias),
-            sram_bytes=(x + y + weights + (self.filters if self.use_bias else 0)) * itemsize,
-            itemsize=itemsize,
-            compute_sets=2 * self.use_bias,
-            convolution=True,
-        )
-        return Halves(first, second)
+
+def forward_work(
+    product: Convolution, x: int, y: int, weights: int, bias: int, rule: Activation, itemsize: int
+) -> Work:
+    """Return the forward work of a convolution, or of a transposed one: its product, bias and activation.
+
+    Args:
+        product: that makes the outputs.
+        x, y, weights, bias: elements of inputs, outputs, kernel and bias; no bias is 0.
+        rule: of the activation.
+        itemsize: bytes of an element.
+    """
+    return Work(
+        products=(product,),
+        vector=y * (rule.forward + VectorWork(int(bias > 0))),
+        sram_bytes=(x + weights + bias + y) * itemsize,
+        itemsize=itemsize,
+        compute_sets=(bias > 0) + (rule.keeps != "nothing"),
+        convolution=True,
+    )
+
+
+def backward_halves(
+    own: Product, into: Convolution, x: int, y: int, weights: int, bias: int, rule: Activation, itemsize: int
+) -> Halves:
+    """Return the work of dx, and of dW and db; the first writes g where an activation changes it.
+
+    Args:
+        own, into: the products that make dW and dx.
+        x, y, weights, bias, rule, itemsize: as of :func:`forward_work`.
+    """
+    changes = rule.keeps != "nothing"
+    slope = 2 * y if changes else 0
+    first = Work(
+        products=(into,),
+        vector=y * rule.backward,
+        sram_bytes=(y + slope + weights + x) * itemsize,
+        itemsize=itemsize,
+        compute_sets=int(changes),
+        convolution=True,
+    )
+    second = Work(
+        products=(own,),
+        vector=VectorWork(reductions=y * (bias > 0)),
+        sram_bytes=(x + y + weights + bias) * itemsize,
+        itemsize=itemsize,
+        compute_sets=2 * (bias > 0),
+        convolution=True,
+    )
+    return Halves(first, second)
 
 
 @dataclass(frozen=True)

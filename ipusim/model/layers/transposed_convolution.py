@@ -16,10 +16,10 @@ from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.convolution import backward_halves, forward_work
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
-    Halves,
     InHalves,
     InnerSizes,
     Key,
@@ -32,7 +32,7 @@ from ipusim.model.layers.layer import (
     glorot_uniform,
 )
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.work import Convolution, Product, VectorWork, Work
+from ipusim.model.work import Convolution, Product, Work
 
 
 @dataclass(frozen=True)
@@ -147,38 +147,16 @@ class Conv2DTranspose(InHalves):
         weights, positions = taps * channels * filters, x // channels
         bias = filters if self.use_bias else 0
         rule = activation(self.activation)
-        changes = rule.keeps != "nothing"
-        forward = Work(
-            products=(Convolution(positions, channels, filters, taps),),
-            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
-            sram_bytes=(x + weights + bias + y) * itemsize,
-            itemsize=itemsize,
-            compute_sets=self.use_bias + changes,
-            convolution=True,
-        )
-        slope = 2 * y if changes else 0
-        into = Work(
-            products=(Convolution(positions, filters, channels, taps, math.prod(self.strides)),),
-            vector=y * rule.backward,
-            sram_bytes=(y + slope + weights + x) * itemsize,
-            itemsize=itemsize,
-            compute_sets=int(changes),
-            convolution=True,
-        )
-        own = Work(
-            products=(Product(taps * filters, positions, channels, shared=taps),),
-            vector=VectorWork(reductions=y * self.use_bias),
-            sram_bytes=(x + y + weights + bias) * itemsize,
-            itemsize=itemsize,
-            compute_sets=2 * self.use_bias,
-            convolution=True,
-        )
+        forward = forward_work(Convolution(positions, channels, filters, taps), x, y, weights, bias, rule, itemsize)
+        own = Product(taps * filters, positions, channels, shared=taps)
+        into = Convolution(positions, filters, channels, taps, math.prod(self.strides))
+        halves = backward_halves(own, into, x, y, weights, bias, rule, itemsize)
         whole = Work(
-            products=(*own.products, *(into.products if need_input_gradient else ())),
-            vector=into.vector + own.vector,
+            products=(own, into) if need_input_gradient else (own,),
+            vector=halves.input.vector + halves.weights.vector,
             sram_bytes=(2 * y + x + weights + bias + (weights + x if need_input_gradient else 0)) * itemsize,
             itemsize=itemsize,
-            compute_sets=into.compute_sets + own.compute_sets,
+            compute_sets=halves.input.compute_sets + halves.weights.compute_sets,
             convolution=True,
         )
-        return LayerCost(forward, whole, Halves(into, own) if need_input_gradient else all_later(whole))
+        return LayerCost(forward, whole, halves if need_input_gradient else all_later(whole))

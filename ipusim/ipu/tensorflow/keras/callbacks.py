@@ -22,7 +22,7 @@ class LambdaCallback(Callback):
     """Functions as hooks, each by the name of its hook."""
 
     def __init__(self, **hooks: Callable[..., Any] | None) -> None:
-        """Take them; raises ProgramTypeError for an unknown hook, or what is no function."""
+        """Take the hooks; raises ProgramTypeError for an unknown name, or a value that is no function."""
         for name, function in hooks.items():
             if not name.startswith("on_") or not hasattr(Callback, name):
                 checks.wrong_type("LambdaCallback", "names of hooks such as on_epoch_end", name)
