@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -24,4 +25,5 @@ def link_libraries(prefix: Path) -> None:
         for file in library.rglob(compiled):
             link = prefix / file.parent.parent.relative_to(file.anchor) / file.name
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(file)
+            with suppress(FileExistsError):  # of another process that began at the same time
+                link.symlink_to(file)
