@@ -64,7 +64,7 @@ FIRST = {
     "lstm": lambda layer, h, **own: formulas.lstm(h, **own),
     "gru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=layer["reset_after"]),
     "augru": lambda layer, h, **own: formulas.gru(h, **own, reset_after=False, attended=True, masked=layer["masked"]),
-    "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own),
+    "layer_norm": lambda layer, h, **own: formulas.layer_norm(h, **own, epsilon=layer["epsilon"]),
     "batch_norm": lambda layer, h, **own: formulas.batch_norm(h, **own, epsilon=layer["epsilon"]),
     "glu": lambda layer, h: formulas.glu(h),
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
@@ -182,8 +182,9 @@ def sequences(draw):
         "augru": {"units": 2, "return_sequences": True, "reset_after": False, "masked": False},
         "multi_head_attention": heads,
         "relative_multi_head_attention": heads,
-        "layer_norm": {},
-        "batch_norm": {"epsilon": 0.1},  # a small one would blow up what rounding makes of few samples
+        # A small one would blow up what rounding makes of few samples, and of two elements that are nearly equal.
+        "layer_norm": {"epsilon": 0.1},
+        "batch_norm": {"epsilon": 0.1},
         "conv1d": {"filters": 2, "kernel_size": draw(st.integers(1, 3)), "padding": "same"},
     }[kind]
     if kind == "conv1d":
