@@ -42,12 +42,12 @@ class CsvRow:
     """One row below the names of the columns.
 
     Attributes:
-        place: where it stands, as ``file:line``.
-        cells: the text of each column that was looked for and is there; empty where the row ends before it.
-        problems: what is wrong with the row as a whole.
+        position: its line, as ``file:line``.
+        cells: the text of each known column of the file; empty where the row ends before it.
+        problems: errors of the row as a whole.
     """
 
-    place: str
+    position: str
     cells: Mapping[str, str]
     problems: tuple[str, ...] = ()
 

@@ -93,7 +93,7 @@ def test_what_is_no_csv_is_refused_with_the_reason_alone_and_a_table_names_the_f
 )
 def test_a_row_with_more_cells_than_columns_says_how_decimal_commas_are_written(own, content, text):
     (row,) = read_table(own(content), STRICT, 1000, "p.csv").rows
-    assert [f"{row.place}: {problem}" for problem in row.problems] == [text]
+    assert [f"{row.position}: {problem}" for problem in row.problems] == [text]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Fits rates to a person's own rows: which of them the rows tell, their values, and how sure these are."""
+"""Fits rates to a user's own measurements: which rates these determine, their values, and their uncertainties."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ipusim.app.fidelity.rate_problem import Problem, Vector, rounded
 from ipusim.base.errors import IpusimError, OptionError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
 
-#: Standard deviation of a measured time against a simulated one, as a share: what rows are taken to say of rates that
-#: nobody named (assumed; of published throughputs it is no less).
+#: Standard deviation of a measured time against a simulated one, as a share, where rates are chosen automatically
+#: (assumed; that of published throughputs is no smaller).
 _SPREAD: Final = 0.025
-#: What was known of a rate: its range is four standard deviations, and at most a factor of two to both sides (assumed).
+#: Prior of a rate: its range is four standard deviations, and at most a factor of two to both sides (assumed).
 _DEVIATIONS: Final = 4
 _KNOWN: Final = math.log(4)
-#: What of a row a rate must be able to change within its range, for the row to feel it.
+#: Least change of a row's time, as a logarithm, over a rate's whole range for the row to depend on the rate.
 _FELT: Final = 1e-3
-#: Rates are told apart badly where what the rows feel of one is all but so much like what they feel of others.
+#: Correlation of two fitted rates from which on the rows hardly distinguish them.
 _ALIKE: Final = 0.95
-#: They act together alone where it is unlike by a ten thousandth: each is then a hundred times less sure than alone.
+#: Cosine from which on rates only act together: the standard deviation of one is then a hundred times that alone.
 _TOGETHER: Final = 1 - 1e-4
 #: Share of a combination of rates below which one has no part in it.
 _PART: Final = 0.1
@@ -36,7 +36,7 @@ _DIGITS: Final = 4
 
 
 class UndeterminedError(IpusimError):
-    """Rates that the rows do not determine; the text says which, and what would tell them."""
+    """Rates that the rows do not determine; the text names them, and rows that would determine them."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class FittedRate:
     """One rate that was fitted.
 
     Attributes:
-        rate: which.
-        before: what the scenarios have.
-        value: what explains the rows best, to four digits.
+        rate: the rate's description.
+        before: its value in the scenarios.
+        value: the value that explains the rows best, to four digits.
         uncertainty: half the range in which it lies in 95 of 100 cases, as a share; None where no row is to spare.
         at_edge: whether it lies within a hundredth of an end of its range.
     """
@@ -60,7 +60,7 @@ class FittedRate:
 
 @dataclass(frozen=True)
 class Alike:
-    """Rates that the rows tell apart badly: what one gains another makes up for; ``correlation`` is that of two."""
+    """Rates that the rows hardly distinguish; ``correlation`` is that of two rates, None for more."""
 
     rates: tuple[hardware.Rate, ...]
     correlation: float | None
@@ -68,17 +68,17 @@ class Alike:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted, and how far off the rows are.
+    """The fitted rates, and the error of every row before and after the fit.
 
     Attributes:
-        rows: what it was fitted to.
+        rows: the measurements.
         rates: the value of every rate, fitted or not.
-        fitted: those that were.
-        before, after: how much too large what is simulated of each row is, as a share of what was measured.
-        alike: rates that are told apart badly.
-        left_out: those that were not asked for by name and are not told by the rows, each with the reason.
-        foreseen: how far off rows that a fit leaves out are on average, as a logarithm, by how many rows it has; with
-            none, by the scenarios' rates.
+        fitted: the rates that were fitted.
+        before, after: (simulated - measured) / measured of each row, by the scenarios' rates and by the fitted ones.
+        alike: groups of rates that the rows hardly distinguish.
+        left_out: rates that nobody named and that the rows do not determine, each with the reason.
+        foreseen: mean error of rows left out of the fit, as a logarithm, by the number of rows in the fit; at 0 the
+            error by the scenarios' rates.
     """
 
     rows: Rows
@@ -92,7 +92,7 @@ class Calibration:
 
     @property
     def better_from(self) -> int | None:
-        """The number of rows from which on rows left out are met better than by the scenarios' rates; None for none."""
+        """The number of rows from which on a fit predicts other rows better than the scenarios' rates, or None."""
         own, *fitted = self.foreseen.items()
         worse = [count for count, error in fitted if error >= own[1]]
         better = [count for count, _ in fitted if count > max(worse, default=0)]
@@ -100,24 +100,24 @@ class Calibration:
 
 
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
-    """Return the rates called ``names`` that explain the rows best.
+    """Return the fit of the rates called ``names`` to the rows, by least squares.
 
-    Without names they are those of computation and of the rows' hosts of which the rows say more than was known, with
-    a row left over if there are several. Raises OptionError for names that are no rates to fit, UndeterminedError for
-    rates that the rows do not determine, and what pricing does.
+    Without names, rates of computation and of the rows' hosts are fitted that the rows determine better than their
+    prior, at most one fewer than there are rows. Raises OptionError for names that are no rates to fit,
+    UndeterminedError for rates that the rows do not determine, and the errors of pricing.
     """
-    asked = _named(names)
+    requested = _named(names)
     count = len(rows.names)
     if not count:
         raise UndeterminedError(f"{', '.join(rows.files)}: expected a row of which some time is measured and simulated")
-    if len(asked) > count:
+    if len(requested) > count:
         raise UndeterminedError(
-            f"expected at least as many rows as rates, {len(asked)}, got {count}: measure more, or fit fewer rates"
+            f"expected at least as many rows as rates, {len(requested)}, got {count}: measure more, or fit fewer rates"
         )
-    problem = Problem(rows, asked or _usual(rows))
+    problem = Problem(rows, requested or _usual(rows))
     left_out: tuple[tuple[hardware.Rate, str], ...] = ()
-    if not asked:
-        problem, left_out = _told(problem)
+    if not requested:
+        problem, left_out = _determined(problem)
     _refuse_undetermined(problem, problem.slopes(problem.start))
     x = problem.best()
     _refuse_undetermined(problem, problem.slopes(x))
@@ -125,7 +125,7 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
 
 
 def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
-    """Return the rates of these names; raises OptionError for names of none that can be fitted."""
+    """Return the rates called ``names``; raises OptionError for a name of no rate, or of one that cannot be fitted."""
     known = {rate.name: rate for rate in hardware.RATES}
     for name in names:
         if name not in known:
@@ -139,16 +139,17 @@ def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
 
 
 def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
-    """Return the rates of computation, and of the hosts whose time is in some row."""
+    """Return the rates of computation, and those of the hosts of the rows' frameworks."""
     hosts = {"session_run_ns", "offchip_stream_ns"} if rows.frameworks else set()
     hosts |= {"pytorch_offchip_state_ns" if name == "pytorch" else "offchip_state_ns" for name in rows.frameworks}
     return tuple(rate for rate in hardware.RATES if rate.part == "computation" or rate.attribute in hosts)
 
 
-def _told(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
-    """Return the problem of the rates of which the rows say more than was known, and the others with the reason.
+def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
+    """Return the problem of the rates that the rows determine, and all other rates with the reason.
 
-    The rates that most of the time follows come first, each taken if it and those before it are all told.
+    Rates are tried in order of their effect on the rows. Each is taken if its standard deviation, and those of the
+    rates taken before, are at most those of their priors.
     """
     slopes = problem.slopes(problem.start)
     known = np.minimum(problem.high - problem.low, _KNOWN) / _DEVIATIONS
@@ -156,7 +157,7 @@ def _told(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], .
     chosen: list[int] = []
     left_out: dict[int, str] = {}
     for at in np.argsort(-np.linalg.norm(slopes, axis=0) * known, kind="stable").tolist():
-        rate, others = problem.fitted[at], [problem.fitted[each].name for each in chosen]
+        rate, others = problem.fitted[at], [problem.fitted[index].name for index in chosen]
         more = [*chosen, at]
         if felt[at] < _FELT:
             left_out[at] = f"no row feels it; {_telling(rate)}"
@@ -178,7 +179,7 @@ def _told(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], .
 
 
 def _deviations(slopes: Vector, spread: float) -> Vector:
-    """Return the standard deviation of each rate's logarithm where ``spread`` is that of a row's."""
+    """Return the standard deviation of each rate's logarithm; ``spread`` is that of a row's logarithm."""
     if _least_unlike(slopes) < 1 - _TOGETHER:
         return np.full(slopes.shape[1], np.inf)
     deviations: Vector = spread * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
@@ -186,7 +187,7 @@ def _deviations(slopes: Vector, spread: float) -> Vector:
 
 
 def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
-    """Raise UndeterminedError for rates that no row feels, and for those that only act together."""
+    """Raise UndeterminedError for rates that no row depends on, and for rates that only act together."""
     unfelt = [rate for rate, felt in zip(problem.fitted, _felt(problem, slopes), strict=True) if felt < _FELT]
     if unfelt:
         raise UndeterminedError(
@@ -205,13 +206,13 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
 
 
 def _felt(problem: Problem, slopes: Vector) -> Vector:
-    """Return how much each rate changes the row that feels it most, over its whole range, as a logarithm."""
+    """Return the largest change of any row's time over each rate's whole range, as a logarithm."""
     felt: Vector = np.max(np.abs(slopes), axis=0) * (problem.high - problem.low)
     return felt
 
 
 def _telling(rate: hardware.Rate) -> str:
-    """Return what row would tell a rate."""
+    """Return advice on the row to add so that a rate is determined."""
     if rate.name == "session_run":
         return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
@@ -225,9 +226,9 @@ def _with_more(terms: Sequence[str]) -> str:
 
 
 def _unlike(slopes: Vector) -> tuple[Vector, Vector]:
-    """Return the eigenvalues, ascending, and eigenvectors of what the rates' slopes, each of length 1, have in common.
+    """Return eigenvalues, ascending, and eigenvectors of the Gram matrix of the rates' normalised slopes.
 
-    The least is 0 where a rate does what others do together, and 1 - c of two rates whose slopes have the cosine c.
+    The least eigenvalue is 0 for linearly dependent slopes, and 1 - c for two rates whose slopes have the cosine c.
     """
     unit = slopes / np.linalg.norm(slopes, axis=0)
     values, vectors = np.linalg.eigh(unit.T @ unit)
@@ -239,7 +240,7 @@ def _least_unlike(slopes: Vector) -> float:
 
 
 def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
-    """Return rates that are told apart badly: those that correlate, by pairs, in one group."""
+    """Return the groups of rates that the rows hardly distinguish, joined from pairs that correlate."""
     inverse = np.linalg.inv(slopes.T @ slopes)
     deviations = np.sqrt(np.diag(inverse))
     correlations = inverse / np.outer(deviations, deviations)
@@ -257,17 +258,17 @@ def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
-    """Return what was fitted with logarithms ``x``, rounded, and how sure it is."""
+    """Return the calibration by the rates whose logarithms are ``x``, rounded, with their uncertainties."""
     slopes = problem.slopes(x)
     values = [rounded(math.exp(at), _DIGITS) for at in x]
     rates = problem.rows.rates.with_values(
         **{rate.attribute: value for rate, value in zip(problem.fitted, values, strict=True)}
     )
-    places = (x - problem.low) / (problem.high - problem.low)
+    positions = (x - problem.low) / (problem.high - problem.low)
     fitted = tuple(
-        FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, sure, not 0.01 < place < 0.99)
-        for rate, value, sure, place in zip(
-            problem.fitted, values, _uncertainties(problem.misfits(rates), slopes), places.tolist(), strict=True
+        FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, sure, not 0.01 < position < 0.99)
+        for rate, value, sure, position in zip(
+            problem.fitted, values, _uncertainties(problem.misfits(rates), slopes), positions.tolist(), strict=True
         )
     )
     return Calibration(
@@ -283,15 +284,15 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
 
 
 def _foreseen(problem: Problem) -> dict[int, float]:
-    """Return how far off rows are on average that a fit leaves out, by how many rows it has.
+    """Return the mean error of rows left out of the fit, as a logarithm, by the number of rows in the fit.
 
-    Each row is left out in turn, and rates are fitted to so many of those behind it, the first following the last; by
-    the slopes of the rows at the scenarios' rates, as if each were all that a rate did.
+    Each row is left out in turn, and rates are fitted to the rows that follow it (cyclically), linearly, by the slopes
+    at the scenarios' rates.
     """
     start, slopes = problem.start, problem.slopes(problem.start)
     misfits = problem.misfits(problem.rates(start))
     count, rates = slopes.shape
-    found = {0: float(np.mean(np.abs(misfits)))}
+    mean_errors = {0: float(np.mean(np.abs(misfits)))}
     for size in range(rates, count):
         errors = []
         for row in range(count):
@@ -299,14 +300,14 @@ def _foreseen(problem: Problem) -> dict[int, float]:
             step = np.linalg.lstsq(slopes[chosen], -misfits[chosen], rcond=None)[0]
             step = np.clip(start + step, problem.low, problem.high) - start
             errors.append(abs(misfits[row] + slopes[row] @ step))
-        found[size] = float(np.mean(errors))
-    return found
+        mean_errors[size] = float(np.mean(errors))
+    return mean_errors
 
 
 def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
     """Return half the range in which each rate lies in 95 of 100 cases, as a share of it.
 
-    The rows' own misfits say how far off a row is; none can where there are as many rates as rows.
+    The spread of the rows is estimated from their misfits; with as many rates as rows all uncertainties are None.
     """
     from scipy.stats import t  # noqa: PLC0415, 0.5 s to import
 

@@ -1,4 +1,4 @@
-"""What rates are fitted to: whole trainings and stages that a person measured, simulated by any rates."""
+"""Measurements that rates are fitted to: whole trainings and stages, simulated by any rates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, UpdateTime, 
 from ipusim.app.scenario.load import placed_request
 from ipusim.base.errors import FileError, OptionError
 
-#: Nothing of a host between session runs is part of an execution, so that no cycle of one depends on it.
+#: Defaults of the host's rates. Cycles of executions do not depend on these, so that one set of times serves all.
 _HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
 
 
 class Measured(Protocol):
-    """Some rows of a kind, all that a fit asks of them."""
+    """Rows of one kind of measurement, as a fit uses them."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -53,7 +53,7 @@ class Throughputs:
         self._prepared: list[Prepared] = prepare_rows(rows)
         self._times: dict[Rates, list[UpdateTime]] = {}
         self.names = [f"{row_name(row)}, {row.count} micro-batches" for row in rows]
-        self.scenarios = [(each.row.scenario, each.rates) for each in self._prepared]
+        self.scenarios = [(training.row.scenario, training.rates) for training in self._prepared]
         self.frameworks = [row.framework for row in rows if row.framework]
         self.sources = [row.source for row in rows if row.source]
 
@@ -67,7 +67,7 @@ class Throughputs:
         if apart not in self._times:
             self._times[apart] = update_times(self._prepared, apart)
         pairs = zip(self._prepared, self._times[apart], strict=True)
-        return [SimulatedRow(each.row, replace(time, rates=rates)).error for each, time in pairs]
+        return [SimulatedRow(training.row, replace(time, rates=rates)).error for training, time in pairs]
 
 
 @dataclass(frozen=True)
@@ -97,19 +97,19 @@ class Profiles:
         self._stages = [_Stages(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
         self.scenarios = [(stage.scenario, stage.job.system.rates) for stage in self._stages]
         self.sources = [row.source for stage in self._stages for row in stage.rows if row.source]
-        passes = [(stage, found) for stage in self._stages for found in self._passes(stage)]
-        # What takes no time in either is met or not whatever the rates are.
-        self._counts = [found.measured > 0 and found.simulated > 0 for _, found in passes]
+        passes = [(stage, stage_pass) for stage in self._stages for stage_pass in self._passes(stage)]
+        # No rate changes the error of a pass that takes no time measured or simulated.
+        self._counts = [stage_pass.measured > 0 and stage_pass.simulated > 0 for _, stage_pass in passes]
         self.names = [
-            f"{each.job.name}, {found.what} of {found.stage}"
-            for (each, found), counts in zip(passes, self._counts, strict=True)
+            f"{stage.job.name}, {stage_pass.what} of {stage_pass.stage}"
+            for (stage, stage_pass), counts in zip(passes, self._counts, strict=True)
             if counts
         ]
 
     def times(self, rates: Rates) -> list[float]:
         """Return simulated over measured cycles."""
-        passes = [found for stage in self._stages for found in self._passes(stage, rates)]
-        return [found.simulated / found.measured for found, counts in zip(passes, self._counts, strict=True) if counts]
+        passes = [stage_pass for stage in self._stages for stage_pass in self._passes(stage, rates)]
+        return [timed.simulated / timed.measured for timed, counts in zip(passes, self._counts, strict=True) if counts]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return how much too long each pass is simulated."""
@@ -172,20 +172,20 @@ class Rows:
 def read_measured(paths: Sequence[Path]) -> Rows:
     """Return the rows of CSV files, each of whole trainings, as :func:`read_throughputs` takes them, or of stages.
 
-    Those of stages have a column ``scenario``, a path from the file's folder, beside the columns of a profile. Raises
-    FileError with what is wrong with a file, and for scenarios of different rates; OSError for one that cannot be
-    read; and what the scenarios refuse.
+    A file of stages has a column ``scenario``, a path from the file's folder, beside the columns of a profile. Raises
+    FileError with all mistakes of a file, and for scenarios of different rates; OSError for a file that cannot be
+    read; ScenarioError for the mistakes of a scenario.
     """
     parts: tuple[Measured, ...] = tuple(
         Profiles(path) if runs.has_stages(path) else Throughputs(read_throughputs(path)) for path in paths
     )
     rows = Rows(tuple(map(str, paths)), parts)
-    for scenario, rates in (each for part in parts for each in part.scenarios):
+    for scenario, rates in (entry for part in parts for entry in part.scenarios):
         if rates != rows.rates:
             other = next(
                 rate for rate in hardware.RATES if getattr(rates, rate.attribute) != getattr(rows.rates, rate.attribute)
             )
-            values = [other.show(getattr(each, other.attribute)) for each in (rows.rates, rates)]
+            values = [other.show(getattr(rate_set, other.attribute)) for rate_set in (rows.rates, rates)]
             raise FileError(
                 f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, which the fit begins with, got another "
                 f"{other.name}: {values[1]} instead of {values[0]}"

@@ -1,8 +1,8 @@
-"""Micro-benchmarks: what IPUs and host do together, published figures against what they are simulated by.
+"""Micro-benchmarks of links, collectives and the host: published figures against simulated ones.
 
-Each is one superstep, transfer or collective, priced as the machine is in a run: by the System. A pipeline has no
-words for most of them (traffic between all pairs, a host at work alone). Some figures are those that rates were derived
-from; those that were not are marked as held against.
+Each is one superstep, transfer or collective, priced by the System as in a run. Most of them do not occur in a
+pipeline (traffic between all pairs, a host at work alone). Rates were derived from some of the figures (``fitted``);
+the others are only compared (``held``).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class MicroBenchmark:
 
     @cached_property
     def simulated(self) -> float:
-        """What it is simulated by, in its unit."""
+        """The simulated figure, in the row's unit."""
         count = int(self.ipus)
         system = hardware.build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
         return BENCHMARKS[self.benchmark](self, system) * _UNITS[self.unit]
@@ -85,7 +85,7 @@ def read_benchmarks() -> tuple[MicroBenchmark, ...]:
 
 
 def error(row: MicroBenchmark, simulated: float) -> float | None:
-    """Return how much more is simulated than published, as a share; 0 within a range, None without one."""
+    """Return (simulated - published) / published; 0 within a published range, None where nothing is published."""
     if row.range is None:
         return None
     nearest = min(max(simulated, row.range[0]), row.range[1])
@@ -106,7 +106,7 @@ def _halo(row: MicroBenchmark, system: System) -> float:
 
 
 def _neighbours(row: MicroBenchmark, system: System) -> float:
-    """The rate of each direction while both are at work, without what a superstep costs beside its bytes."""
+    """The rate of each direction while both transfer, without the fixed cost of a superstep."""
     cost = system.merged_copy(_both_ways([_pair(row)], int(row.bytes)))
     return int(row.bytes) * system.clock_hz / cost.transfer_cycles
 
@@ -141,7 +141,7 @@ def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, Sys
     return lambda row, system: int(row.bytes) * system.clock_hz / cycles(system, int(row.bytes))
 
 
-#: What each simulates of a System: seconds, bytes a second or cycles.
+#: The simulation of each benchmark on a System: seconds, bytes a second or cycles.
 BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
     "superstep with halo": _halo,
     "sync of a superstep": lambda _, system: system.sync_cycles,
@@ -162,7 +162,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
 
 
 def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
-    """Return in a sentence how far off the figures are that no rate was derived from."""
+    """Return a sentence with the errors of the figures that no rate was derived from."""
     errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated)) is not None]
     number, mean, worst = spread(errors)
     return (
@@ -183,7 +183,7 @@ def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
 
 
 def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
-    """Yield what to know of the table."""
+    """Yield the notes below the table."""
     yield (
         "A figure is fitted where a rate was derived from it, and held where it was only compared; a range is met "
         "anywhere within it; without a figure none is published."

@@ -1,10 +1,8 @@
-"""Fits the planner's rates to measured products, each held near the middle of what is plausible.
+"""Fits the planner's rates to measured products: least squares over the logarithms of cycles and rates, with priors.
 
-Least squares over the logarithms of cycles and rates. What a plan does depends on the
-rates, so both are found in turns: rates for the plans as they are, plans for those rates, until no
-plan changes. A rate that the measurements do not tell apart from another would
-run to the edge of its range; its own range speaks against that as a measurement does, as a
-normal distribution of which the range is four standard deviations.
+Plans depend on the rates, so rates and plans are fitted alternately: rates for the current plans, then plans for
+those rates, until no plan changes. Each rate has a normal prior around the middle of its plausible range, which is
+four standard deviations wide; without it, rates that the measurements do not distinguish would run to an edge.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ import numpy.typing as npt
 
 from ipusim.api import hardware, pricing
 
-#: Standard deviation of a measurement against the model, as a share. Reading a picture is 2 to 3 % of it; the rest is
-#: that rows of one size share what the model leaves out, so that they say less than as many of their own would.
+#: Standard deviation of a measurement against the model, as a share. Reading a picture is 2 to 3 % of it; the rest
+#: allows for correlated errors, as rows of one size share what the model leaves out.
 #: It was chosen with the measured rows in sight: with 0.05 for it, amp_ceiling ends at the edge of its range.
 _SPREAD: Final = 0.1
 _MOST_TURNS: Final = 12
@@ -47,11 +45,11 @@ def fit_rates(
     best = (_misfit(plans, measured, rates), rates)
     for _ in range(_MOST_TURNS):
         rates = _rates_for(plans, measured, ipu, rates)
-        found = _plans(measured, ipu, rates)
-        best = min(best, (_misfit(found, measured, rates), rates), key=lambda pair: pair[0])
-        if [plan.split for plan in found] == [plan.split for plan in plans]:
+        new_plans = _plans(measured, ipu, rates)
+        best = min(best, (_misfit(new_plans, measured, rates), rates), key=lambda pair: pair[0])
+        if [plan.split for plan in new_plans] == [plan.split for plan in plans]:
             break
-        plans = found
+        plans = new_plans
     return best[1]
 
 
@@ -63,9 +61,9 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
 def term_shares(
     measured: Sequence[Measured], ipu: hardware.IpuSpec, rates: pricing.PlannerRates = pricing.DEFAULT_PLANNER_RATES
 ) -> list[float]:
-    """Return for each rate which share of the cycles follows it, on average over the products.
+    """Return the elasticity of the cycles to each rate, as an amount, on average over the products.
 
-    That is also how many per cent a product gets slower or faster for one per cent of the rate.
+    It is how many per cent the cycles of a product change for one per cent of the rate.
     """
     work = _stacked(_plans(measured, ipu, rates))
     step = 1e-4
@@ -85,11 +83,11 @@ def _stacked(plans: Sequence[pricing.ProductPlan]) -> pricing.SplitWork:
 def _plans(
     measured: Sequence[Measured], ipu: hardware.IpuSpec, rates: pricing.PlannerRates
 ) -> list[pricing.ProductPlan]:
-    return [pricing.plan_product(each.product, ipu, rates) for each in measured]
+    return [pricing.plan_product(row.product, ipu, rates) for row in measured]
 
 
 def _misfit(plans: Sequence[pricing.ProductPlan], measured: Sequence[Measured], rates: pricing.PlannerRates) -> float:
-    errors = [np.log(plan.cycles / each.cycles) / _SPREAD for plan, each in zip(plans, measured, strict=True)]
+    errors = [np.log(plan.cycles / row.cycles) / _SPREAD for plan, row in zip(plans, measured, strict=True)]
     return float(np.sum(np.square([*errors, *_prior(_logs(rates))])))
 
 
@@ -99,24 +97,24 @@ def _rates_for(
     ipu: hardware.IpuSpec,
     start: pricing.PlannerRates,
 ) -> pricing.PlannerRates:
-    """Return the rates that explain the measurements best if the plans stay as they are."""
+    """Return the rates that explain the measurements best under fixed plans."""
     from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
 
     work = _stacked(plans)
-    wanted = np.log([each.cycles for each in measured])
+    measured_logs = np.log([row.cycles for row in measured])
     low, high = _ranges()
 
     def residuals(logs: Vector) -> Vector:
-        errors: Vector = (_log_cycles(work, ipu, logs) - wanted) / _SPREAD
+        errors: Vector = (_log_cycles(work, ipu, logs) - measured_logs) / _SPREAD
         return np.concatenate([errors, _prior(logs)])
 
     margin = 1e-9 * (high - low)
-    found = least_squares(residuals, np.clip(_logs(start), low + margin, high - margin), bounds=(low, high))
-    return pricing.PlannerRates(*(float(f"{value:.4g}") for value in np.exp(found.x)))
+    solution = least_squares(residuals, np.clip(_logs(start), low + margin, high - margin), bounds=(low, high))
+    return pricing.PlannerRates(*(float(f"{value:.4g}") for value in np.exp(solution.x)))
 
 
 def _log_cycles(work: pricing.SplitWork, ipu: hardware.IpuSpec, logs: Vector) -> Vector:
-    """Return the logarithms of the works' cycles at the rates whose logarithms are given."""
+    """Return the logarithms of the cycles of ``work`` at rates with the logarithms ``logs``."""
     cycles: Vector = np.log(pricing.smooth_cycles(work, ipu, pricing.PlannerRates(*np.exp(logs))).total)
     return cycles
 

@@ -63,15 +63,15 @@ class ProductRow:
 def read_rows(path: Path) -> tuple[ProductRow, ...]:
     """Return the rows of a CSV file with the columns m, k, n, dtype (fp16 or fp32) and TFLOP/s, in any order.
 
-    A column ``source`` is kept, others are left alone. Raises FileError that names every line and column
+    A column ``source`` is optional, other columns are ignored. Raises FileError that names every line and column
     that is wrong, and for a file without rows; OSError for one that cannot be read.
     """
     table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, others=True), _MOST_BYTES)
     rows, problems = [], []
-    for each in table.rows:
-        row, found = (None, each.problems) if each.problems else _row(each.cells)
+    for line in table.rows:
+        row, wrong = (None, line.problems) if line.problems else _row(line.cells)
         rows += [row] if row else []
-        problems += [f"{each.place}: {problem}" for problem in found]
+        problems += [f"{line.position}: {problem}" for problem in wrong]
     refuse(problems)
     if not 0 < len(rows) <= _MOST_ROWS:
         raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
@@ -79,7 +79,7 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
 
 
 def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, Sequence[str]]:
-    """Return the row, or what is wrong with it."""
+    """Return the row and no errors, or None and its errors."""
     problems = [problem for name in _SIZES for problem in wrong_whole(name, said[name], _MOST_SIZE)]
     dtype = _TYPES.get(said[_DTYPE].lower())
     if dtype is None:

@@ -1,4 +1,4 @@
-"""What the planner says of products that were measured on hardware, and how far off it is."""
+"""Measured dense products against the planner's model: errors as sentence, tables, CSV and picture."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MEASURED_ON: Final = hardware.BOW
 
 @dataclass(frozen=True)
 class ValidatedRow:
-    """A measured product, and what the planner says of it.
+    """A measured product and the planner's estimate of it.
 
     Attributes:
-        row: what was measured.
-        modelled_tflops: what the planner says, in the same unit.
-        unseen_tflops: the same with rates fitted to the rows with other m and k alone; None where nothing was fitted.
+        row: the measurement.
+        modelled_tflops: TFLOP/s by the planner's rates.
+        unseen_tflops: TFLOP/s by rates fitted only to rows of other sizes (m, k); None where nothing was fitted.
     """
 
     row: ProductRow
@@ -52,7 +52,7 @@ class ValidatedRow:
 def validate_products(
     rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON, *, fitted: bool = False
 ) -> list[ValidatedRow]:
-    """Return what the planner says of each row; of ``fitted`` rows, those that the rates come from, unseen as well."""
+    """Return each row with the planner's estimate; ``fitted`` for the rows that the rates were fitted to."""
     unseen = {}
     if fitted:
         for size in sorted({(row.m, row.k) for row in rows}):
@@ -74,12 +74,12 @@ def tflops(row: ProductRow, ipu: hardware.IpuSpec, rates: pricing.PlannerRates) 
 
 
 def product_verdict(validated: Sequence[ValidatedRow]) -> str:
-    """Return in a sentence how far off the planner is."""
+    """Return a sentence with the planner's mean and worst error for each type."""
     parts = []
-    for dtype in sorted({each.row.dtype for each in validated}):
-        of = [each for each in validated if each.row.dtype == dtype]
-        number, mean, worst = spread(each.error for each in of)
-        unseen = [each.unseen_error for each in of if each.unseen_error is not None]
+    for dtype in sorted({product.row.dtype for product in validated}):
+        of = [product for product in validated if product.row.dtype == dtype]
+        number, mean, worst = spread(product.error for product in of)
+        unseen = [product.unseen_error for product in of if product.unseen_error is not None]
         left_out = f" ({spread(unseen)[2]} with its size left out)" if unseen else ""
         parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst{left_out}")
     return f"Dense products: {'; '.join(parts)}."
@@ -91,14 +91,14 @@ def product_table(validated: Sequence[ValidatedRow]) -> Table:
     header = ("m x k x n", "type", "measured TFLOP/s", "modelled", "error", *(("error, unseen",) if fitted else ()))
     rows = tuple(
         (
-            f"{each.row.m} x {each.row.k} x {each.row.n}",
-            each.row.dtype,
-            f"{each.row.tflops:.4g}",
-            f"{each.modelled_tflops:.4g}",
-            f"{each.error:+.1%}",
-            *(() if each.unseen_error is None else (f"{each.unseen_error:+.1%}",)),
+            f"{product.row.m} x {product.row.k} x {product.row.n}",
+            product.row.dtype,
+            f"{product.row.tflops:.4g}",
+            f"{product.modelled_tflops:.4g}",
+            f"{product.error:+.1%}",
+            *(() if product.unseen_error is None else (f"{product.unseen_error:+.1%}",)),
         )
-        for each in validated
+        for product in validated
     )
     return Table("Dense products, measured and modelled", header, rows)
 
@@ -106,13 +106,13 @@ def product_table(validated: Sequence[ValidatedRow]) -> Table:
 def error_table(validated: Sequence[ValidatedRow]) -> Table:
     """Return mean and worst error by type, and by size where sizes were left out of the fit."""
     rows = []
-    for dtype in sorted({each.row.dtype for each in validated}):
-        of = [each for each in validated if each.row.dtype == dtype]
-        rows.append((dtype, *spread(each.error for each in of)))
+    for dtype in sorted({product.row.dtype for product in validated}):
+        of = [product for product in validated if product.row.dtype == dtype]
+        rows.append((dtype, *spread(product.error for product in of)))
         unseen: dict[tuple[int, int], list[float]] = defaultdict(list)
-        for each in of:
-            if each.unseen_error is not None:
-                unseen[each.row.m, each.row.k].append(each.unseen_error)
+        for product in of:
+            if product.unseen_error is not None:
+                unseen[product.row.m, product.row.k].append(product.unseen_error)
         for (m, k), errors in sorted(unseen.items()):
             rows.append((f"{dtype}, {m} x {k} unseen", *spread(errors)))
     return Table("Errors, whatever their sign", ("rows", "number", "mean", "worst"), tuple(rows))
@@ -150,10 +150,10 @@ def products_csv(validated: Sequence[ValidatedRow]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("m", "k", "n", "dtype", "TFLOP/s", "source", "modelled_TFLOP/s", "error"))
-    for each in validated:
-        row = each.row
+    for product in validated:
+        row, modelled = product.row, product.modelled_tflops
         writer.writerow(
-            (row.m, row.k, row.n, row.dtype, row.tflops, row.source, f"{each.modelled_tflops:.5g}", f"{each.error:.5f}")
+            (row.m, row.k, row.n, row.dtype, row.tflops, row.source, f"{modelled:.5g}", f"{product.error:.5f}")
         )
     return text.getvalue().encode()
 
@@ -161,7 +161,7 @@ def products_csv(validated: Sequence[ValidatedRow]) -> bytes:
 def products_png(validated: Sequence[ValidatedRow]) -> bytes:
     """Return the picture of measured and modelled TFLOP/s by shape."""
     points = [
-        ShapePoint(each.row.m, each.row.k, each.row.n, each.row.dtype, each.row.tflops, each.modelled_tflops)
-        for each in validated
+        ShapePoint((row := product.row).m, row.k, row.n, row.dtype, row.tflops, product.modelled_tflops)
+        for product in validated
     ]
     return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))

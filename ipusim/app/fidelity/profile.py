@@ -1,4 +1,4 @@
-"""Measured stages held against what the simulator prices them at, by stage and pass."""
+"""Measured cycles of stages compared with the simulator's prices, by stage and pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.base.errors import FileError, OptionError
 
-#: What a pass is called, by its key. The names of a profile are those of a stage's own cost.
+#: Names of passes in tables, by their keys. A profile has the keys of a stage's cost.
 _PASSES: Final = {
     "forward": "forward",
     "backward": "backward",
@@ -41,16 +41,16 @@ class MeasuredPass:
 
     @property
     def difference(self) -> float | None:
-        """How much longer it takes simulated, as a share of what was measured; None of nothing measured."""
+        """(simulated - measured) / measured; None where the measured cycles are 0."""
         return self.simulated / self.measured - 1 if self.measured else None
 
 
 def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
-    """Return each pass that a CSV file has measured cycles of, beside what the request's model is priced at.
+    """Return measured and simulated cycles of each pass that a CSV file has a measurement of.
 
-    Cycles that the request itself gives are left out. Of an inference, forward passes alone are compared.
+    Cycles in the request's own options are ignored. Of an inference, only forward passes are compared.
 
-    Raises FileError with all that is wrong with the file, OptionError for a request without layers to price, and what
+    Raises FileError with all mistakes of the file, OptionError for a request without layers to price, and what
     :func:`assemble` raises.
     """
     job = priced(request, "profile")
@@ -58,10 +58,9 @@ def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
 
 
 def priced(request: Request, option: str) -> Job:
-    """Return what ``request`` asks for, without cycles that it gives itself.
+    """Return the Job of ``request`` with the cycles of its passes priced, whatever its ``pipeline.cycles``.
 
-    Raises OptionError, of the option that asks for the cycles of its passes, where there are no layers to price, and
-    what :func:`assemble` raises.
+    Raises OptionError, naming ``option``, where there are no layers to price, and what :func:`assemble` raises.
     """
     job = assemble(request.replace({"pipeline.cycles": None}))
     if all(isinstance(stage.forward, int) for stage in job.program.stages):
@@ -73,22 +72,23 @@ def priced(request: Request, option: str) -> Job:
 def passes_of(
     job: Job, rows: Sequence[runs.MeasuredStage], called: str, rates: Rates | None = None
 ) -> tuple[MeasuredPass, ...]:
-    """Return each pass of a job that rows of the file ``called`` so have measured, simulated by its rates or others.
+    """Return measured and simulated cycles of each pass of ``job`` that ``rows`` have a measurement of.
 
-    Raises FileError for rows of other stages than the job's.
+    ``rates`` are by default the job's; ``called`` is the name of the rows' file in messages. Raises FileError for rows
+    of other stages than the job's.
     """
     names = [stage.name for stage in job.program.stages]
     if wrong := [*runs.wrong_number(rows, dict.fromkeys(names, ()), called), *runs.misplaced(rows, names)]:
         raise FileError("\n".join(wrong))
     return tuple(
-        found
+        stage_pass
         for stage, row in zip(job.program.stages, rows, strict=True)
-        for found in _passes(job, stage, row, rates or job.system.rates)
+        for stage_pass in _passes(job, stage, row, rates or job.system.rates)
     )
 
 
 def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates: Rates) -> Iterator[MeasuredPass]:
-    """Yield what was measured of a stage and runs in the job, in the order of the passes."""
+    """Yield the measured passes of one stage that run in the job, in the order of the passes."""
     first, second = stage.halves
     costs = {
         "forward": stage.forward,
@@ -105,13 +105,13 @@ def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates
 
 
 def words(passes: Sequence[MeasuredPass]) -> str:
-    """Return how far off the simulated passes are, whatever the sign: on average, and at worst; and who measured."""
-    sources = dict.fromkeys(each.source for each in passes if each.source)
+    """Return a sentence with the mean and the worst absolute error of the passes, and the sources."""
+    sources = dict.fromkeys(stage_pass.source for stage_pass in passes if stage_pass.source)
     source = f" Source: {'; '.join(sources)}." if sources else ""
-    known = [(each.difference, each) for each in passes if each.difference is not None]
+    known = [(stage_pass.difference, stage_pass) for stage_pass in passes if stage_pass.difference is not None]
     if not known:
         return f"Nothing was measured that takes any time.{source}"
-    _, at = max(known, key=lambda found: abs(found[0]))
+    _, at = max(known, key=lambda pair: abs(pair[0]))
     _, mean, worst = spread(off for off, _ in known)
     return (
         f"Simulated passes are {mean} off the measured ones on average, and {worst} at worst: {at.what} of "
@@ -121,15 +121,15 @@ def words(passes: Sequence[MeasuredPass]) -> str:
 
 def profile_table(passes: Sequence[MeasuredPass]) -> Table:
     """Return measured and simulated cycles of every pass, and the difference."""
-    before = ("", *(each.stage for each in passes))
+    before = ("", *(stage_pass.stage for stage_pass in passes))
     rows = tuple(
         (
-            each.stage if each.stage != last else "",
-            each.what,
-            f"{each.measured:,}",
-            f"{each.simulated:,}",
-            "-" if each.difference is None else f"{each.difference:+.1%}",
+            stage_pass.stage if stage_pass.stage != last else "",
+            stage_pass.what,
+            f"{stage_pass.measured:,}",
+            f"{stage_pass.simulated:,}",
+            "-" if stage_pass.difference is None else f"{stage_pass.difference:+.1%}",
         )
-        for each, last in zip(passes, before, strict=False)
+        for stage_pass, last in zip(passes, before, strict=False)
     )
     return Table("Stages, measured and simulated", ("stage", "pass", "measured", "simulated", "difference"), rows)

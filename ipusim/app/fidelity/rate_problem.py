@@ -1,11 +1,11 @@
 """Rates that explain rows best: least squares over the logarithms of times and rates, each rate within its range.
 
 The range is the plausible one, or a rate's bounds where there is none. What a row costs depends on the plans of its
-products, which jump as rates change, and pricing takes long. So shares and rates are found in turns: how much of
-each row's time follows each rate, by steps to both sides that are wide beside a jump; then the rates that explain the
-rows best if every time is a sum of such shares, each growing as its rate does or falling as it does; until the rates
-stay as they are. The rates of the scenarios and the middle of all ranges are both begun with, and the best met are
-kept.
+products, which jump as rates change, and pricing takes long. So each iteration first determines the slopes: the share
+of each row's time that is proportional to each rate or to its inverse, by central differences with a step that is
+wide beside a jump. Then it solves for the rates that explain the rows best if every time is a sum of such shares.
+Iterations end when the rates no longer change. One sequence starts at the rates of the scenarios and one in the
+middle of all ranges; the best rates of both are the result.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy.typing as npt
 from ipusim.api import Rates, hardware
 from ipusim.app.fidelity.calibration_rows import Rows
 
-#: Half of what a rate is varied by to see what follows it, as a logarithm.
+#: Step of the central differences to either side, as a logarithm of a rate.
 _STEP: Final = 0.02
-#: Turns at most, and how much less than this a rate may change in the last one.
+#: Iterations at most, and the change of a rate's logarithm below which they end.
 _MOST_TURNS: Final = 8
 _SAME: Final = 1e-3
-#: What is left of a time at least, where shares overlap.
+#: Lower bound of the factor by which a time changes, where shares overlap.
 _LEAST_CHANGE: Final = 1e-6
 #: Digits of a rate on the way: more than a step shows, and few enough for exact arithmetic to be fast.
 _DIGITS: Final = 9
@@ -35,10 +35,10 @@ Vector = npt.NDArray[np.float64]
 
 
 class Problem:
-    """Rows and rates as vectors of logarithms."""
+    """The least-squares problem: misfits of rows as a function of the logarithms of rates."""
 
     def __init__(self, rows: Rows, fitted: Sequence[hardware.Rate]) -> None:
-        """Fit ``fitted``, the others as the rows' scenarios have them."""
+        """Fit the rates ``fitted``; all others stay as in the rows' scenarios."""
         self.rows = rows
         self.fitted = tuple(fitted)
         ranges = [_range(rate) for rate in fitted]
@@ -52,7 +52,7 @@ class Problem:
         return np.clip(np.log(values), self.low, self.high)
 
     def rates(self, x: Vector) -> Rates:
-        """Return all rates, those that are fitted with logarithms ``x``."""
+        """Return all rates, the fitted ones with the logarithms ``x``."""
         values = {rate.attribute: rounded(math.exp(at), _DIGITS) for rate, at in zip(self.fitted, x, strict=True)}
         return self.rows.rates.with_values(**values)
 
@@ -83,11 +83,11 @@ class Problem:
 
     def best(self) -> Vector:
         """Return the logarithms of the rates that explain the rows best."""
-        met = [each for start in (self.start, (self.low + self.high) / 2) for each in self._met_from(start)]
+        met = [x for start in (self.start, (self.low + self.high) / 2) for x in self._met_from(start)]
         return min(met, key=self.cost)
 
     def _met_from(self, x: Vector) -> list[Vector]:
-        """Return what is met in turns of shares and rates from ``x`` on."""
+        """Return the logarithms of the rates after each iteration, from ``x`` on."""
         met = [x]
         for _ in range(_MOST_TURNS):
             x = _solved(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
@@ -98,10 +98,10 @@ class Problem:
 
 
 def _solved(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
-    """Return the logarithms of the rates that explain rows best whose times are sums of shares.
+    """Return the logarithms of the rates that explain the rows best, with times as sums of shares.
 
     A time changes by the factor 1 + sum of share x (growth - 1): the share of a rate is the amount of its slope, and
-    its growth that of the rate, or of its inverse where the time falls as the rate grows.
+    its growth that of the rate, or of its inverse for a negative slope.
     """
     from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
 
@@ -109,12 +109,12 @@ def _solved(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vecto
 
     def residuals(logs: Vector) -> Vector:
         changed = 1 + np.sum(shares * np.expm1(signs * (logs - x)), axis=1)
-        found: Vector = misfits + np.log(np.maximum(changed, _LEAST_CHANGE))
-        return found
+        residual: Vector = misfits + np.log(np.maximum(changed, _LEAST_CHANGE))
+        return residual
 
     margin = 1e-9 * (high - low)
-    found = least_squares(residuals, np.clip(x, low + margin, high - margin), bounds=(low, high))
-    solved: Vector = found.x
+    solution = least_squares(residuals, np.clip(x, low + margin, high - margin), bounds=(low, high))
+    solved: Vector = solution.x
     return solved
 
 

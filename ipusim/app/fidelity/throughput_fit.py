@@ -1,10 +1,10 @@
-"""Rates that published throughputs tell: fitted to rows whose models are said whole, and with a source left out.
+"""Rates fitted to published throughputs, to all rows of complete models and with each source left out.
 
-Four rates have no other measurement: what the host takes for each value of an optimizer that is sent anew, for
-optimizer state off chip, in PyTorch and in other frameworks, and what each variable of a weight update takes to be laid
-out. A row's time is linear in each, so the most likely values are found at once: each row's time is right to within a
-few per cent, and the plausible range of a rate speaks as a measurement does, as a normal distribution of which it is
-four standard deviations. So a rate that no row speaks to is the middle of its range.
+Four rates have no other measurement: the host's time for each value of an optimizer that is sent anew, for optimizer
+state off chip, in PyTorch and in other frameworks, and the cycles to lay out each variable of a weight update. A row's
+time is linear in each, so the most likely values are a linear least-squares solution: each row's time has a standard
+deviation of a few per cent, and each rate a normal prior around the middle of its plausible range, which is four
+standard deviations wide. A rate that no row depends on is then in the middle of its range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Linear:
-    """The seconds of a row's weight update as published, at the rates in use, and for each unit of each rate."""
+    """Seconds of a row's weight update: published, simulated by the rates in use, and per unit of each fitted rate."""
 
     source: str
     published: float
@@ -40,42 +40,42 @@ class _Linear:
 
 
 def with_sources_left_out(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[float | None]:
-    """Return the items a second of each row with its source left out of the fit; None of rows that no fit is made of.
+    """Return the items a second of each row with its source left out of the fit; None for rows that are not fitted to.
 
-    ``rows`` are what is simulated of those ``prepared``.
+    ``rows`` are the simulated rows of ``prepared``, in the same order.
     """
     linear = _linear(prepared, rows)
     values = _in_use(prepared) if prepared else np.zeros(len(FITTED))
-    found: list[float | None] = []
+    throughputs: list[float | None] = []
     fits: dict[str, Vector] = {}
     for number, row in enumerate(rows):
         if number not in linear:
-            found.append(None)
+            throughputs.append(None)
             continue
-        each = linear[number]
-        if each.source not in fits:
-            fits[each.source] = _fit([other for other in linear.values() if other.source != each.source], values)
-        seconds = each.simulated + float(each.slopes @ (fits[each.source] - values))
-        found.append(row.items_per_s * each.simulated / seconds)
-    return found
+        fitted = linear[number]
+        if fitted.source not in fits:
+            fits[fitted.source] = _fit([other for other in linear.values() if other.source != fitted.source], values)
+        seconds = fitted.simulated + float(fitted.slopes @ (fits[fitted.source] - values))
+        throughputs.append(row.items_per_s * fitted.simulated / seconds)
+    return throughputs
 
 
 def fitted_rates(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, float]:
-    """Return the values of the rates by all rows that say so, by attribute."""
+    """Return the rates by attribute, fitted to all rows whose ``use`` is ``fitted``."""
     linear = _linear(prepared, rows)
     return dict(zip(FITTED, _fit(list(linear.values()), _in_use(prepared)).tolist(), strict=True))
 
 
 def speaking(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, int]:
-    """Return how many rows speak to each rate: those that its range would change by more than a row is right to."""
+    """Return for each rate how many rows it changes, over its range, by more than a row's standard deviation."""
     spans = _ranges()[1] - _ranges()[0]
     linear = _linear(prepared, rows)
-    felt = [each.slopes * spans > _SPREAD * each.published for each in linear.values()]
+    felt = [row.slopes * spans > _SPREAD * row.published for row in linear.values()]
     return dict(zip(FITTED, np.sum(felt, axis=0).tolist(), strict=True))
 
 
 def source_of(text: str) -> str:
-    """Return who published a row: what stands before the first semicolon."""
+    """Return the publisher of a row: the text of its source before the first semicolon."""
     return text.partition(";")[0].strip()
 
 
@@ -83,13 +83,13 @@ def _linear(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> dict[
     """Return the rows that are fitted to, by number."""
     return {
         number: _Linear(
-            source_of(each.row.source),
+            source_of(training.row.source),
             row.seconds_published,
             row.seconds,
-            np.array([_slope(each, row, name) for name in FITTED]),
+            np.array([_slope(training, row, name) for name in FITTED]),
         )
-        for number, (each, row) in enumerate(zip(prepared, rows, strict=True))
-        if each.row.use == "fitted"
+        for number, (training, row) in enumerate(zip(prepared, rows, strict=True))
+        if training.row.use == "fitted"
     }
 
 
@@ -115,7 +115,7 @@ def _ranges() -> tuple[Vector, Vector]:
 
 
 def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
-    """Return the most likely values, within their ranges, of rows that are known at ``values``."""
+    """Return the most likely rates, within their ranges, by rows that were simulated with the rates ``values``."""
     low, high = _ranges()
     deviations = (high - low) / _DEVIATIONS
     left = [np.diag(1 / deviations)]
@@ -124,5 +124,5 @@ def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
         spread = _SPREAD * row.published
         left.append(row.slopes[np.newaxis, :] / spread)
         right.append(np.array([(row.published - row.simulated + row.slopes @ values) / spread]))
-    found: Vector = np.linalg.lstsq(np.concatenate(left), np.concatenate(right), rcond=None)[0]
-    return np.clip(found, low, high)
+    solution: Vector = np.linalg.lstsq(np.concatenate(left), np.concatenate(right), rcond=None)[0]
+    return np.clip(solution, low, high)

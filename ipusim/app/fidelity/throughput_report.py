@@ -1,4 +1,4 @@
-"""What is printed and drawn of published throughputs and what is simulated of them."""
+"""The report of published against simulated throughputs: sentence, tables, CSV and picture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _USES: Final = {
     "input": "bound by input",
     "pods": "several pods",
 }
-#: What a verdict calls the rows of each use.
+#: Names of the rows of each use in a verdict.
 _KINDS: Final = {
     "held": "models like none of them",
     "incomplete": "models that lack a part",
@@ -46,7 +46,7 @@ _KINDS: Final = {
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return in a sentence how far off the simulation is, in others for kinds of models that no rate is fitted to."""
+    """Return a sentence with the errors of the models that rates are fitted to, and one for each other kind of row."""
     fitted = _of(rows, "fitted")
     if not fitted:
         return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
@@ -64,20 +64,20 @@ def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
 
 def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
     number, mean, most = spread(row.judged for row in rows)
-    worst = max(rows, key=lambda each: abs(each.judged))
+    worst = max(rows, key=lambda row: abs(row.judged))
     direction = "fast" if worst.judged > 0 else "slow"
     return f"{number}{what} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
 
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return published, simulated and error of every row, and what a weight update is made of."""
-    with_unseen = any(each.unseen_error is not None for each in rows)
+    """Return published and simulated throughput and error of every row, and the time of a micro-batch."""
+    with_unseen = any(simulated.unseen_error is not None for simulated in rows)
     header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
     header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
     body = []
-    for each in rows:
-        row = each.row
-        unseen = "" if each.unseen_error is None else f"{each.unseen_error:+.1%}"
+    for simulated in rows:
+        row = simulated.row
+        unseen = "" if simulated.unseen_error is None else f"{simulated.unseen_error:+.1%}"
         body.append(
             (
                 row.model,
@@ -86,20 +86,20 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 str(row.ipus),
                 str(row.count),
                 "-".join(format_figure(end, 4) for end in row.band or (row.items_per_s,)),
-                format_figure(each.items_per_s, 4),
-                f"{each.error:+.1%}",
+                format_figure(simulated.items_per_s, 4),
+                f"{simulated.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
-                f"{each.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(filter(None, (_USES[row.use], "" if each.fits else "does not fit"))),
+                f"{simulated.time.micro_batch * 1e3:.3f} ms",
+                ", ".join(filter(None, (_USES[row.use], "" if simulated.fits else "does not fit"))),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
 
 
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return mean and worst error of all rows, by use and by model, and between which errors each model's lie.
+    """Return mean, worst and range of the errors of all rows, by use and by model.
 
-    Rows that rates are fitted to count with their source left out.
+    The error of a row that rates are fitted to is that with its source left out of the fit.
     """
     groups = {"all": list(rows)}
     if _of(rows, "fitted"):
@@ -107,26 +107,26 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
     for model in dict.fromkeys(row.row.model for row in rows):
         groups[model] = [row for row in rows if row.row.model == model]
-    body = [(name, *spread(each.judged for each in of), error_range(of)) for name, of in groups.items()]
+    body = [(name, *spread(row.judged for row in of), error_range(of)) for name, of in groups.items()]
     title = "Errors of throughputs, whatever their sign"
     return Table(title, ("rows", "number", "mean", "worst", "range"), tuple(body))
 
 
 def error_range(rows: Sequence[SimulatedRow]) -> str:
-    """Return between which errors some rows lie, in whole per cent."""
-    errors = [each.judged for each in rows]
+    """Return the least and the largest error of ``rows`` as text, in whole per cent."""
+    errors = [row.judged for row in rows]
     return f"{min(errors):+.0%} to {max(errors):+.0%}"
 
 
 def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
-    """Return the rates that were fitted to anything: value, range, and how many measurements speak to each."""
-    found, said = fitted_rates(prepared, rows), speaking(prepared, rows)
+    """Return each fitted rate with its value, its plausible range, and how many measurements determine it."""
+    fitted, said = fitted_rates(prepared, rows), speaking(prepared, rows)
     products = len(read_rows(MEASURED))
     body = []
     for rate in hardware.RATES:
         value = rate.show(rate.default)
         if rate.attribute in FITTED:
-            own = rate.show(Fraction(f"{found[rate.attribute]:.4g}"))
+            own = rate.show(Fraction(f"{fitted[rate.attribute]:.4g}"))
             body.append((rate.name, value, own, rate.plausible_text(), f"{said[rate.attribute]} trainings"))
         elif rate.is_fitted:
             body.append((rate.name, value, "", rate.plausible_text(), f"{products} products"))
@@ -137,20 +137,20 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
 
 
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
-    """Return what one per cent of each rate does to a throughput, and its value and what is plausible.
+    """Return the change of a throughput for one per cent more of each rate, with the rate's value and range.
 
-    The throughput is the first row's, and of rates of the host that it does not feel the first row's that does.
+    The throughput is the first row's; for rates that only other hosts have, that of the first row of these.
     """
-    others = [each for each in prepared if each.row.framework == "pytorch"][:1]
-    others += [each for each in prepared if each.jobs[0].system.updates_optimizer][:1]
+    others = [training for training in prepared if training.row.framework == "pytorch"][:1]
+    others += [training for training in prepared if training.jobs[0].system.updates_optimizer][:1]
     firsts = [prepared[0], *others]
-    found: dict[str, tuple[Prepared, float]] = {}
-    for each in firsts:
-        found |= {name: (each, share) for name, share in sensitivities(each, known=found).items()}
+    effects: dict[str, tuple[Prepared, float]] = {}
+    for training in firsts:
+        effects |= {name: (training, share) for name, share in sensitivities(training, known=effects).items()}
     rows = []
     for rate in hardware.RATES:
-        if rate.attribute in found:
-            of, share = found[rate.attribute]
+        if rate.attribute in effects:
+            of, share = effects[rate.attribute]
             value = getattr(of.rates, rate.attribute)
             kind = "fitted" if rate.is_fitted else "assumed" if rate.source.startswith("assumed") else "published"
             edge = " (at its edge)" if rate.is_fitted and rate.at_edge(value) else ""
@@ -180,7 +180,7 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
 
 
 def row_name(row: ThroughputRow) -> str:
-    """Return which row one is, for people."""
+    """Return the name of a row in texts: model, framework and system."""
     return f"{row.model}, {_FRAMEWORKS[row.framework]}, {row.machine}"
 
 
@@ -189,17 +189,17 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow((*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s"))
-    for each in rows:
-        row, time = each.row, each.time
+    for result in rows:
+        row, time = result.row, result.time
         own = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
         rest = (row.items, row.use, "; ".join(row.settings), row.source)
-        found = (f"{each.items_per_s:.6g}", f"{each.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
-        writer.writerow((*own, *rest, *found))
+        simulated = (f"{result.items_per_s:.6g}", f"{result.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
+        writer.writerow((*own, *rest, *simulated))
     return text.getvalue().encode()
 
 
 def _family(row: ThroughputRow) -> str:
-    """Return what a picture calls a row's model: those of one family alike, and all small networks."""
+    """Return a row's family in a picture: the first part of its model's name, or one name for all small networks."""
     if row.use in {"small", "pods"}:
         return _KINDS[row.use]
     return row.model.partition("_")[0]

@@ -20,9 +20,9 @@ MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
-#: What ``use`` may say of a row.
+#: Values of the column ``use``.
 _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
-#: What no setting can change, and what says it instead.
+#: Keys that a row's settings cannot change, and what determines their values instead.
 _FIXED: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",
@@ -42,22 +42,22 @@ class ThroughputRow:
 
     Attributes:
         model: a name of the package's models, or the path of a scenario.
-        scenario: the scenario file that it stands for.
-        framework: whose host time between session runs counts; empty for none.
+        scenario: the model's scenario file.
+        framework: the framework whose host time between session runs counts; empty for none.
         machine: the system, as ``system.name`` has it.
         ipus: size of the device; more IPUs than the model's stages take are replicas.
         micro_batch: samples of a micro-batch.
         count: micro-batches of a replica before a weight update (gradient accumulation); any number.
         items: published items in a sample, such as sequences in a pack.
-        items_per_s: what was published; the middle of a range, geometrically.
-        band: both ends of that, where editions of the same program differ.
+        items_per_s: the published throughput; of a range the geometric mean of its ends.
+        band: both ends of a published range, where editions of the same program differ; None for a single figure.
         use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
-            scenario lacks a part of what was published, as its own text says; ``small`` where a network is so small
-            that what its program does between layers counts as much as they do; ``input`` where the data may have
-            set the pace; ``pods`` of trainings on several pods that lack an exchange; else ``held``.
+            scenario lacks a part of the published program, as its own text says; ``small`` for a network so small
+            that the time between its layers counts as much as the layers; ``input`` where the input may be the
+            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
-        place: where it stands, as ``file:line``; empty for one that is from no file.
+        position: its line, as ``file:line``; empty for a row that was not read from a file.
     """
 
     model: str
@@ -73,21 +73,21 @@ class ThroughputRow:
     use: str = "held"
     settings: tuple[str, ...] = ()
     source: str = ""
-    place: str = field(default="", compare=False)
+    position: str = field(default="", compare=False)
 
     def off(self, items_per_s: float) -> float:
-        """Return how much too fast a simulated throughput is, as a share of what was published; 0 within its range."""
+        """Return (simulated - published) / published of a simulated throughput; 0 within a published range."""
         low, high = self.band or (self.items_per_s, self.items_per_s)
         return items_per_s / min(max(items_per_s, low), high) - 1
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
-        """What is the same in rows that run alike."""
+        """The key of rows that simulate alike: scenario and overrides."""
         return self.scenario, self.overrides
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """What runs, as values of the scenario's keys: all but the count and what the host does between runs."""
+        """The overrides of the scenario's options for this row; the count and the framework are set elsewhere."""
         return (
             f"system.name={self.machine}",
             f"system.auto_select_ipus={self.ipus}",
@@ -97,20 +97,20 @@ class ThroughputRow:
 
 
 def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
-    """Return the rows of a CSV file with the columns of :data:`COLUMNS` in any order; other columns are left alone.
+    """Return the rows of a CSV file with the columns of :data:`COLUMNS` in any order; other columns are ignored.
 
     ``model`` is a name of the package's models (a file of :data:`MODELS`) or the path of a scenario from the file's
     folder, ``settings`` values such as ``pipeline.schedule=gpipe``, separated by semicolons. Without ``framework`` no
-    host time counts, without ``items`` a sample is one. Raises FileError that names every line and column that is
-    wrong, and for a file without rows; OSError for one that cannot be read.
+    host time counts, without ``items`` a sample is one item. Raises FileError that names every line and column that
+    is wrong, and for a file without rows; OSError for a file that cannot be read.
     """
     table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
     rows, problems = [], []
     for row in table.rows:
         wrong = row.problems or _problems(row, path.parent)
-        found = [f"{row.place}: {problem}" for problem in wrong]
-        problems += found
-        if not found:
+        messages = [f"{row.position}: {problem}" for problem in wrong]
+        problems += messages
+        if not messages:
             rows.append(_row(row, path.parent))
     refuse(problems)
     if not 0 < len(rows) <= _MOST_ROWS:
@@ -120,7 +120,7 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
 
 def model_names() -> list[str]:
     """Return the names of the package's models."""
-    return sorted(each.stem for each in MODELS.glob("*.yaml"))
+    return sorted(file.stem for file in MODELS.glob("*.yaml"))
 
 
 def _scenario(model: str, folder: Path) -> Path:
@@ -144,12 +144,12 @@ def _row(row: CsvRow, folder: Path) -> ThroughputRow:
         use=said.get("use", "") or "held",
         settings=_settings(said),
         source=said.get("source", ""),
-        place=row.place,
+        position=row.position,
     )
 
 
 def _wrong_band(text: str) -> Iterator[str]:
-    """Yield what is wrong with a number or a range."""
+    """Yield the errors of a throughput: a number, or a range such as ``100-120``."""
     ends = [end.strip() for end in text.split("-")]
     if len(ends) == 2 and all(ends):
         wrong = [problem for end in ends for problem in wrong_positive("items_per_s", end)]
@@ -160,17 +160,17 @@ def _wrong_band(text: str) -> Iterator[str]:
 
 
 def _band(text: str) -> tuple[float, float]:
-    """Return both ends of a number or a range."""
+    """Return both ends of a range; those of a single number are equal."""
     ends = [float(end) for end in text.split("-")]
     return ends[0], ends[-1]
 
 
 def _settings(said: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(each.strip() for each in said.get("settings", "").split(";") if each.strip())
+    return tuple(setting.strip() for setting in said.get("settings", "").split(";") if setting.strip())
 
 
 def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with a row."""
+    """Yield the errors of a row's cells."""
     said = row.cells
     if not _scenario(said["model"], folder).is_file():
         known = model_names()

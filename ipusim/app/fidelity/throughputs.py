@@ -1,11 +1,11 @@
-"""Published throughputs, simulated: how long a weight update takes, and what the host's part of it must be.
+"""Simulation of published throughputs: the time of a weight update, and the host's part of it.
 
-A pipeline with G micro-batches before its weight update takes as long as one with fewer, and a time-step more for each
-further one, once it is full; point-to-point it may take a few until all IPUs do the same again. So a row with any count
-is simulated at three small ones, of which the second and third show that it is full; its time at the published count
-is theirs carried on. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and
-PyTorch take any. Of the weight updates of a session run the first two are simulated: the host fills its buffers before
-the first alone, and each further one takes as long as the second.
+Once a pipeline is full, its time grows linearly with the gradient accumulation count: by a time-step for each further
+micro-batch, point-to-point by a constant for every few. So a row is simulated at three small counts, whose equal
+differences show that the pipeline is full, and its time is extrapolated to the published count. That holds for counts
+that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take any. Of the weight updates of a
+session run the first two are simulated: the host fills its buffers only before the first, and each further one takes
+as long as the second.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ipusim.app.scenario.source import read_source
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import CountError, FileError, IpusimError
 
-#: Counts are multiples of what the schedule asks for: the first, and how often it is doubled at most.
+#: The first count, in multiples of the schedule's own, and how often it is doubled at most.
 _FIRST: Final = 2
 _MOST_DOUBLINGS: Final = 6
-#: How many of these counts it may take until the pipeline does the same again.
+#: Periods of a full pipeline that are tried, in multiples of the schedule's own.
 _PERIODS: Final = 1, 2, 3, 4
 _NANOSECONDS: Final = 10**9
 
@@ -42,17 +42,17 @@ class NeverFullError(IpusimError):
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """What one weight update takes, in seconds.
+    """The parts of a weight update's time.
 
     Attributes:
-        fixed: all but the micro-batches and the host: ramps, weight update, all-reduce.
-        micro_batch: each micro-batch.
+        fixed: seconds that do not depend on the count: ramp-up, ramp-down, weight update, all-reduce.
+        micro_batch: seconds of each micro-batch.
         updates: weight updates of a session run.
         learners: replicas of the model, of all hosts.
-        offchip_bytes: of weights whose optimizer state lies off chip.
-        streamed_bytes: of that state, in and out of one replica.
-        values: of the optimizer, that the program sends anew behind each session run.
-        rates: by which all of it was priced.
+        offchip_bytes: bytes of the weights whose optimizer state lies off chip.
+        streamed_bytes: bytes of that state, in and out of one replica.
+        values: values of the optimizer that the program sends anew after each session run.
+        rates: the rates that priced all of it.
     """
 
     fixed: float
@@ -65,14 +65,14 @@ class UpdateTime:
     rates: Rates
 
     def host(self, framework: str) -> float:
-        """Return the seconds of a framework's host at a weight update, its part of a session run too; 0 for none."""
+        """Return the seconds of a framework's host per weight update, session run included; 0 without a framework."""
         if not framework:
             return 0.0
         state = self.rates.offchip_state_time_ns(framework, self.offchip_bytes, self.streamed_bytes)
         return float((self.rates.session_ns(self.values) / self.updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int, host: float) -> float:
-        """Return the time of a weight update after ``count`` micro-batches, with so much of the host."""
+        """Return the seconds of a weight update after ``count`` micro-batches, plus ``host`` seconds of the host."""
         return self.fixed + count * self.micro_batch + host
 
 
@@ -81,11 +81,11 @@ class Prepared:
     """A row laid out at three counts, ready to be priced by any rates.
 
     Attributes:
-        row: what was published.
-        jobs: at each count, ``multiple`` micro-batches apart.
-        cycles: what a weight update of each takes by the rates of the row's scenario, the mean over a session run.
-        count: the first one's micro-batches.
-        fits: whether each IPU's memory holds its part of the last job.
+        row: the published row.
+        jobs: a Job for each count, ``multiple`` micro-batches apart.
+        cycles: of a weight update of each job by the rates of the row's scenario, the mean over a session run.
+        count: micro-batches of the first job.
+        fits: whether the last job fits the memory of its IPUs.
     """
 
     row: ThroughputRow
@@ -103,14 +103,14 @@ class Prepared:
     @property
     def variables(self) -> int:
         """The variables that the IPU with most of them updates."""
-        program, held = self.jobs[0].program, Counter[int]()
+        program, variables = self.jobs[0].program, Counter[int]()
         for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
-            held[ipu] += 0 if isinstance(profile.update, int) else len(profile.update)
-        return max(held.values())
+            variables[ipu] += 0 if isinstance(profile.update, int) else len(profile.update)
+        return max(variables.values())
 
     @sharing
     def time(self, rates: Rates | None = None) -> UpdateTime:
-        """Return what a weight update takes at any count, by these rates or the scenario's."""
+        """Return the time of a weight update at any count, by ``rates`` or the scenario's."""
         job, _, last = self.jobs
         if rates in (None, self.rates):
             least, _, most = self.cycles
@@ -133,19 +133,19 @@ class Prepared:
 def prepare(row: ThroughputRow) -> Prepared:
     """Lay out a row at counts at which its pipeline is full.
 
-    Raises FileError, with the row's place, for what the scenario refuses and for a pipeline that is never full.
+    Raises FileError, with the row's position, for errors of the scenario and for a pipeline that is never full.
     """
     try:
         return _prepared(row)
     except (ScenarioError, NeverFullError) as error:
-        if not row.place:
+        if not row.position:
             raise
         lines = (line.removeprefix("--set ") for line in str(error).splitlines())
-        raise FileError("\n".join(f"{row.place}: {row.model}: {line}" for line in lines)) from error
+        raise FileError("\n".join(f"{row.position}: {row.model}: {line}" for line in lines)) from error
 
 
 def _prepared(row: ThroughputRow) -> Prepared:
-    # What the host does behind a weight update is no part of it, so that rows of other frameworks run alike.
+    # The host's time after a weight update is added later, so that rows of all frameworks share a simulation.
     overrides = ("memory=report", *row.overrides, "system.host.framework=null", "numerics=off", "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
@@ -156,19 +156,19 @@ def _prepared(row: ThroughputRow) -> Prepared:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
         return job, update_cycles(job)
 
-    found = once_full(lambda count: at(count)[1], multiple)
-    jobs, cycles = zip(*(at(found.count + turn * found.apart) for turn in range(3)), strict=True)
-    return Prepared(row, jobs, cycles, found.count, found.apart, fits=not jobs[-1].memory.too_large)
+    full = once_full(lambda count: at(count)[1], multiple)
+    jobs, cycles = zip(*(at(full.count + turn * full.apart) for turn in range(3)), strict=True)
+    return Prepared(row, jobs, cycles, full.count, full.apart, fits=not jobs[-1].memory.too_large)
 
 
 @dataclass(frozen=True)
 class Full:
-    """How long a pipeline takes once it is full.
+    """The time of a full pipeline as a linear function of its micro-batches.
 
     Attributes:
-        count: micro-batches at which it is.
-        apart: it does the same again every so many.
-        cycles: at ``count`` micro-batches.
+        count: micro-batches from which on the pipeline is full.
+        apart: the period of the full pipeline, in micro-batches.
+        cycles: cycles at ``count`` micro-batches.
         slope: cycles of each further micro-batch.
     """
 
@@ -183,23 +183,23 @@ class Full:
         return self.cycles - self.count * self.slope
 
     def share(self, count: int) -> Fraction:
-        """Return which part of the throughput that no count passes a count reaches."""
+        """Return the throughput at ``count`` as a share of its limit for large counts."""
         return count * self.slope / (count * self.slope + self.fixed)
 
     def least_count(self, share: Fraction, multiple: int) -> int:
-        """Return the least count, a multiple of ``multiple``, that reaches ``share`` of that throughput."""
+        """Return the least multiple of ``multiple`` whose throughput is ``share`` of its limit for large counts."""
         if not self.slope:
             return multiple
-        wanted = self.fixed * share / ((1 - share) * self.slope)
-        return max(math.ceil(wanted / multiple) * multiple, multiple)
+        least = self.fixed * share / ((1 - share) * self.slope)
+        return max(math.ceil(least / multiple) * multiple, multiple)
 
 
 def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1) -> Full:
-    """Return how a time goes on from three small counts, at which it grows by the same; raises NeverFullError.
+    """Return the linear growth of a time once the pipeline is full, by three small counts with equal differences.
 
-    ``cycles_at`` gives the cycles at a count, a multiple of ``multiple`` and ``least`` at least: with fewer a pipeline
-    is not full, and its time may grow evenly too, as zero bubble's does without passes for weights. Counts at which it
-    raises CountError are left out; raises that where none is left.
+    ``cycles_at`` returns the cycles at a count, a multiple of ``multiple`` that is at least ``least``: below that the
+    pipeline is not full, though its time may grow evenly, as zero bubble's does without passes for weights. Counts at
+    which it raises CountError are skipped. Raises CountError where all are, NeverFullError without equal differences.
     """
     refused: CountError | None = None
     taken = False
@@ -226,7 +226,7 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 def _cycles(job: Job, rates: Rates) -> Fraction:
     """Return the cycles of a weight update, by these rates."""
     system = shared().first(replace(job.system, rates=rates))
-    return _session_cycles(job, lambda each: (pricing.price_plan(each.plan, each.program, system), system))[1]
+    return _session_cycles(job, lambda any_job: (pricing.price_plan(any_job.plan, any_job.program, system), system))[1]
 
 
 def update_cycles(job: Job) -> Fraction:
@@ -237,29 +237,29 @@ def update_cycles(job: Job) -> Fraction:
 def session_cycles(job: Job) -> tuple[int, Fraction]:
     """Return the cycles of a session run's first execution with its weight update, and the mean of all of them.
 
-    All but the first are alike. It is time alone, and nothing else is worked out.
+    All weight updates but the first take equally long. Only time is simulated.
     """
-    return _session_cycles(job, lambda each: (each.costs, each.system))
+    return _session_cycles(job, lambda any_job: (any_job.costs, any_job.system))
 
 
 def _session_cycles(job: Job, priced: runs.Priced) -> tuple[int, Fraction]:
-    """Return the same by what ``priced`` says of the Job, and of those of fewer micro-batches that stand in for it."""
+    """Return :func:`session_cycles` with the costs and the System that ``priced`` returns for a Job."""
     updates = job.program.repeat_count
     timeline = runs.timeline_of(job, min(updates, 2), priced=priced)
     first, *further = analysis.executions_of(timeline)
-    run = first.execution_cycles + sum((updates - 1) * (each.end - first.end) for each in further)
+    run = first.execution_cycles + sum((updates - 1) * (execution.end - first.end) for execution in further)
     return first.execution_cycles, Fraction(run, updates)
 
 
 @dataclass(frozen=True)
 class SimulatedRow:
-    """A published throughput, and what is simulated of it.
+    """A published throughput and its simulation.
 
     Attributes:
-        row: what was published.
-        time: what a weight update takes, with the rates in use.
-        unseen: items a second with its source left out of every fit; None where no fit is made of it.
-        fits: whether each IPU's memory holds its part.
+        row: the published row.
+        time: the simulated time of a weight update by the rates in use.
+        unseen: simulated items a second with the row's source left out of the fit; None for rows not fitted to.
+        fits: whether the program fits the memory of its IPUs.
     """
 
     row: ThroughputRow
@@ -274,22 +274,22 @@ class SimulatedRow:
 
     @property
     def items_per_s(self) -> float:
-        """What is simulated, in the unit of what was published."""
+        """The simulated throughput, in items a second."""
         return self._items / self.seconds
 
     @property
     def error(self) -> float:
-        """How much too fast the simulation is, as a share of what was published; 0 within a range."""
+        """(simulated - published) / published throughput; 0 within a published range."""
         return self.row.off(self.items_per_s)
 
     @property
     def unseen_error(self) -> float | None:
-        """The same with the rates that are fitted to throughputs by those of other sources alone."""
+        """The error with the row's source left out of the fit; None for rows that are not fitted to."""
         return None if self.unseen is None else self.row.off(self.unseen)
 
     @property
     def judged(self) -> float:
-        """The error with the row's source left out of every fit, of which most rows are no part."""
+        """The error that counts: ``unseen_error`` where there is one, else ``error``."""
         return self.error if self.unseen_error is None else self.unseen_error
 
     @property
@@ -299,11 +299,11 @@ class SimulatedRow:
 
     @property
     def host_left(self) -> float:
-        """Seconds that are left for the host at a weight update, if all else takes as long as simulated."""
+        """The published seconds of a weight update less the simulated ones without the host."""
         return self.seconds_published - self.time.seconds(self.row.count, 0.0)
 
     def with_rates(self, rates: Rates) -> SimulatedRow:
-        """Return it with other rates of the host."""
+        """Return the row simulated with other rates of the host."""
         return replace(self, time=replace(self.time, rates=rates))
 
     @property
@@ -313,7 +313,7 @@ class SimulatedRow:
 
 @sharing
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
-    """Lay out all rows, each that runs like another once; raises what :func:`prepare` does."""
+    """Lay out all rows, those that simulate alike once; raises what :func:`prepare` does."""
     known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
     for row in rows:
         if row.runs not in known:
@@ -322,16 +322,16 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
 
 
 def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
-    """Return what a weight update of each row takes, by its scenario's rates or others; of rows that run alike once."""
-    found: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
+    """Return the time of each row's weight update by ``rates`` or the scenarios'; rows that simulate alike share it."""
+    times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for row in rows:
-        if row.row.runs not in found:
-            found[row.row.runs] = row.time(rates)
-    return [found[row.row.runs] for row in rows]
+        if row.row.runs not in times:
+            times[row.row.runs] = row.time(rates)
+    return [times[row.row.runs] for row in rows]
 
 
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
-    """Return what is simulated of each row, by its scenario's rates or others."""
+    """Return each row with its simulated throughput, by ``rates`` or the scenarios'."""
     times = update_times(rows, rates)
     return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
@@ -339,9 +339,9 @@ def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[
 def sensitivities(
     prepared: Prepared, share: Fraction = Fraction(1, 100), known: Collection[str] = ()
 ) -> dict[str, float]:
-    """Return, for each rate that a row feels, by which share its throughput grows when the rate grows by ``share``.
+    """Return the relative change of a row's throughput when a rate grows by ``share``, for each rate that changes it.
 
-    Keys are attributes of Rates; those that are ``known`` and a rate that can grow no further are left out.
+    Keys are attributes of Rates. Rates in ``known``, and rates at their upper bound, are left out.
     """
     row = prepared.row
 
@@ -349,11 +349,11 @@ def sensitivities(
         time = prepared.time(rates)
         return time.seconds(row.count, time.host(row.framework))
 
-    before, found = seconds(prepared.rates), {}
+    before, changes = seconds(prepared.rates), {}
     for rate in hardware.RATES:
         value = getattr(prepared.rates, rate.attribute) * (1 + share)
         if rate.attribute not in known and value <= rate.most and rate.unit != "links":
             after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
             if after != before:
-                found[rate.attribute] = before / after - 1
-    return found
+                changes[rate.attribute] = before / after - 1
+    return changes

@@ -1,4 +1,4 @@
-"""All that is held against the world at once: products, whole trainings, links and the host."""
+"""Validation against all measurements: dense products, whole trainings, links, collectives and the host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALIDATION_FILES: Final = (
 
 @dataclass(frozen=True)
 class Part:
-    """The tables of what is held against one kind of measurement, and what to know of them."""
+    """The tables of one kind of measurement, and the notes below them."""
 
     tables: tuple[Table, ...]
     words: tuple[str, ...]
@@ -36,18 +36,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Validation:
-    """What was measured, and what is simulated of it; none of a kind that was not asked for.
+    """Measured and simulated figures by kind of measurement; kinds that were not requested are empty.
 
     Attributes:
         products: dense products.
-        chip: what they were measured on.
-        fitted: whether the rates come from them.
-        throughputs: of whole trainings.
-        benchmarks: links, collectives and the host.
-        felt: what each rate does to a training; None where that was not asked.
-        dials: the rates that were fitted, and what tells each.
+        chip: the IPU that the products were measured on.
+        fitted: whether the rates were fitted to these products.
+        throughputs: throughputs of whole trainings.
+        benchmarks: micro-benchmarks of links, collectives and the host.
+        felt: sensitivity of a training to each rate; None where it was not requested.
+        dials: the fitted rates, and the measurements that determine each; None where they were not requested.
         prepared: the trainings laid out, to be priced by other rates.
-        ranges: the file of errors by kind of model, by which runs say how far off they may be.
+        ranges: the CSV file of errors by kind of model, from which runs state their own error.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -61,7 +61,7 @@ class Validation:
     ranges: bytes = b""
 
     def verdicts(self) -> Iterator[str]:
-        """Yield in a sentence for each kind how far off the simulation is."""
+        """Yield a sentence with the simulation's errors for each kind of measurement."""
         if self.throughputs:
             yield throughput_report.verdict(self.throughputs)
         if self.products:
@@ -70,7 +70,7 @@ class Validation:
             yield micro.benchmark_verdict(self.benchmarks)
 
     def parts(self) -> Iterator[Part]:
-        """Yield the tables of each kind."""
+        """Yield the tables and notes of each kind of measurement."""
         if self.throughputs:
             yield Part(
                 (
@@ -106,9 +106,9 @@ class Validation:
 
 
 def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
-    """Return what is simulated of a person's own rows, or of all of the package's where there are none.
+    """Return the validation against a user's own rows, or against all of the package's without any.
 
-    Raises FileError and OSError for files that cannot be read, QuantityError for a chip that there is not, and what
+    Raises FileError and OSError for files that cannot be read, QuantityError for an unknown chip, and what
     :func:`ipusim.app.fidelity.throughputs.prepare` does.
     """
     everything = own_products is None and own_rows is None
@@ -119,7 +119,7 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     simulated = simulate_rows(prepared)
     if everything:
         unseen = with_sources_left_out(prepared, simulated)
-        simulated = [replace(each, unseen=other) for each, other in zip(simulated, unseen, strict=True)]
+        simulated = [replace(row, unseen=other) for row, other in zip(simulated, unseen, strict=True)]
     return Validation(
         products.validate_products(measured, chip, fitted=everything),
         chip,
@@ -134,10 +134,10 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
 
 
 def _ranges_csv(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> bytes:
-    """Return a table of the least and the most error of each kind of model, of rows that no input holds back."""
+    """Return CSV with the least and the largest error of each kind of model; rows of ``use`` ``input`` are left out."""
     errors: dict[str, list[float]] = {}
-    for each, row in zip(prepared, rows, strict=True):
+    for training, row in zip(prepared, rows, strict=True):
         if row.row.use != "input":
-            errors.setdefault(runs.kind_of(each.jobs[0]), []).append(row.judged)
+            errors.setdefault(runs.kind_of(training.jobs[0]), []).append(row.judged)
     lines = [f"{kind},{len(of)},{min(of):.3f},{max(of):.3f}" for kind, of in errors.items()]
     return "\n".join([",".join(runs.COLUMNS), *lines, ""]).encode()
