@@ -1,4 +1,4 @@
-"""Places in files of text, and problems that are told there."""
+"""Positions in text files, and problems with their positions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a file (line and column count from 1), or an override as given on the command line.
+    """A position in a file (line and column count from 1), or an override on the command line.
 
     Attributes:
-        source: the file as it was named, or what was given on the command line, as ``--set path``.
+        source: the file as it was named, or the option of the command line, as ``--set path``.
         line, column: None for a whole file and for an override.
     """
 
@@ -30,20 +30,20 @@ class Place:
 
 @dataclass(frozen=True)
 class PlacedProblem:
-    """One mistake in a scenario, with its place.
+    """One mistake in a scenario, with its position.
 
     Attributes:
-        place: of the value, or of the key when the key itself is wrong.
+        position: position of the value, or of the key when the key itself is wrong.
         key: the key's path as ``--set`` takes it, such as ``model.layers.1.units``; empty for a whole file.
-        text: what was expected, what was found, and what to do.
+        text: the message: the expected and the actual value, and what to do.
     """
 
-    place: Place
+    position: Place
     key: str
     text: str
 
     def __str__(self) -> str:
-        """Return the one line that a person reads, whatever line breaks a key or a text of others holds."""
-        named = self.key and not self.place.source.endswith(f" {self.key}")
-        line = f"{self.place}: {self.key}: {self.text}" if named else f"{self.place}: {self.text}"
+        """Return the problem as one line, without the line breaks of a key or text."""
+        named = self.key and not self.position.source.endswith(f" {self.key}")
+        line = f"{self.position}: {self.key}: {self.text}" if named else f"{self.position}: {self.text}"
         return " ".join(line.split())

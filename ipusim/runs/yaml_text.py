@@ -1,4 +1,4 @@
-"""Text in YAML 1.2 as plain data, with the place of every key and value, and of every problem; and back to text."""
+"""Text in YAML 1.2 as plain data, with the position of every key, value and problem; and back to text."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ruamel.yaml.representer import SafeRepresenter
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
 
-#: Characters of a line that is written: no line of a scenario is broken.
+#: Line width of an edited scenario, so large that no line is broken.
 _WIDTH: Final = 4096
 #: Deepest nesting; the schema needs five levels.
 MAX_DEPTH: Final = 16
-#: Characters of a line that is written, about.
+#: Approximate line width of written YAML.
 _LINE: Final = 120
 #: Text that needs no quotes.
 _WORDS: Final = re.compile(r"[\w./][\w./ :()-]*[\w)]|\w")
@@ -34,10 +34,10 @@ _TEXT: Final = tuple(_TAG + name for name in ("str", "timestamp", "merge", "valu
 
 
 class Located:
-    """Plain data under construction from YAML nodes, with the places and problems met on the way."""
+    """Reader of YAML as plain data, which records the positions of keys and values, and the problems."""
 
     def __init__(self, source: str, fixed: Place | None = None) -> None:
-        """Places are in the file ``source``; or all the same, ``fixed``, for an override."""
+        """Record positions in the file ``source``; or for an override the position ``fixed`` for everything."""
         self.values: dict[KeyPath, Place] = {}
         self.keys: dict[KeyPath, Place] = {}
         self.problems: list[PlacedProblem] = []
@@ -47,21 +47,21 @@ class Located:
         self._yaml.max_depth = MAX_DEPTH
 
     def read(self, text: str, path: KeyPath = ()) -> Any:
-        """Return the data of ``text``, which stands at ``path``; None when there is none or it is wrong."""
+        """Return the data of ``text``, the value at ``path``; None for an empty or invalid text."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of anchors used twice: every anchor is a problem below
                 node = self._yaml.compose(text)
             return None if node is None else self._value(node, path)
         except ReaderError as error:
-            position = error.position if isinstance(error.position, int) else 0
-            before = text[:position]
-            place = Place(self._source, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
-            self._problem(place, path, f"expected text, got the control character {error.character!r}")
+            offset = error.position if isinstance(error.position, int) else 0
+            before = text[:offset]
+            position = Place(self._source, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+            self._problem(position, path, f"expected text, got the control character {error.character!r}")
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            place = Place(self._source) if mark is None else self._at(mark)
-            self._problem(place, path, _syntax(error, text))
+            position = Place(self._source) if mark is None else self._at(mark)
+            self._problem(position, path, _syntax(error, text))
         except YAMLError as error:
             self._problem(None, path, f"this is not YAML: {error}")
         return None
@@ -69,17 +69,17 @@ class Located:
     def _at(self, mark: Any) -> Place:
         return self._fixed or Place(self._source, mark.line + 1, mark.column + 1)
 
-    def _problem(self, place: Place | None, path: KeyPath, text: str) -> None:
-        self.problems.append(PlacedProblem(self._fixed or place or Place(self._source), dotted(path), text))
+    def _problem(self, position: Place | None, path: KeyPath, text: str) -> None:
+        self.problems.append(PlacedProblem(self._fixed or position or Place(self._source), dotted(path), text))
 
     def _value(self, node: Node, path: KeyPath) -> Any:
-        # An empty value has the place of whatever follows it; its key says better where it is missing.
+        # The mark of an empty value is that of the next token; the position of its key is more helpful.
         empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
-        place = (self.keys.get(path) if empty else None) or self._at(node.start_mark)
-        self.values[path] = place
+        position = (self.keys.get(path) if empty else None) or self._at(node.start_mark)
+        self.values[path] = position
         if node.anchor is not None:
             self._problem(
-                place, path, f"expected the value itself, got an anchor or alias ({node.anchor}): write it out"
+                position, path, f"expected the value itself, got an anchor or alias ({node.anchor}): write it out"
             )
             return None
         match node:
@@ -88,45 +88,45 @@ class Located:
             case SequenceNode():
                 return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
             case ScalarNode():
-                return self._scalar(node, path, place)
+                return self._scalar(node, path, position)
         raise TypeError(f"a YAML node of an unknown kind: {node!r}")
 
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in node.value:
-            place = self._at(key.start_mark)
+            position = self._at(key.start_mark)
             if not isinstance(key, ScalarNode):
-                self._problem(place, path, "expected a name as key, got a list or a mapping")
+                self._problem(position, path, "expected a name as key, got a list or a mapping")
                 continue
             inner = (*path, key.value)
             if key.value in data:
                 first = self.keys[inner]
-                self._problem(place, inner, f"expected each key once, got it a second time (first at {first})")
+                self._problem(position, inner, f"expected each key once, got it a second time (first at {first})")
                 continue
-            self.keys[inner] = place
-            if number := _decimal_comma(node, len(data)):
-                self._problem(place, path, f"expected a key, got {key.value!r}; did you mean {number}, with a point?")
+            self.keys[inner] = position
+            if meant := _decimal_comma(node, len(data)):
+                self._problem(position, path, f"expected a key, got {key.value!r}; did you mean {meant}, with a point?")
             data[key.value] = self._value(value, inner)
         return data
 
-    def _scalar(self, node: ScalarNode, path: KeyPath, place: Place) -> Any:
+    def _scalar(self, node: ScalarNode, path: KeyPath, position: Place) -> Any:
         tag = str(node.tag)
         if tag == f"{_TAG}null":
             return None
         if tag in _TEXT:
             return node.value
         if tag not in _TYPED:
-            self._problem(place, path, f"expected a plain value, got one with the tag {tag}")
+            self._problem(position, path, f"expected a plain value, got one with the tag {tag}")
             return None
         try:
             return self._yaml.constructor.construct_object(node)
         except (ValueError, OverflowError, KeyError):
-            self._problem(place, path, f"expected a number of ordinary length, got {show(node.value)}")
+            self._problem(position, path, f"expected a number of ordinary length, got {show(node.value)}")
             return None
 
 
 class _Plainly(SafeRepresenter):
-    """Writes text without quotes only where no reader could take it for anything else."""
+    """Representer that leaves out quotes only where every YAML reader takes the value for text."""
 
     def represent_str(self, data: str) -> Any:
         """Return the node of a text; the library picks quotes for those that look like a number."""
@@ -157,12 +157,12 @@ def dump(data: Mapping[str, Any]) -> str:
 #: A key, and one whose colon has no space behind it.
 _KEY: Final = re.compile(r"(?:- )?[\w.-]+")
 _GLUED: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
-#: What is told of a text that begins with a sign, which begins a block of text in YAML.
+#: Message for a text that begins with > or |, which begins a block of text in YAML.
 _BLOCK: Final = (
     'expected a text in quotes where it begins with > or |, which YAML takes for a block of text: write ">= 0.9 M", '
     "or at least 0.9 M"
 )
-#: What the YAML reader says of the mistakes that people make, and what a person is told.
+#: Messages for frequent mistakes, by a part of the YAML reader's own message.
 _PLAINLY: Final = {
     "maximum depth": f"expected at most {MAX_DEPTH} levels of mappings and lists, got more",
     "found character '\\t'": "expected spaces, got a tab: YAML indents with spaces",
@@ -178,7 +178,7 @@ _PLAINLY: Final = {
 
 
 def _decimal_comma(node: MappingNode, index: int) -> str:
-    """Return the number whose decimal comma made the key at ``index`` of a mapping in braces; nothing for another."""
+    """Return the number whose decimal comma split off the key at ``index`` of a mapping in braces; empty for none."""
     if not node.flow_style or not index:
         return ""
     (_, before), (key, value) = node.value[index - 1 : index + 1]
@@ -189,7 +189,7 @@ def _decimal_comma(node: MappingNode, index: int) -> str:
 
 
 def _further_in(error: MarkedYAMLError, text: str) -> str:
-    """Return what made a second ': ' of a line that has one: the line before it, where that is what is wrong."""
+    """Return the message for a misplaced ': ' that the line before it causes; empty for another cause."""
     mark = error.problem_mark
     if mark is None:
         return ""
@@ -235,9 +235,9 @@ def _syntax(error: MarkedYAMLError, text: str) -> str:
 
 
 def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
-    """Return ``text`` with other values for keys, each with a comment behind it; all other comments are kept.
+    """Return ``text`` with other values for options, each with a comment after it; all other comments stay.
 
-    A value of None takes its key out. Mappings missing on the way are made.
+    A value of None deletes its key. Missing mappings on the path of an option are created.
     """
     yaml = YAML(typ="rt", pure=True)
     yaml.preserve_quotes = True
@@ -274,7 +274,7 @@ def _in_one_line(items: list[Any]) -> CommentedSeq:
 
 
 def _comment(mapping: Any, key: Any, comment: str) -> None:
-    """Put ``comment`` behind the value of ``key``, before what stands there; a mapping in one line is broken up."""
+    """Put ``comment`` after the value of ``key``, before an old comment; a mapping in flow style becomes a block."""
     mapping.fa.set_block_style()
     old = mapping.ca.items.get(key)
     behind = old[2].value if old and len(old) > 2 and old[2] is not None else ""

@@ -33,7 +33,7 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
 
 @contextmanager
 def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[Request]:
-    """Yield what :func:`load_request` returns; problems of it that the block raises name their place in the file.
+    """Yield what :func:`load_request` returns; its problems that the block raises have positions in the file.
 
     Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
     """
@@ -48,16 +48,16 @@ def job_of(source: Source) -> Job:
 
 
 def _name_of(path: Path) -> str:
-    """Return the name of a run whose scenario has none: that of its file.
+    """Return the name of a run whose scenario has none: the name of its file, without suffix.
 
-    Bytes of a file's name that no text can show (control characters, what is not UTF-8) are written as %XX.
+    Unprintable bytes of a file's name (control characters, invalid UTF-8) are written as %XX.
     """
     return "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
 
 
 @contextmanager
 def _request_of(source: Source) -> Iterator[Request]:
-    """Yield the Request of ``source``; problems in here and in the block name the places of their values."""
+    """Yield the Request of ``source``; its problems, also those raised by the block, have positions in the file."""
     try:
         yield Request.from_dict(
             source.data,
@@ -68,7 +68,7 @@ def _request_of(source: Source) -> Iterator[Request]:
     except RequestError as error:
         problems = [
             runs.PlacedProblem(
-                source.key_place(problem.path) if problem.of_key else source.place(problem.path),
+                source.key_position(problem.path) if problem.of_key else source.position(problem.path),
                 runs.dotted(problem.path),
                 problem.text,
             )

@@ -13,32 +13,32 @@ from ipusim.app.scenario.source import Source
 
 
 def on_command_line(name: str) -> runs.Place:
-    """Return the place of an override that was given on the command line."""
+    """Return the position of an override from the command line."""
     return runs.Place(f"--set {name}")
 
 
 def apply_overrides(
-    source: Source, overrides: Iterable[str], place_of: Callable[[str], runs.Place] = on_command_line
+    source: Source, overrides: Iterable[str], position_of: Callable[[str], runs.Place] = on_command_line
 ) -> Source:
-    """Return ``source`` with each ``path=value`` put in its place, in the order given.
+    """Return ``source`` with the options set by each ``path=value``, in the order of the overrides.
 
-    A path is keys and list indices joined by dots; a list of named things (layers, stages) takes
-    the name for an index, such as ``pipeline.gradient_accumulation_count=32``. The value is YAML; mappings missing
-    on the way are made. ``place_of`` tells of a path where its override stands. Raises ScenarioError with every
-    override that cannot be read or has no place.
+    A path is keys and list indices joined by dots, such as ``pipeline.gradient_accumulation_count=32``; items with a
+    name (layers, stages) may be indexed by it. The value is YAML; missing mappings on a path are created.
+    ``position_of`` returns the position of the override of a path, for messages. Raises ScenarioError with every
+    override that cannot be read or whose path does not exist.
     """
     data: dict[str, Any] = deepcopy(source.data)
     values, keys = dict(source.values), dict(source.keys)
     problems: list[runs.PlacedProblem] = []
     for override in overrides:
         name, equals, text = override.partition("=")
-        place = place_of(name)
+        position = position_of(name)
         try:
             if not equals or not name:
                 raise _nowhere(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
-            path = _put(data, name.split("."), located := runs.Located(place.source, place), text)
+            path = _put(data, name.split("."), located := runs.Located(position.source, position), text)
         except RequestError as error:
-            problems += [runs.PlacedProblem(place, "", problem.text) for problem in error.problems]
+            problems += [runs.PlacedProblem(position, "", problem.text) for problem in error.problems]
             continue
         problems.extend(located.problems)
         for marks in (values, keys):
@@ -46,22 +46,22 @@ def apply_overrides(
                 del marks[old]
         values.update(located.values)
         keys.update(located.keys)
-        for depth in range(1, len(path) + 1):  # mappings made on the way stand at the override as well
-            values.setdefault(path[:depth], place)
-            keys.setdefault(path[:depth], place)
-        values[path] = keys[path] = place
+        for depth in range(1, len(path) + 1):  # mappings created on the path have the override's position too
+            values.setdefault(path[:depth], position)
+            keys.setdefault(path[:depth], position)
+        values[path] = keys[path] = position
     if problems:
         raise ScenarioError(problems)
     return replace(source, data=data, values=values, keys=keys)
 
 
 def _nowhere(text: str) -> RequestError:
-    """Return the error of an override that leads nowhere; the text says where it stopped."""
+    """Return the error of an override whose path does not exist."""
     return RequestError([Problem((), text)])
 
 
 def _put(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
-    """Put the value of ``text`` where ``names`` lead to from ``data``; return the path with real indices."""
+    """Set the option of ``data`` at the path ``names`` to the YAML ``text``; return the path with numeric indices."""
     here: Any = data
     path: KeyPath = ()
     for depth, name in enumerate(names):

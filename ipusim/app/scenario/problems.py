@@ -1,4 +1,4 @@
-"""The problems of a scenario, each at the place in the file where its value is written."""
+"""Errors of a scenario: all of its problems, each with its position in the file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class ScenarioError(IpusimError, ValueError):
     """Every problem found in a scenario, in the order of the file; ``str(error)`` is one line for each."""
 
     def __init__(self, problems: Iterable[runs.PlacedProblem]) -> None:
-        """Sort the problems by place and drop repeats."""
-        super().__init__(tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.place.rank)))
+        """Sort the problems by position and drop duplicates."""
+        super().__init__(tuple(sorted(dict.fromkeys(problems), key=lambda problem: problem.position.rank)))
 
     @property
     def problems(self) -> tuple[runs.PlacedProblem, ...]:
@@ -22,7 +22,7 @@ class ScenarioError(IpusimError, ValueError):
         return self.args[0]  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        """Return one line for each problem; of very many the first ones, and how many more there are from where."""
+        """Return a line for each problem; of very many the first ones, and the number and position of the rest."""
         shown, rest = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
         if len(rest) <= 1:
             return "\n".join(map(str, self.problems))
@@ -30,10 +30,10 @@ class ScenarioError(IpusimError, ValueError):
 
 
 class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
-    """A scenario whose program needs more memory than there is; the problem stands at what makes it too large.
+    """A scenario whose program does not fit its IPUs' memory; the problem is at the option that makes it too large.
 
     Attributes:
-        job: what does not fit.
+        job: the Job that does not fit.
     """
 
     def __init__(self, problems: Iterable[runs.PlacedProblem], job: Job) -> None:

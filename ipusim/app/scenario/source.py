@@ -1,4 +1,4 @@
-"""A scenario file as data: the place of every key and value, and the description at its head."""
+"""A scenario file as plain data, with the positions of all keys and values and the description at its head."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ipusim.base.near_names import did_you_mean
 
 @dataclass(frozen=True)
 class Source:
-    """A scenario as plain data and the place of everything in it.
+    """A scenario as plain data, with the positions of its keys and values.
 
     Attributes:
         path: the file; names of other files in the scenario are relative to its folder.
-        text: what the file holds, or the scenario that it stands for.
+        text: the content of the file, or the scenario made from a file of measured stages.
         data: mappings, lists, texts, numbers, booleans and None.
-        values: place of each value by its path; the empty path is the whole scenario.
-        keys: place of each mapping key by the path of its value.
+        values: position of each value by its path; the empty path is the whole scenario.
+        keys: position of each mapping key by the path of its value.
         description: the comment lines at the head of the file, up to the first empty one, joined by spaces.
     """
 
@@ -35,15 +35,15 @@ class Source:
     keys: Mapping[KeyPath, runs.Place]
     description: str = ""
 
-    def place(self, path: KeyPath) -> runs.Place:
-        """Return the place of the value at ``path``, or of the nearest enclosing value that is written."""
+    def position(self, path: KeyPath) -> runs.Place:
+        """Return the position of the value at ``path``, or of the nearest enclosing value in the file."""
         while path not in self.values:
             path = path[:-1]
         return self.values[path]
 
-    def key_place(self, path: KeyPath) -> runs.Place:
-        """Return the place of the key at ``path``, or of the value where there is no key (list items)."""
-        return self.keys.get(path) or self.place(path)
+    def key_position(self, path: KeyPath) -> runs.Place:
+        """Return the position of the key at ``path``, or of the value where there is no key (list items)."""
+        return self.keys.get(path) or self.position(path)
 
 
 def description_of(text: str) -> str:
@@ -65,16 +65,16 @@ def parse_source(text: str, path: Path) -> Source:
         raise ScenarioError(located.problems)
     if not isinstance(data, dict):
         got = "an empty file" if data is None else runs.show(data)
-        place = located.values.get((), runs.Place(str(path)))
+        position = located.values.get((), runs.Place(str(path)))
         problem = runs.PlacedProblem(
-            place, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}"
+            position, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}"
         )
         raise ScenarioError([problem])
     return Source(path, text, data, located.values, located.keys, description_of(text))
 
 
 def read_source(path: Path) -> Source:
-    """Read a scenario file, or one of measured stages as the scenario that it stands for.
+    """Read a scenario file, or a file of measured stages as the scenario made from it.
 
     Raises ScenarioError when it cannot be read, is not YAML, or is no table of stages.
     """
@@ -108,13 +108,13 @@ def read_source(path: Path) -> Source:
 
 
 def _read_measured(path: Path) -> Source:
-    """Return the scenario of a file of measured stages, whose values all stand in that file."""
+    """Return the scenario made from a file of measured stages; all of its values have that file as position."""
     try:
         text = measured_text(path)
     except FileError as error:
         problems = (line.partition(": ") for line in str(error).splitlines())
         raise ScenarioError(
-            [runs.PlacedProblem(runs.Place(place), "", problem) for place, _, problem in problems]
+            [runs.PlacedProblem(runs.Place(position), "", problem) for position, _, problem in problems]
         ) from None
     except FileNotFoundError:
         problem = f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}"
@@ -128,9 +128,9 @@ def _read_measured(path: Path) -> Source:
 
 
 def _near(path: Path, suffix: str) -> str:
-    """Return a hint at a file beside ``path`` that may be meant.
+    """Return a hint at a file in the same folder with a name like that of ``path``.
 
-    By what tells files apart: with a suffix that all have, any two short names would be alike.
+    Names are compared without their suffix, as any two short names with a common one would be alike.
     """
     near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{suffix}")))
     return near.removesuffix("?") + f"{suffix}?" if near else ""

@@ -16,8 +16,8 @@ _REPLACES: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "vir
 def suggested_text(suggestion: Suggestion, source: Source) -> str:
     """Return the text of the suggested scenario: the one of ``source``, with its overrides of the command line too."""
     changes: dict[KeyPath, tuple[Any, str]] = {}
-    for path, place in source.values.items():
-        if path and str(place).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
+    for path, position in source.values.items():
+        if path and str(position).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
             changes[path] = (_at(source.data, path), "as --set had it")
     for name, changed in suggestion.changes.items():
         path = tuple(name.split("."))

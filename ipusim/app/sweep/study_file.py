@@ -42,17 +42,17 @@ class Study:
         scenario: its file.
         axes: what is varied.
         together: whether the axes go side by side.
-        measure: what points are judged by; None for the default.
-        place_of: where an axis is written, by its path.
-        seeds: runs with seeds of their own, which are the axes then; None for other axes.
-        slower: how many times as long one IPU or cable takes, which is the first axis then; None for other axes.
+        measure: the measure that ranks points; None for the default.
+        position_of: returns the position of an axis in the file or on the command line, by the axis's path.
+        seeds: number of runs, one for each seed, where the axes are seeds; None for other axes.
+        slower: factor by which one IPU or cable is slower, where that is the first axis; None for other axes.
     """
 
     scenario: Path
     axes: tuple[Axis, ...]
     together: bool
     measure: str | None
-    place_of: Callable[[str], runs.Place]
+    position_of: Callable[[str], runs.Place]
     seeds: int | None = None
     slower: float | None = None
 
@@ -99,7 +99,7 @@ class Study:
         source = apply_overrides(read_source(self.scenario), overrides)
         first = points_of(self.axes, self.together)[0]
         changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]
-        return job_of(apply_overrides(source, changes, self.place_of))
+        return job_of(apply_overrides(source, changes, self.position_of))
 
 
 def read_study(
@@ -146,7 +146,7 @@ class _Reader:
         data = self._source.data
         for key in data.keys() - set(_KEYS):
             text = f"expected one of the keys {', '.join(_KEYS)}, got {key}{did_you_mean(key, _KEYS)}"
-            self._note((key,), text, self._source.key_place((key,)))
+            self._note((key,), text, self._source.key_position((key,)))
         scenario = data.get("scenario")
         if not isinstance(scenario, str) or not scenario:
             self._note(("scenario",), f"expected the file of a scenario, got {runs.show(scenario)}")
@@ -161,8 +161,8 @@ class _Reader:
             self._try(("measure",), partial(measure_of, str(measure), losses=True))
         if self._problems:
             raise ScenarioError(self._problems)
-        place_of = {axis.path: self._source.key_place(("vary", axis.path)) for axis in axes}
-        return Study(self._source.path.parent / str(scenario), axes, together, measure, place_of.__getitem__)
+        position_of = {axis.path: self._source.key_position(("vary", axis.path)) for axis in axes}
+        return Study(self._source.path.parent / str(scenario), axes, together, measure, position_of.__getitem__)
 
     def _axes(self, varied: Any) -> tuple[Axis, ...]:
         if not isinstance(varied, dict) or not varied:
@@ -184,5 +184,5 @@ class _Reader:
             self._note(path, text.removeprefix(f"{path[-1]}: "))
             return None
 
-    def _note(self, path: KeyPath, text: str, place: runs.Place | None = None) -> None:
-        self._problems.append(runs.PlacedProblem(place or self._source.place(path), runs.dotted(path), text))
+    def _note(self, path: KeyPath, text: str, position: runs.Place | None = None) -> None:
+        self._problems.append(runs.PlacedProblem(position or self._source.position(path), runs.dotted(path), text))

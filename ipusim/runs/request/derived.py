@@ -1,4 +1,4 @@
-"""Keys of a scenario that are made of a dataclass's fields: pydantic's reading of their annotations."""
+"""Pydantic models of scenario keys that are derived from a dataclass's annotated fields."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class RowSpec(Node):
 
 
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
-    """Return the class of the keys of ``row``: those of ``base``, the ones it shares with others, type, its own.
+    """Return the pydantic model of ``row``: keys of ``base``, inherited keys, ``type``, and the row's own keys.
 
-    ``inner`` is the kind of a layer within the layer.
+    ``inner`` is the annotation of a layer within the layer.
     """
     shared = {key.argument: _field(key, inner) for key in row.keys if key.inherited}
     own = {key.argument: _field(key, inner) for key in row.keys if not key.inherited}
@@ -62,7 +62,7 @@ def _field(key: Key, inner: Any) -> tuple[Any, Any]:
 
 
 def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each kind of annotation
-    """Return the annotation that pydantic reads a field of ``hint`` by."""
+    """Return pydantic's annotation for a dataclass field that is annotated with ``hint``."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is EarlierLayer:
         return Name
@@ -85,13 +85,13 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
 
 @cache
 def keys_of(made: Any) -> type[Any]:
-    """Return the class of the keys of a dataclass that stands for itself, without a type."""
+    """Return the pydantic model of a dataclass that is not one of several types, so that it has no key ``type``."""
     row = row_of(made)
     return _made_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
 
 
 def _mark(mark: Any) -> Any:
-    """Return a mark of an annotation as one that pydantic knows."""
+    """Return pydantic's counterpart of a metadata object in an annotation."""
     if isinstance(mark, OneOf):
         return Choice(mark.names)
     if isinstance(mark, Unit):
@@ -100,15 +100,15 @@ def _mark(mark: Any) -> Any:
 
 
 def _as_many(items: tuple[Any, ...]) -> Any:
-    """Return the annotation of a list of two whole numbers with the same bounds, which are told together."""
-    (each,) = set(items)
-    _, *bounds = get_args(each)
+    """Return the annotation of a list of two whole numbers with the same bounds, which messages name together."""
+    (kind,) = set(items)
+    _, *bounds = get_args(kind)
     least = next(bound.ge for bound in bounds if isinstance(bound, Ge))
     most = next(bound.le for bound in bounds if isinstance(bound, Le))
     text = f"two whole numbers from {least} to {most}, such as {[3, 3] if least else [0, 1]}"
     size = len(items)
-    return Annotated[_list_of(each), Field(min_length=size, max_length=size, json_schema_extra=expects(text))]
+    return Annotated[_list_of(kind), Field(min_length=size, max_length=size, json_schema_extra=expects(text))]
 
 
-def _list_of(each: Any) -> Any:
-    return Annotated[tuple.__class_getitem__((each, ...)), Strict(False)]
+def _list_of(kind: Any) -> Any:
+    return Annotated[tuple.__class_getitem__((kind, ...)), Strict(False)]

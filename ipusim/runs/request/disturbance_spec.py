@@ -1,4 +1,4 @@
-"""The disturbances that a scenario can name, told apart by the key that has the name of their kind."""
+"""The disturbances that a scenario can name; a key with the name of the kind discriminates them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ipusim.runs.problems import one_of
 from ipusim.runs.request.derived import RowSpec, keys_of
 from ipusim.runs.request.fields import expects, kind_of
 
-_KINDS: Final = {each.kind: each for each in classes(["ipusim.hardware.disturbances"])}
+_KINDS: Final = {made.kind: made for made in classes(["ipusim.hardware.disturbances"])}
 
 
 def disturbance_of(spec: RowSpec) -> Disturbance:
-    """Return the disturbance that an item of a scenario says."""
+    """Return the disturbance that a scenario's item describes."""
     made: Disturbance = spec.row.makes(**{key.argument: getattr(spec, key.argument) for key in spec.row.keys})
     return made
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of the disturbance that an item's keys name, or nearly name, for messages on that kind."""
+    """Return the tag of the disturbance whose kind is among an item's keys, also misspelt, for the right messages."""
     if not isinstance(value, dict):
         return kind_of(value)
     known = {key.name for row in KINDS.values() for key in row.keys}
@@ -47,5 +47,5 @@ else:
             )
         ),
     ]
-#: The kinds of disturbance in order, by the key that tells them apart.
+#: The kinds of disturbance in order, by their discriminating key.
 KINDS: Final = {kind: row_of(made) for kind, made in _KINDS.items()}

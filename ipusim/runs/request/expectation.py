@@ -60,13 +60,13 @@ class Expectation:
     """What is expected of one figure of a run.
 
     Attributes:
-        name: of the figure, with the item of it behind a dot where one is chosen.
-        text: as the scenario has it.
-        figure: what it is of.
+        name: the figure's name, followed by a dot and the item where one is chosen.
+        text: the expectation as the scenario has it.
+        figure: the expected figure.
         item: which item of the figure; empty for the figure itself.
         least, most: bounds in the base unit.
         within: whether the bounds themselves are allowed.
-        equal: the name or whole number that it must be; None where bounds say it.
+        equal: the name or whole number that the value must equal; None for a comparison or a range.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Expectation:
     equal: str | int | None = None
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value of the figure is as expected."""
+        """Return whether a value of the figure meets the expectation."""
         if self.figure.unit == "fits":
             return value is True
         if self.equal is not None:
@@ -90,7 +90,7 @@ class Expectation:
 
 
 def expectation(name: str, value: object) -> Expectation:
-    """Return the parsed expectation of a named figure; raises QuantityError for one that makes no sense."""
+    """Return the parsed expectation of a named figure; raises QuantityError for an invalid one."""
     figure, item = figure_of(name)
     if isinstance(value, str):
         value = value.strip()
@@ -98,10 +98,10 @@ def expectation(name: str, value: object) -> Expectation:
         raise QuantityError(f"expected {_what(figure)}, got {show(value)}")
     if isinstance(value, str) and len(value) > _LONGEST:
         raise QuantityError(f"expected {_what(figure)}, got a text of {len(value)} characters")
-    found = _bounds(figure, value)
-    if found is None:
+    bounds = _bounds(figure, value)
+    if bounds is None:
         return Expectation(name, value, figure, item, equal=_equal(figure, value))
-    least, most, within = found
+    least, most, within = bounds
     if least > most or (least == most and not within):
         raise QuantityError(f"expected the smaller bound first, got {show(value)}, which nothing is")
     limits = _limits(figure)
@@ -111,7 +111,7 @@ def expectation(name: str, value: object) -> Expectation:
 
 
 def _limits(figure: Figure) -> tuple[float, float, str]:
-    """Return the least and the most that a figure can be, and these in words."""
+    """Return the lower and the upper bound of a figure's values, and both in words."""
     if figure.unit == "share":
         return 0.0, 1.0, "a share from 0 % to 100 %"
     if figure.unit in ("number", "any"):
@@ -120,7 +120,7 @@ def _limits(figure: Figure) -> tuple[float, float, str]:
 
 
 def _what(figure: Figure) -> str:
-    """Return what a figure may be expected to be, as words that follow "expected"."""
+    """Return the kind of expectation that a figure takes, as words that follow "expected"."""
     if figure.unit == "name":
         return f"a name such as {_EXAMPLES['name']}"
     if figure.unit == "fits":
@@ -129,7 +129,7 @@ def _what(figure: Figure) -> str:
 
 
 def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, bool] | None:
-    """Return bounds and whether they are allowed themselves; None for a value that is no comparison and no range."""
+    """Return lower bound, upper bound and whether both are inclusive; None for neither comparison nor range."""
     if not isinstance(value, str):
         return None
     compared, between = _COMPARED.fullmatch(value), _BETWEEN.fullmatch(value)
@@ -142,29 +142,29 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
         return (bound, math.inf, within) if from_below else (-math.inf, bound, within)
     if between is None:
         return None
-    low, high = (each.strip() for each in (between[1] or between[3], between[2] or between[4]))
+    low, high = (end.strip() for end in (between[1] or between[3], between[2] or between[4]))
     if _BARE.fullmatch(low):  # the unit of the upper bound is that of both
         low += high[bare.end() :] if (bare := _BARE.match(high)) else ""
     return _quantity(figure, low, value), _quantity(figure, high, value), True
 
 
 def _quantity(figure: Figure, text: str, value: object) -> float:
-    """Return a bound in the figure's base unit; ``value`` is all that was written."""
+    """Return the bound ``text`` in the figure's base unit; ``value`` is the whole expectation, for messages."""
     if figure.unit not in UNITS:
         if not _NUMBER.fullmatch(text):
             raise QuantityError(f"expected {_what(figure)}, got {show(value)}")
         return float(Fraction(text))
-    found = float(parse_quantity(text, figure.unit))
+    quantity = float(parse_quantity(text, figure.unit))
     example = UNITS[figure.unit][1]
     if _BARE.fullmatch(text) and figure.unit not in _WITHOUT_UNIT:
         raise QuantityError(f"expected {figure.unit} with a unit, such as {example}, got {show(value)}")
-    if _BARE.fullmatch(text) and figure.unit == "share" and 1 < found <= 100:
+    if _BARE.fullmatch(text) and figure.unit == "share" and 1 < quantity <= 100:
         raise QuantityError(f"expected a share from 0 to 1 or with %, got {show(value)}; did you mean {text} %?")
-    return found
+    return quantity
 
 
 def _equal(figure: Figure, value: str | int | float) -> str | int:
-    """Return the name or whole number that is expected; raises QuantityError where the figure is neither."""
+    """Return the expected name or whole number; raises QuantityError for a figure that is neither."""
     if figure.unit == "fits":
         if value != "fits":
             raise QuantityError(f"expected fits, got {show(value)}{did_you_mean(value, ['fits'])}")
@@ -180,7 +180,7 @@ def _equal(figure: Figure, value: str | int | float) -> str | int:
 
 
 def _with_sign(figure: Figure, value: str | int | float) -> str:
-    """Return a hint at the comparison that a bare quantity may be meant as; nothing for another text."""
+    """Return a hint that makes a bare quantity a comparison; empty for another text."""
     try:
         _quantity(figure, str(value).removeprefix("=").removeprefix("=").strip(), value)
     except QuantityError:
@@ -221,34 +221,34 @@ class ExpectationsField:
 
 def _dumped(value: Expectation | Mapping[str, Expectation]) -> Any:
     """Return the expectation's text."""
-    return value.text if isinstance(value, Expectation) else {item: each.text for item, each in value.items()}
+    return value.text if isinstance(value, Expectation) else {item: expected.text for item, expected in value.items()}
 
 
 def _named(value: object) -> object:
-    return {key: _Named(str(key), each) for key, each in value.items()} if isinstance(value, dict) else value
+    return {key: _Named(str(key), expected) for key, expected in value.items()} if isinstance(value, dict) else value
 
 
-def _told(make: Callable[[], Any]) -> Any:
+def _parsed(make: Callable[[], Any]) -> Any:
     try:
         return make()
     except QuantityError as error:
-        raise PydanticCustomError("told", "{text}", {"text": str(error)}) from None
+        raise PydanticCustomError("message", "{text}", {"text": str(error)}) from None
 
 
 def _key(name: object) -> str:
-    _told(partial(figure_of, str(name)))
+    _parsed(partial(figure_of, str(name)))
     return str(name)
 
 
 def _value(named: _Named) -> Expectation | dict[str, Expectation]:
     try:
         figure, item = figure_of(named.name)
-    except QuantityError:  # which its key tells
+    except QuantityError:  # reported for the key
         return {}
     if not isinstance(named.value, Mapping):
-        found: Expectation = _told(partial(expectation, named.name, named.value))
-        return found
+        expected: Expectation = _parsed(partial(expectation, named.name, named.value))
+        return expected
     if item or not takes_item(figure):
         text = f"expected {_what(figure)}, got {show(named.value)}"
-        raise PydanticCustomError("told", "{text}", {"text": text})
-    return {str(key): _told(partial(expectation, f"{named.name}.{key}", each)) for key, each in named.value.items()}
+        raise PydanticCustomError("message", "{text}", {"text": text})
+    return {str(key): _parsed(partial(expectation, f"{named.name}.{key}", value)) for key, value in named.value.items()}

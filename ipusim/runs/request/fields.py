@@ -50,10 +50,9 @@ class Node(BaseModel):
 
 
 def kind_of(value: object) -> str | None:
-    """Return the tag of the kind of thing that ``value`` is: ``python``, or its ``type``; None when it has neither.
+    """Return the discriminator tag of ``value``: ``<python>``, or its ``type`` in angle brackets; None without either.
 
-    Tags stand in angle brackets, as no key does, so that they can be told from the
-    keys in the paths of validation errors. Within them is the kind's title.
+    The brackets distinguish tags from keys in the paths of validation errors. Between them is the kind's title.
     """
     if isinstance(value, Node):
         return f"<{value.model_config['title']}>"
@@ -108,24 +107,24 @@ class Quantity:
             try:
                 exact = parse_quantity(value, self.kind)
             except QuantityError as error:
-                raise PydanticCustomError("told", "{text}", {"text": str(error)}) from None
+                raise PydanticCustomError("message", "{text}", {"text": str(error)}) from None
         else:
             raise PydanticCustomError("unexpected", "no quantity")
         if not self.least <= exact <= self.most:
             raise PydanticCustomError("unexpected", "out of bounds")
         if self.whole and exact.denominator != 1:
             text = f"expected a whole number of {self.kind}, got {value!r}"
-            raise PydanticCustomError("told", "{text}", {"text": text})
+            raise PydanticCustomError("message", "{text}", {"text": text})
         return int(exact) if self.whole else exact
 
 
 @dataclass(frozen=True)
 class CycleCount:
-    """Annotation of a field that takes cycles of the tile clock, or a time, which the system's clock makes cycles of.
+    """Annotation of a field that takes cycles of the tile clock, or a time, which is converted by the system's clock.
 
     Attributes:
         most: the most cycles; the least are 0.
-        words: that can stand in their place.
+        words: texts that are allowed instead of a number.
     """
 
     most: int
@@ -159,14 +158,14 @@ class CycleCount:
         except QuantityError as error:
             _, hint, meant = str(error).partition("; did you mean ")
             text = f"expected {self._expected}, got {show(value)}{hint}{meant}"
-            raise PydanticCustomError("told", "{text}", {"text": text}) from None
+            raise PydanticCustomError("message", "{text}", {"text": text}) from None
         if seconds < 0:
             raise PydanticCustomError("unexpected", "out of bounds")
         return CyclesOfTime(int(cycles.read(duration_cycles(seconds * 10**9, clock_hz))), value)
 
 
 class CyclesOfTime(int):
-    """The cycles that a time comes to, which another clock makes others of.
+    """Cycles that were written as a time, so that another clock gives other cycles.
 
     Attributes:
         text: the time as it was written.
@@ -176,12 +175,12 @@ class CyclesOfTime(int):
 
     def __new__(cls, cycles: int, text: str) -> CyclesOfTime:
         """Keep the text beside the number."""
-        found = super().__new__(cls, cycles)
-        found.text = text
-        return found
+        instance = super().__new__(cls, cycles)
+        instance.text = text
+        return instance
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return what a copy in another process is made of."""
+        """Return the constructor's arguments, for pickle."""
         return int(self), self.text
 
 

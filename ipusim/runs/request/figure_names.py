@@ -1,4 +1,4 @@
-"""What the name of an expected figure stands for: one of the table, an item of one, or a path in ``summary.json``."""
+"""Names of expected figures: a figure of the table, an item of one, or a path in ``summary.json``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean, listed
 from ipusim.timeline.time_parts import TimePart
 
-#: What is said of each part of a run's time.
+#: Fields of ``waterfall`` with a value for each part of a run's time.
 _OF_PARTS: Final = (("cycles", int), ("shares", float))
 #: The parts of a run's time as ``summary.json`` has them: cycles and shares by the keys of the parts.
 Parts: Final = make_dataclass(
@@ -46,17 +46,17 @@ def takes_item(of: Figure) -> bool:
 
 @cache
 def figure_of(name: str) -> tuple[Figure, str]:
-    """Return the figure of a name, and the item of it that the name chooses; raises QuantityError for another name."""
+    """Return the figure that ``name`` denotes, and the chosen item or ``""``; raises QuantityError for neither."""
     head, _, item = name.partition(".")
     if head in figure_names():
-        found = figure(head)
+        known = figure(head)
         if not item:
-            return found, ""
-        if takes_item(found) and (item in ITEMS or (item.isdecimal() and item.isascii() and len(item) < 10)):
-            return found, item
-        if takes_item(found):
+            return known, ""
+        if takes_item(known) and (item in ITEMS or (item.isdecimal() and item.isascii() and len(item) < 10)):
+            return known, item
+        if takes_item(known):
             near = did_you_mean(item, ITEMS)
-            words = ", ".join(f"{head}.{each}" for each in ITEMS)
+            words = ", ".join(f"{head}.{choice}" for choice in ITEMS)
             raise QuantityError(f"expected {words} or {head}.NUMBER, got {name!r}{near}")
     unit = _UNITS.get(next((end for end in _UNITS if name.endswith(end)), ""), "any")
     _check(name.split("."), name)
@@ -64,7 +64,7 @@ def figure_of(name: str) -> tuple[Figure, str]:
 
 
 def _check(keys: Sequence[str], name: str) -> None:
-    """Follow a path through the types of a summary; raises QuantityError where it leads to nothing."""
+    """Follow the path ``keys`` through the types of a summary; raises QuantityError where it leads to no value."""
     here: Any = Summary
     for depth, key in enumerate(keys):
         here = _of_union(here)
@@ -79,7 +79,7 @@ def _check(keys: Sequence[str], name: str) -> None:
                 raise QuantityError(_unknown(key, list(names), name, depth))
             here = names[key]
         elif here is IpuUse or here is Any:
-            here = Any  # of an IPU's cycles, by the uses that there are
+            here = Any  # cycles of an IPU by use
         elif get_origin(here) is not None and issubclass(get_origin(here), Mapping):
             here = get_args(here)[1]
         else:
@@ -92,26 +92,26 @@ def _unknown(key: str, keys: list[str], name: str, depth: int) -> str:
     if depth:
         return f"expected a path in summary.json, got {name!r}: no key {key!r}{did_you_mean(key, keys)}"
     near = did_you_mean(key, figure_names()) or did_you_mean(key, keys)
-    names = listed([each.name for each in FIGURES], key)
+    names = listed([known.name for known in FIGURES], key)
     return f"got {name!r}{near}{'' if near else ';'} Expected a figure, {names}, or a path in summary.json"
 
 
 def _of_union(kind: Any) -> Any:
-    """Return the type that may be missing, of one that may."""
+    """Return ``T`` of ``T | None``; any other type as it is."""
     if get_origin(kind) in (Union, UnionType):
-        return next(each for each in get_args(kind) if each is not type(None))
+        return next(member for member in get_args(kind) if member is not type(None))
     return kind
 
 
 @cache
 def _fields(kind: type) -> dict[str, Any]:
     """Return the keys of a value in ``summary.json``, with their types."""
-    found: dict[str, Any] = {}
-    written = {each.name for each in fields(kind) if each.compare}
-    for name, each in get_type_hints(kind).items():
+    types: dict[str, Any] = {}
+    written = {field.name for field in fields(kind) if field.compare}
+    for name, hint in get_type_hints(kind).items():
         if name not in written:
             continue
-        found[name] = each
+        types[name] = hint
         if issubclass(kind, RunTimes) and name.endswith("_cycles"):
-            found[name.removesuffix("_cycles") + "_s"] = float
-    return found | dict(_ADDED.get(kind, {}))
+            types[name.removesuffix("_cycles") + "_s"] = float
+    return types | dict(_ADDED.get(kind, {}))

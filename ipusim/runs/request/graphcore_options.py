@@ -1,7 +1,7 @@
-"""Graphcore's options of a pipeline, one by one: the key that each is, and what those do that are none.
+"""Graphcore's options of a pipeline: the scenario key of each, or why there is none.
 
-Those that are keys are read off the schema's annotations. An option without a key is not
-accepted: a scenario that names it is refused, so that none is silently ignored.
+Options with a key are read from the schema's annotations. A scenario that names an option without a key is refused,
+so that no option is silently ignored.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class GraphcoreOption:
     """One of Graphcore's options.
 
     Attributes:
-        name: Graphcore's.
-        effect: what it does here, or what there is instead.
+        name: Graphcore's name.
+        effect: its effect here, or the alternative where it is not accepted.
         path: its key in a scenario; empty where it is not accepted.
-        value: the value of that key that it is; empty where it is the key.
+        value: the value of that key that corresponds to it; empty where the key itself does.
         kind: the type of its value, None left out: Python's own, or a section's class.
-        optional: whether None stands for a default that is found out later.
-        default: its value where it is left out; None as well where it has to be given.
-        least: the least that a whole number may be.
+        optional: whether None means a default that is determined later.
+        default: its value where it is left out; None also for a required option.
+        least: the lower bound of a whole number.
     """
 
     name: str
@@ -48,7 +48,7 @@ class GraphcoreOption:
 
     @property
     def said(self) -> str:
-        """What a scenario has for it; empty where it is not accepted."""
+        """The key, and value if any, of a scenario that corresponds to it; empty where it is not accepted."""
         return ".".join(self.path) + (f": {self.value}" if self.value else "")
 
 
@@ -126,7 +126,7 @@ OTHER_ATTRIBUTES: Final = (
 )
 
 
-#: Optimizers that are none in a scenario.
+#: Optimizers of Graphcore's that have no counterpart in a scenario.
 OTHER_OPTIMIZERS: Final = (
     GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
     GraphcoreOption("GradientAccumulationOptimizerV2", "a scenario's count is `pipeline.gradient_accumulation_count`"),
@@ -147,21 +147,21 @@ def attributes() -> tuple[GraphcoreOption, ...]:
 
 
 def instead_of(key: str) -> str:
-    """Return what a scenario has instead of a key that is one option's name in Graphcore's API, or the end of it.
+    """Return a hint at the scenario's counterpart of a key that is the name of one option of Graphcore's, or its end.
 
-    It is empty for any other key.
+    The hint is empty for any other key.
     """
     rows = (*arguments(), *attributes(), *OTHER_ARGUMENTS, *OTHER_ATTRIBUTES)
-    found = [row for row in rows if key in (row.name, row.name.split(".")[-1])]
-    if len(found) != 1:
+    matches = [row for row in rows if key in (row.name, row.name.split(".")[-1])]
+    if len(matches) != 1:
         return ""
-    (row,) = found
+    (row,) = matches
     return f"; Graphcore's {row.name} is {f'{row.said} here' if row.said else f'no key here: {row.effect}'}"
 
 
 @cache
 def optimizers() -> tuple[GraphcoreOption, ...]:
-    """Return the optimizers, and what one may be wrapped in."""
+    """Return the optimizers with a counterpart in a scenario, and the wrapper of an optimizer."""
     kinds = [
         GraphcoreOption(row.graphcore, row.doc, ("optimizer", "type"), row.kind)
         for row in table.rows()
@@ -187,8 +187,8 @@ def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return the kind that a hint names, None and annotations left out, and whether it names None as well."""
+    """Return the type of a hint without None and annotations, and whether the hint includes None."""
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
-    kinds = [each for each in get_args(hint) if each is not type(None)]
+    kinds = [member for member in get_args(hint) if member is not type(None)]
     return (get_args(kinds[0])[0] if hasattr(kinds[0], "__metadata__") else kinds[0]) if len(kinds) == 1 else hint, True

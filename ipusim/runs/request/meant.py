@@ -1,4 +1,4 @@
-"""Hints for messages: the likely meaning of an unexpected value."""
+"""Hints in messages: the value that an unexpected one was probably meant to be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipusim.runs.problems import one_of, show
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?")
-#: What stands between the numbers or names of a list that is none, as in 28x28.
+#: Separators in a text that was meant as a list of numbers or names, as in 28x28.
 _BETWEEN: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
 _COUNTED: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
 _GROUPED: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
@@ -48,7 +48,7 @@ def meant(got: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> 
 
 
 def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
-    """Return the list that a text may mean, of numbers or names, where a key takes such a one."""
+    """Return the list of numbers or names that a text may mean, as one value, where the key takes a list."""
     items = [item.strip() for item in _BETWEEN.split(text.strip("[]() "))]
     for listed in (node, *node.get("oneOf", ())):
         if listed.get("type") == "array" and all(_fits(item, listed.get("items", {})) for item in items):
@@ -57,7 +57,7 @@ def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
 
 
 def _of_text(text: str, kind: str, siblings: Mapping[str, Any]) -> list[str]:
-    """Return the numbers that a text may mean, or the keys beside its own that take a file of that name."""
+    """Return the numbers that a text may mean, or the sibling keys that take a file of that name."""
     numbers = _NUMBERS.get(kind)
     return [*dict.fromkeys(numbers(text))] if numbers else _file_of(text, siblings)
 
@@ -95,7 +95,7 @@ _NUMBERS: Final[Mapping[str, Callable[[str], list[str]]]] = {"integer": _whole, 
 
 
 def _file_of(text: str, siblings: Mapping[str, Any]) -> list[str]:
-    """Return the keys beside this one that take a file of such a name, with it and with what they are."""
+    """Return the sibling keys that take a file called ``text``, each as ``key: text (description)``."""
     taking = {
         key: pattern
         for key, node in siblings.items()
@@ -110,7 +110,7 @@ def _file_of(text: str, siblings: Mapping[str, Any]) -> list[str]:
 def _patterns(node: Any) -> list[str]:
     """Return the patterns of all texts that a key takes."""
     if isinstance(node, list):
-        return [pattern for each in node for pattern in _patterns(each)]
+        return [pattern for choice in node for pattern in _patterns(choice)]
     if not isinstance(node, dict):
         return []
     own = [node["pattern"]] if isinstance(node.get("pattern"), str) else []

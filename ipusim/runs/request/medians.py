@@ -1,4 +1,4 @@
-"""What several measurements of a stage come to: of each figure the median, in the unit that it was measured in."""
+"""The median of several measurements of a stage, key by key, in the unit of the measurements."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ _MICROSECONDS = 10**6
 
 
 def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
-    """Return the median of each key over those that have it; between two in the middle, their mean.
+    """Return the median of each key over the measurements that have it; of an even number, the mean of the middle two.
 
-    A mean of times is a time, which ``clock_hz`` makes cycles of; of cycles it is rounded up. What is no number is as
-    the first has it.
+    A mean of times is a time, which is converted to cycles by ``clock_hz``; a mean of cycles is rounded up. A value
+    that is no number is taken from the first measurement.
 
-    >>> once, again = (StageCyclesSpec(forward=cycles) for cycles in (10, 13))
-    >>> median([once, again], 10**9).forward
+    >>> first, second = (StageCyclesSpec(forward=cycles) for cycles in (10, 13))
+    >>> median([first, second], 10**9).forward
     12
     """
     if len(measured) == 1:
         return measured[0]
     kind = type(measured[0])
-    found: dict[str, object] = {}
+    medians: dict[str, object] = {}
     for name in kind.model_fields:
         values = [getattr(spec, name) for spec in measured if name in spec.model_fields_set]
         if values and isinstance(values[0], int):
             values.sort(key=lambda value: _seconds(value, clock_hz))
             middle = values[(len(values) - 1) // 2 : len(values) // 2 + 1]
             same = _seconds(middle[0], clock_hz) == _seconds(middle[-1], clock_hz)
-            found[name] = _told(middle[0]) if same else _mean(middle, len(middle))
+            medians[name] = _as_written(middle[0]) if same else _mean(middle, len(middle))
         elif values:
-            found[name] = values[0]
-    return kind.model_validate(found, context={CLOCK_HZ: clock_hz})
+            medians[name] = values[0]
+    return kind.model_validate(medians, context={CLOCK_HZ: clock_hz})
 
 
 def _mean(values: Sequence[int], count: int) -> object:
-    """Return the sum of ``values`` by ``count``, as text where they are times; parts of a cycle or byte count whole."""
+    """Return the mean of ``values``: a text for times, else a whole number of cycles or bytes, rounded up."""
     if all(isinstance(value, CyclesOfTime) for value in values):
         texts = [value.text for value in values if isinstance(value, CyclesOfTime)]
         seconds = sum((parse_quantity(text, "seconds") for text in texts), Fraction(0)) / count
@@ -51,15 +51,15 @@ def _mean(values: Sequence[int], count: int) -> object:
 
 
 def _seconds(value: int, clock_hz: int) -> Fraction:
-    """Return the exact seconds of a written time, or of cycles: different times may round to the same cycles."""
+    """Return the exact seconds of a time as written, or of cycles; different times may round to the same cycles."""
     return parse_quantity(value.text, "seconds") if isinstance(value, CyclesOfTime) else Fraction(value, clock_hz)
 
 
-def _told(value: object) -> object:
+def _as_written(value: object) -> object:
     """Return a value as it was written."""
     return value.text if isinstance(value, CyclesOfTime) else value
 
 
 def _decimal(number: Fraction) -> str:
-    """Return all digits of a number that has finitely many, as a sum of times as they are written has."""
+    """Return all digits of a number whose decimal expansion is finite, as that of a sum of written times is."""
     return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"

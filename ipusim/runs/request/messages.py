@@ -1,7 +1,7 @@
-"""From pydantic's findings to Problems in plain words.
+"""Conversion of pydantic's validation errors to Problems in plain words.
 
-What a key expects is read from the JSON Schema of a scenario, the same that
-editors use, so that messages, editors and validation cannot disagree.
+The words for the values that a key takes come from the JSON Schema of a scenario, which editors use as well, so that
+messages, editors and validation cannot disagree.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ipusim.runs.request.meant import meant
 
 #: A node of a JSON Schema.
 JsonNode = dict[str, Any]
-#: What pydantic puts at the end of a path to say that the key of a mapping is wrong, not its value.
+#: The last part of pydantic's path to an error in the key of a mapping, not in its value.
 _KEY: Final = "[key]"
-#: Characters from which on what is expected comes after a hint, and types at most that a hint names.
+#: The longest expectation, in characters, that comes before the hint; and the most types that a hint names.
 _LONG: Final = 100
 _FEW: Final = 3
-#: Where the keys and names stand that a message leaves out.
+#: Note behind a list of keys or names that is cut off.
 _MORE: Final = ", which `ipusim schema` lists"
 
 
@@ -42,11 +42,11 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(key for key in error["loc"] if not _is_tag(key) and key != _KEY)
     node, parent = _walk(schema, error["loc"])
     got, of_key, hint = error["input"], False, ""
-    if error["type"] == "told":
+    if error["type"] == "message":
         return Problem(path, error["msg"], error["loc"][-1:] == (_KEY,))
     if error["type"] == "missing":
         said = f" ({node['description']})" if "description" in node else ""
-        return Problem(path, _told(describe(node, schema), f"nothing{said}", ""))
+        return Problem(path, _message(describe(node, schema), f"nothing{said}", ""))
     if error["type"] == "extra_forbidden":
         got, names, of_key = path[-1], list(parent.get("properties", ())), True
         expected, hint = f"one of the keys {listed(names, got, _MORE)}", _of_key(path, names, error["loc"], schema)
@@ -59,21 +59,21 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     else:
         names, expected = node.get("x-names", []), describe(node, schema)
         hint = meant(got, node, parent.get("properties", {}))
-    return Problem(path, _told(expected, show(got), hint or did_you_mean(got, names)), of_key)
+    return Problem(path, _message(expected, show(got), hint or did_you_mean(got, names)), of_key)
 
 
-def _told(expected: str, got: str, hint: str) -> str:
-    """Return what was expected and what was found; what is long to tell comes last, behind the hint."""
+def _message(expected: str, got: str, hint: str) -> str:
+    """Return "expected ..., got ..." with the hint; a long expectation comes last, after the hint."""
     if len(expected) <= _LONG:
         return f"expected {expected}, got {got}{hint}"
     return expected_last(f"got {got}", hint, expected)
 
 
-def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schema: JsonNode) -> str:
-    """Return a hint at what an unknown key may be: the first that is found.
+def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], schema: JsonNode) -> str:
+    """Return a hint at the probable meaning of an unknown key, the first of several candidates.
 
-    An option of Graphcore's, one of the ``names`` that are right there, a key of another type of the same thing, a key
-    of another section, and the nearest of ``names``.
+    Candidates are: an option of Graphcore's, one of ``names``, the keys allowed there, a key of another type in the
+    same union, an option of another section, and the nearest of ``names``.
     """
     key = str(path[-1])
     # Graphcore's options stand on the top, in the pipeline or in the system.
@@ -81,8 +81,8 @@ def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schem
         return graphcores
     if here := same(key, names):
         return f"; did you mean {here}?"
-    if found := _of_other_kinds(key, place, schema) or _elsewhere(key, path[:-1], schema):
-        return f"; did you mean {found}?"
+    if other := _of_other_kinds(key, location, schema) or _elsewhere(key, path[:-1], schema):
+        return f"; did you mean {other}?"
     if one_mistake_away(key, names):
         return did_you_mean(key, names)
     paths = _paths_elsewhere(path[:-1], schema)
@@ -91,12 +91,12 @@ def _of_key(path: KeyPath, names: list[str], place: tuple[str | int, ...], schem
     )
 
 
-def _of_other_kinds(key: str, place: tuple[str | int, ...], schema: JsonNode) -> str | None:
-    """Return the key, and the other types of a thing that have it, which the last of ``place`` may be; of few alone."""
-    tags = [at for at, each in enumerate(place) if _is_tag(each)]
+def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode) -> str | None:
+    """Return ``key of type a or b`` for the types of the union at ``location`` that have the key; None for many."""
+    tags = [at for at, part in enumerate(location) if _is_tag(part)]
     if not tags:
         return None
-    node, _ = _walk(schema, place[: tags[-1]])
+    node, _ = _walk(schema, location[: tags[-1]])
     having = {
         _typed(kind)["const"]: name
         for kind in _branches(node, schema)
@@ -107,20 +107,20 @@ def _of_other_kinds(key: str, place: tuple[str | int, ...], schema: JsonNode) ->
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the one option, on the top or in another ``section``, that ``key`` may be; nothing for one deeper down."""
+    """Return the only option called ``key`` at the top or in another section than ``section``, or None."""
     if len(section) > 1:
         return None
     top = schema["properties"]
-    if found := same(key, top):
-        return f"{found} at the top"
+    if option := same(key, top):
+        return f"{option} at the top"
     having = [(other, name) for other in top if other not in section and (name := same(key, _keys(top[other], schema)))]
     return ".".join(having[0]) if len(having) == 1 else None
 
 
 def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
-    """Return by their names the options on the top and of other sections than ``section``, as messages name them.
+    """Return the paths of options at the top and in other sections than ``section``, by their names.
 
-    None for a section that is deeper down.
+    Empty for a nested section.
     """
     if len(section) > 1:
         return {}
@@ -134,19 +134,19 @@ def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]
 
 
 def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
-    """Return a hint at options of other sections, by their names; nothing where there are many."""
+    """Return a hint with the paths of options called ``names``; empty where there are many."""
     near = [path for name in names for path in paths[name]]
     return f"; did you mean {one_of(near)}?" if 0 < len(near) <= _FEW else ""
 
 
 def _one_of(names: list[str], got: object) -> str:
-    """Return names as an English list, of very many the nearest."""
+    """Return names as an English list; of very many only the nearest to ``got``."""
     few = listed(names, got, _MORE)
     return few if few.endswith(_MORE) else one_of(names)
 
 
 def _keys(node: JsonNode, schema: JsonNode) -> list[str]:
-    """Return the keys of a mapping, of all types that it may have."""
+    """Return the keys of a mapping, for a union those of all of its types."""
     node = _resolve(node, schema)
     kinds = _branches(node, schema) if "oneOf" in node else [node]
     return list(dict.fromkeys(key for kind in kinds for key in kind.get("properties", ())))
@@ -157,9 +157,9 @@ def _is_tag(key: str | int) -> bool:
 
 
 def _walk(schema: JsonNode, path: Iterable[str | int]) -> tuple[JsonNode, JsonNode]:
-    """Return the node of ``schema`` that ``path`` leads to, and the one before it.
+    """Return the node of ``schema`` at ``path``, and its parent.
 
-    A tag in it chooses among the kinds of a union: the one of that title.
+    A tag in the path selects the type of a union that has this title.
     """
     node, parent = schema, schema
     for key in path:
@@ -185,7 +185,7 @@ def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
     """Resolve references and drop null from choices; keys beside a reference override it."""
     if "$ref" in node:
         target = _resolve(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
-        if len(node) == 1:  # nothing stands beside most
+        if len(node) == 1:  # most have no other keys
             return target
         return target | {key: value for key, value in node.items() if key != "$ref"}
     options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
@@ -200,9 +200,9 @@ def _branches(node: JsonNode, schema: JsonNode) -> list[JsonNode]:
 
 
 def _typed(kind: JsonNode) -> JsonNode:
-    """Return what a kind of mapping has as its ``type``."""
-    found: JsonNode = kind.get("properties", {}).get("type", {})
-    return found
+    """Return the schema node of the key ``type`` in a type of a union; empty without one."""
+    type_node: JsonNode = kind.get("properties", {}).get("type", {})
+    return type_node
 
 
 def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:

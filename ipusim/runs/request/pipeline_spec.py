@@ -132,7 +132,7 @@ class PipelineSpec(Node, title="pipeline"):
         Choice(registry.names, FILE, FILE_WORDS),
         Argument("grouped, interleaved, sequential; beside them sharded and single", name="pipeline_schedule"),
     ] = Field(default="grouped", description="order of the passes")
-    sync: Annotated[str, Choice(tuple(each.value for each in Sync))] | None = Field(
+    sync: Annotated[str, Choice(tuple(mode.value for mode in Sync))] | None = Field(
         default=None, description="how IPUs wait for each other; default: the schedule's own"
     )
     overlap_copies: bool = Field(

@@ -1,4 +1,4 @@
-"""Rates from a YAML file: the keys, bounds and words that ``rates`` of a scenario has, told with their places."""
+"""Rates from a YAML file with the keys of a scenario's ``rates``; errors name line and column."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def read_rates(path: Path, called: str = "") -> RatesSpec:
     located = Located(called)
     data = located.read(_text(path, called))
     if located.problems:
-        raise _told(located.problems)
-    place = located.values.get((), Place(called))
+        raise _file_error(located.problems)
+    start = located.values.get((), Place(called))
     if not isinstance(data, dict):
         got = "an empty file" if data is None else show(data)
         text = f"expected a mapping of rates such as 'amp_ceiling: 0.9', got {got}"
-        raise _told([PlacedProblem(place, "", text)])
+        raise _file_error([PlacedProblem(start, "", text)])
     try:
         return RatesSpec.model_validate(data)
     except ValidationError as error:
-        found = problems_of(error.errors(include_url=False), _schema())
-    at = [(located.keys if each.of_key else located.values).get(each.path, place) for each in found]
-    raise _told([PlacedProblem(here, dotted(each.path), each.text) for here, each in zip(at, found, strict=True)])
+        problems = problems_of(error.errors(include_url=False), _schema())
+    positions = [(located.keys if problem.of_key else located.values).get(problem.path, start) for problem in problems]
+    texts = [(dotted(problem.path), problem.text) for problem in problems]
+    raise _file_error([PlacedProblem(position, *text) for position, text in zip(positions, texts, strict=True)])
 
 
 def _text(path: Path, called: str) -> str:
@@ -53,9 +54,9 @@ def _text(path: Path, called: str) -> str:
         raise FileError(f"{called}: expected text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _told(problems: list[PlacedProblem]) -> FileError:
+def _file_error(problems: list[PlacedProblem]) -> FileError:
     """Return an error with all problems in the order of the file."""
-    return FileError("\n".join(map(str, sorted(problems, key=lambda problem: problem.place.rank))))
+    return FileError("\n".join(map(str, sorted(problems, key=lambda problem: problem.position.rank))))
 
 
 @cache

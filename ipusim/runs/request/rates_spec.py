@@ -1,4 +1,4 @@
-"""The part of a scenario that names rates, or the file of them: keys, bounds and words are of the table of rates."""
+"""The option ``rates`` of a scenario: rates, or the name of a file of them, with keys and bounds of their table."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ RatesOrFile = Annotated[
 
 
 def rates_of(spec: RatesSpec, file: str = "") -> Rates:
-    """Return the rates that a scenario asks for; ``file`` is where it has them from."""
-    found = {}
+    """Return the rates of a scenario; ``file`` is the name of the file that they come from, if any."""
+    values = {}
     for rate in RATES:
         value = getattr(spec, rate.name)
         if value is not None:
             exact = Fraction(str(value))  # as written: 0.1 is a tenth
-            found[rate.attribute] = exact * _NANOSECONDS if rate.unit == "ns" else exact
-    return replace(DEFAULT_RATES.with_values(**found), file=file)
+            values[rate.attribute] = exact * _NANOSECONDS if rate.unit == "ns" else exact
+    return replace(DEFAULT_RATES.with_values(**values), file=file)

@@ -1,4 +1,4 @@
-"""All that was asked for: every option by its one name, nothing resolved, and no word of who asked."""
+"""The Request: every option of a run by its one name, unresolved, independent of the front end that made it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ipusim.runs.yaml_text import MAX_DEPTH
 from ipusim.schedules import registry
 
 _PLAIN: Final = frozenset((str, float, bool, type(None)))
-#: Keys of what is nested too deep that a message names.
+#: Keys in a message's path to options that are nested too deeply.
 _SHOWN_DEPTH: Final = 4
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a front door asks for.
+    """The options of a run, with its name and its folder.
 
     Attributes:
-        options: every option, with its default where it was not given.
-        name: names the run and its folder.
-        description: a sentence about it.
+        options: every option, with its default where it was not set.
+        name: name of the run and of its folder of results.
+        description: a sentence about the run.
         folder: names of files in the options are relative to it.
-        functions: the stages where they are Python functions that were tried already; None where the options say
-            what the stages are.
+        functions: the stages that are Python functions and were traced already; None where the options describe the
+            stages.
 
     Example:
         >>> from ipusim.api import Request
@@ -60,7 +60,7 @@ class Request:
     def from_dict(
         cls, data: Mapping[str, Any], *, name: str = "", description: str = "", folder: Path | str = "."
     ) -> Request:
-        """Return the Request of options as a scenario has them, by its keys.
+        """Return the Request of options with the keys of a scenario.
 
         Sequences may be tuples or arrays, and numbers NumPy's.
 
@@ -76,17 +76,17 @@ class Request:
         Raises:
             RequestError: with every problem of keys and values.
         """
-        found = validate(plain(data))
-        return cls(found, found.name or name or cls.name, description, Path(folder))
+        options = validate(plain(data))
+        return cls(options, options.name or name or cls.name, description, Path(folder))
 
     def is_set(self, path: KeyPath) -> bool:
-        """Whether an option was given.
+        """Return whether an option was set explicitly.
 
         Args:
-            path: keys and places in lists from the top, such as ``("pipeline", "schedule")``.
+            path: keys and list indices from the top, such as ``("pipeline", "schedule")``.
 
         Returns:
-            True where it was, whatever its value.
+            True for an option that was set, also to its default.
         """
         here: Any = self.options
         for key in path:
@@ -107,7 +107,7 @@ class Request:
         return True
 
     def given(self, folder: Path | None = None) -> dict[str, Any]:
-        """Return the options as they were given, by a scenario's keys, without those that were not, as plain data.
+        """Return the options that were set, as plain data with a scenario's keys.
 
         Args:
             folder: names of files are relative to it; by default to the request's own.
@@ -119,50 +119,50 @@ class Request:
         def named(name: NameOfFile) -> str:
             return str(name) if folder is None else name.seen_from(self.folder, folder)
 
-        found: dict[str, Any] = plain(options_set(self.options, named))
-        return found
+        data: dict[str, Any] = plain(options_set(self.options, named))
+        return data
 
     def files(self) -> tuple[str, ...]:
         """Return every file that the options name, as they name it: relative to the folder, or ``file.py:function``."""
-        found: list[str] = []
+        names: list[str] = []
 
         def noted(name: NameOfFile) -> str:
-            found.append(str(name))
+            names.append(str(name))
             return str(name)
 
         options_set(self.options, noted)
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(names))
 
     def paths(self, *others: Path) -> tuple[Path, ...]:
-        """Return where the files lie that the options name.
+        """Return the paths of the files that the options name.
 
         Args:
             others: further files that are read as well.
 
         Returns:
-            The paths of these, then of those of the options.
+            ``others``, then the paths of the options' files.
         """
         return (*others, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
 
     def without_defaults(self) -> dict[str, Any]:
-        """Return the options as :meth:`given` does, without those that say what their absence does."""
-        found: dict[str, Any] = plain(_needed(self.options))
-        return found
+        """Return the options as :meth:`given` does, without those that are set to their defaults."""
+        data: dict[str, Any] = plain(_needed(self.options))
+        return data
 
     def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
         """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
 
-        An item of a list goes by its number or its own name.
+        An item of a list is named by its index or by its own ``name``.
 
         Args:
-            changes: the values by those names.
-            without: names of options that are to be as if they had not been given.
+            changes: the values by dotted names.
+            without: dotted names of options to unset.
 
         Returns:
-            The Request, with all else as it is here.
+            The Request with these changes.
 
         Raises:
-            RequestError: for names and values that are not options.
+            RequestError: for unknown names and invalid values.
         """
         data = self.given()
         for name in without:
@@ -181,7 +181,7 @@ def validate(data: Mapping[str, Any]) -> Options:
 
 
 def _clock_hz(data: Mapping[str, Any]) -> int:
-    """Return the tile clock of the system of some options; any clock for a system that is no good, which is refused."""
+    """Return the tile clock of the options' system; 1 GHz for an invalid system, whose errors are reported anyway."""
     try:
         return SystemSpec.model_validate(data.get("system")).clock_hz
     except ValidationError:
@@ -189,19 +189,19 @@ def _clock_hz(data: Mapping[str, Any]) -> int:
 
 
 @cache
-def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 - they are what may change in it
+def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 - the key of the cache
     """Return the JSON Schema, made once for each set of registered schedules: it takes 0.1 s."""
     return json_schema()
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:
-    """Return a copy of options as YAML would give them: lists of Python's own numbers, and names of files as text.
+    """Return a copy of options as plain data, as if read from YAML: lists, Python's numbers, names of files as text.
 
-    ``path`` is where they stand. Raises RequestError for what is nested deeper than YAML may be here, as what holds
-    itself is, and for whole numbers of more digits than anything has.
+    ``path`` is the path of ``value`` in the options. Raises RequestError for data nested too deeply, such as a list
+    that contains itself, and for whole numbers of too many digits.
     """
     kind = type(value)
-    if kind in _PLAIN:  # most are: told faster than what they are not
+    if kind in _PLAIN:  # the usual case, and the fastest to check
         return value
     if len(path) > MAX_DEPTH:
         raise RequestError([Problem(path[:_SHOWN_DEPTH], f"expected at most {MAX_DEPTH} levels of mappings and lists")])
@@ -210,16 +210,16 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
             raise RequestError([Problem(path, f"expected a number of ordinary length, got {show(value)}")])
         return value.item() if isinstance(value, np.generic) else value
     if kind is dict or isinstance(value, Mapping):
-        return {key: each if type(each) in _PLAIN else plain(each, (*path, key)) for key, each in value.items()}
+        return {key: option if type(option) in _PLAIN else plain(option, (*path, key)) for key, option in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist(), path)
     if isinstance(value, list | tuple):
-        return [each if type(each) in _PLAIN else plain(each, (*path, at)) for at, each in enumerate(value)]
+        return [option if type(option) in _PLAIN else plain(option, (*path, at)) for at, option in enumerate(value)]
     return str(value) if isinstance(value, Path) else value
 
 
 def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
-    """Return options by their keys as they were given, without those that were not; ``named`` gives names of files.
+    """Return the options that were set, by their keys; names of files are as ``named`` returns them.
 
     Times and expectations are text, and fractions exact.
     """
@@ -239,27 +239,27 @@ def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
 
 
 def _needed(value: Any) -> Any:
-    """Return options by their keys without those that are their defaults, and without lists of such."""
+    """Return the options that differ from their defaults, by their keys."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         differing = {
-            name: _needed(each)
+            name: _needed(option)
             for name in fields
             if name in value.model_fields_set
-            and (each := getattr(value, name)) != fields[name].get_default(call_default_factory=True)
+            and (option := getattr(value, name)) != fields[name].get_default(call_default_factory=True)
         }
-        return {fields[name].alias or name: each for name, each in differing.items() if not _says_nothing(each)}
+        return {fields[name].alias or name: option for name, option in differing.items() if not _says_nothing(option)}
     if isinstance(value, tuple):
-        return [_needed(each) for each in value]
+        return [_needed(option) for option in value]
     return options_set(value)
 
 
 def _says_nothing(value: Any) -> bool:
-    return isinstance(value, dict | list) and (not value or all(each == {} for each in value))
+    return isinstance(value, dict | list) and (not value or all(option == {} for option in value))
 
 
 def _take_out(data: Any, names: Sequence[str]) -> None:
-    """Take out the value of a mapping where dotted names lead to, if there is one."""
+    """Delete the option at the path ``names`` of nested mappings, if it is there."""
     *before, last = names
     for name in before:
         data = data.get(name) if isinstance(data, dict) else None
@@ -268,7 +268,7 @@ def _take_out(data: Any, names: Sequence[str]) -> None:
 
 
 def _put(data: dict[str, Any], name: str, value: Any) -> None:
-    """Put ``value`` where a dotted name leads to; mappings missing on the way are made."""
+    """Set the option with a dotted name to ``value``; missing mappings on its path are created."""
     *before, last = name.split(".")
     here: Any = data
     path: KeyPath = ()
@@ -284,9 +284,9 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
 
 
 def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
-    """Return the index of the item of a list that ``name`` names: by its number, or by its own name if it has one.
+    """Return the index of an item of a list: ``name`` is that index, or the item's own ``name``.
 
-    ``path`` is where the list stands. Raises RequestError for one that there is not.
+    ``path`` is the list's path. Raises RequestError where the list has no such item.
     """
     where = (*path, name)
     if not items:

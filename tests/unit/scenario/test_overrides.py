@@ -59,7 +59,7 @@ def test_overrides_leave_the_source_and_all_else_as_they_were(source: Source) ->
     assert source.data["pipeline"]["schedule"] == "single"
     new.data["pipeline"]["schedule"] = "single"
     assert new.data == source.data
-    assert str(new.place(("pipeline", "gradient_accumulation_count"))) == "s.yaml:9:32"
+    assert str(new.position(("pipeline", "gradient_accumulation_count"))) == "s.yaml:9:32"
 
 
 def test_the_last_of_two_overrides_wins_and_later_ones_see_earlier_ones(source: Source) -> None:
@@ -69,10 +69,10 @@ def test_the_last_of_two_overrides_wins_and_later_ones_see_earlier_ones(source: 
 
 def test_an_overridden_value_stands_at_its_override(source: Source) -> None:
     new = apply_overrides(source, ["data={type: digits}", "evaluate.every=3"])
-    assert str(new.place(("data", "type"))) == "--set data"
-    assert str(new.place(("data", "shape"))) == "--set data"
-    assert str(new.place(("evaluate",))) == "--set evaluate.every"
-    assert str(new.place(("system", "name"))) == "s.yaml:1:16"
+    assert str(new.position(("data", "type"))) == "--set data"
+    assert str(new.position(("data", "shape"))) == "--set data"
+    assert str(new.position(("evaluate",))) == "--set evaluate.every"
+    assert str(new.position(("system", "name"))) == "s.yaml:1:16"
 
 
 @pytest.mark.parametrize(

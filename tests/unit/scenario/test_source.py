@@ -60,23 +60,23 @@ def test_keys_are_texts_whatever_they_look_like() -> None:
 
 def test_places_of_keys_and_values_count_from_1() -> None:
     source = parse_source("a: 1\nb:\n  c: [x, {d: 2}]\n  e:\n", Path("s.yaml"))
-    assert source.place(()) == Place("s.yaml", 1, 1)
-    assert source.key_place(("a",)) == Place("s.yaml", 1, 1)
-    assert source.place(("a",)) == Place("s.yaml", 1, 4)
-    assert source.place(("b",)) == Place("s.yaml", 3, 3)
-    assert source.place(("b", "c", 0)) == Place("s.yaml", 3, 7)
-    assert source.key_place(("b", "c", 1, "d")) == Place("s.yaml", 3, 11)
-    assert source.place(("b", "c", 1, "d")) == Place("s.yaml", 3, 14)
+    assert source.position(()) == Place("s.yaml", 1, 1)
+    assert source.key_position(("a",)) == Place("s.yaml", 1, 1)
+    assert source.position(("a",)) == Place("s.yaml", 1, 4)
+    assert source.position(("b",)) == Place("s.yaml", 3, 3)
+    assert source.position(("b", "c", 0)) == Place("s.yaml", 3, 7)
+    assert source.key_position(("b", "c", 1, "d")) == Place("s.yaml", 3, 11)
+    assert source.position(("b", "c", 1, "d")) == Place("s.yaml", 3, 14)
 
 
 def test_an_empty_value_stands_where_its_key_does() -> None:
-    assert parse_source("b:\n  e:\n\n\nf: 1\n", Path("s.yaml")).place(("b", "e")) == Place("s.yaml", 2, 3)
+    assert parse_source("b:\n  e:\n\n\nf: 1\n", Path("s.yaml")).position(("b", "e")) == Place("s.yaml", 2, 3)
 
 
 def test_a_value_that_is_not_written_stands_where_the_enclosing_one_does() -> None:
     source = parse_source("a: 1\nb:\n  c: 2\n", Path("s.yaml"))
-    assert source.place(("b", "x", 3, "y")) == Place("s.yaml", 3, 3)
-    assert source.place(("x",)) == Place("s.yaml", 1, 1)
+    assert source.position(("b", "x", 3, "y")) == Place("s.yaml", 3, 3)
+    assert source.position(("x",)) == Place("s.yaml", 1, 1)
 
 
 @pytest.mark.parametrize(

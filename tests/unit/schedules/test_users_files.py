@@ -166,7 +166,7 @@ def test_a_file_that_is_not_there_is_told_beside_other_problems(load, tmp_path):
     assert [problem.key for problem in caught.value.problems] == ["evaluate", "pipeline.schedule"]
     text = caught.value.problems[1].text
     assert text == f"'mine.py:gpipe': cannot read {tmp_path / 'mine.py'}: No such file or directory"
-    assert caught.value.problems[1].place.line == 4
+    assert caught.value.problems[1].position.line == 4
 
 
 @pytest.mark.parametrize("name", ["mine.py", "mine.py:", "mine.py:1", ":gpipe", ".csv:x", "mine.CSV", "a\0.csv", 3])
