@@ -16,10 +16,10 @@ from ipusim.base.lazy import lazy
 from ipusim.base.version import __version__
 
 if TYPE_CHECKING:
-    from ipusim.app.notebook.asked import request
     from ipusim.app.notebook.comparison import Comparison, compare
     from ipusim.app.notebook.folder import RunFolder, load
     from ipusim.app.notebook.pages import report
+    from ipusim.app.notebook.request import request
     from ipusim.app.notebook.run import Run, run
     from ipusim.app.notebook.suggestion import Suggestion, suggest
     from ipusim.app.notebook.sweep import Sweep, sweep

@@ -13,10 +13,10 @@ from ipusim.app.compare.comparison import Comparison as Compared
 from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_chart, comparison_files
 from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
 from ipusim.app.notebook import html
-from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.folder import RunFolder
 from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.notebook.request import RequestLike, placed
 from ipusim.app.notebook.run import Run
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.run_folder.folder import ResultsFolder
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """What runs take, and which is best; a notebook shows it as a verdict and a table above the traces.
+    """Times of several runs, and the best of them; a notebook shows a verdict and a table above the traces.
 
     Attributes:
-        rows: a part each: its result, or why there is none.
-        runs: those that have just run, by what sets them apart: ``1f1b``, or where it ran in several sync modes
-            ``1f1b in lock-step``.
+        rows: a row for each run, with its result or the reason for its refusal.
+        runs: the runs that were just simulated, by the options that differ between them: ``1f1b``, or with several
+            sync modes ``1f1b in lock-step``.
 
     Example:
         >>> import ipusim
@@ -47,20 +47,20 @@ class Comparison:
     """
 
     def __init__(self, rows: Sequence[study.Row]) -> None:
-        """Show ``rows``, of which at least one ran."""
+        """Show ``rows``, at least one of which ran."""
         self.rows = tuple(rows)
         self._result = Compared(self.rows)
         named = zip(self._result.keys, self.rows, strict=True)
         self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 
     def verdict(self) -> str:
-        """Return which is best, by how much, and why a faster one is not."""
+        """Return sentences that name the best run, its advantage, and why a faster run is not the best."""
         return "\n".join(verdict(self._result))
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each run, refused ones too, whose numbers are missing; needs pandas.
+        """Return a row for each run, also for refused ones, which have no numbers; needs pandas.
 
-        Columns: name, which is what sets it apart, source, schedule, sync, selection_order, makespan_cycles and
+        Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and
         makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
         samples_per_s, difference to the first as a part of it (of time, or of throughput where that decides), bubble
         (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (its memory), best, on_front,
@@ -75,7 +75,7 @@ class Comparison:
         """Return the time of each run as a bar of its parts, above traces, as a matplotlib Figure for a slide.
 
         Args:
-            title: by default what all runs are of.
+            title: by default the name that all runs have in common.
             traces: names of runs; by default the best, the first and others, as many as fit.
 
         Returns:
@@ -126,7 +126,7 @@ class Comparison:
         return html.together(parts)
 
     def __repr__(self) -> str:
-        """Name the runs, and those that were refused."""
+        """Return the names of the runs, refused ones marked."""
         named = zip(self._result.titles, self.rows, strict=True)
         words = [name if row.times else f"{name} (refused)" for name, row in named]
         return f"<{type(self).__name__} of {', '.join(words)}>"
@@ -163,7 +163,7 @@ class Comparison:
 
 @checked
 def compare(
-    asked: Asked | RunFolder | Sequence[Asked | RunFolder],
+    asked: RequestLike | RunFolder | Sequence[RequestLike | RunFolder],
     schedules: str | Sequence[str] | None = None,
     syncs: str | Sequence[str] = (),
     orders: str | Sequence[str] = (),
@@ -215,10 +215,10 @@ def compare(
             raise error
 
 
-def _compared(asked: Asked | RunFolder) -> study.Compared:
-    if isinstance(asked, RunFolder):
-        return study.Compared(asked.stored, str(asked.folder))
-    if isinstance(asked, str | Path) and Path(asked).is_dir():
-        return study.Compared(read_run(Path(asked)), str(asked))
-    with placed(asked) as request:
-        return study.Compared(request, str(asked) if isinstance(asked, str | Path) else request.name)
+def _compared(source: RequestLike | RunFolder) -> study.Compared:
+    if isinstance(source, RunFolder):
+        return study.Compared(source.stored, str(source.folder))
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        return study.Compared(read_run(Path(source)), str(source))
+    with placed(source) as request:
+        return study.Compared(request, str(source) if isinstance(source, str | Path) else request.name)

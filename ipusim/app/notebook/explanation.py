@@ -24,21 +24,21 @@ class Explanation:
     """Why a run takes as long as it does; a notebook shows the verdict above bars of idle time, and the tables.
 
     Attributes:
-        found: idle intervals with their causes, the critical path, and what changes would give.
-        words: the verdict, a sentence each.
+        found: idle intervals with their causes, the critical path, and the gain of changes.
+        words: the sentences of the verdict.
     """
 
-    def __init__(self, found: study.Explanation) -> None:
-        """Show ``found``."""
-        self.found = found
-        self.words = tuple(found.words())
+    def __init__(self, explanation: study.Explanation) -> None:
+        """Show ``explanation``."""
+        self.found = explanation
+        self.words = tuple(explanation.words())
 
     @checked
     def idle(self) -> pd.DataFrame:
         """Return a row for each idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
 
-        ``stage`` is the one whose pass another IPU runs meanwhile, None where that is not what is waited for. Raises
-        OutputError for a run of more spans than a table may have rows.
+        ``stage`` is the stage whose pass on another IPU is waited for, None for other causes. Raises OutputError for a
+        run of more spans than a table may have rows.
         """
         stages, idle = self.found.timeline.info.stages, self.found.idle
         if self.found.timeline.repeats:
@@ -80,5 +80,5 @@ class Explanation:
         return html.together(parts)
 
     def __repr__(self) -> str:
-        """Say the verdict."""
+        """Return the verdict."""
         return f"<{type(self).__name__}: {' '.join(self.words)}>"

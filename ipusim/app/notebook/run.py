@@ -1,4 +1,4 @@
-"""A run, from what was asked for to what shows itself."""
+"""A run in a notebook: from a request to pictures and tables."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from ipusim import api
 from ipusim.api import Progress, Request, Summary, analysis, assemble, execute, runs
 from ipusim.app.explain.explanation import explain
-from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.explanation import Explanation
+from ipusim.app.notebook.request import RequestLike, placed
 from ipusim.app.notebook.shown import Shown
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.memory import memory_chart
@@ -115,7 +115,7 @@ class Run(Shown):
 
 
 @checked
-def run(asked: Asked, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
+def run(asked: RequestLike, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
     """Run a Request, options by a scenario's own keys, or the scenario at a path.
 
     What the request's own Python functions raise is passed on.

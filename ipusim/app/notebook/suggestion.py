@@ -8,8 +8,8 @@ from typing import Any
 
 from ipusim.api import Request, runs
 from ipusim.app.notebook import html
-from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.request import RequestLike, placed
 from ipusim.app.suggest import suggestion as study
 from ipusim.app.suggest import words
 from ipusim.app.suggest.budget import Budget
@@ -19,10 +19,10 @@ from ipusim.base.near_names import did_you_mean
 
 
 class Suggestion:
-    """The best plan that was found, or why there is none; a notebook shows it above the plans that come next.
+    """The best plan of a search, or why there is none; a notebook shows it above the next best plans.
 
     Attributes:
-        found: the suggested plan, the plans that it was chosen from, and the plan of the scenario.
+        found: the result of the search: the suggested plan, the other candidates, and the plan of the scenario.
 
     Example:
         >>> import ipusim
@@ -41,7 +41,7 @@ class Suggestion:
 
     @property
     def outcome(self) -> str:
-        """``plan``, ``none fits`` where that is proven, or ``none found`` where the search ended before either."""
+        """``plan``, ``none fits`` where that is proven, or ``none found`` where the search ended without a result."""
         return self.found.outcome.value
 
     @property
@@ -51,7 +51,7 @@ class Suggestion:
 
     @property
     def gap(self) -> float:
-        """By which share any other plan could be faster; 0 where this one is proven the best."""
+        """Upper bound of the share by which another plan could be faster; 0 for a plan that is proven the best."""
         return self.found.gap
 
     @property
@@ -64,7 +64,7 @@ class Suggestion:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The options of the plan by their dotted names, None for those to leave out; none if the given one is best."""
+        """The plan's options by dotted names, None for options to unset; empty where the request's own plan is best."""
         return self.found.changes
 
     def _repr_html_(self) -> str:
@@ -74,13 +74,13 @@ class Suggestion:
         return html.together([html.table(words.plan_table(self.found)), *map(html.paragraph, sentences)])
 
     def __repr__(self) -> str:
-        """Say the plan in a sentence, or why there is none."""
+        """Return the plan in a sentence, or why there is none."""
         return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.found.job)}>"
 
 
 @checked
 def suggest(
-    asked: Asked,
+    asked: RequestLike,
     *,
     simulations: int = study.SIMULATIONS,
     seconds: float | None = study.SECONDS,

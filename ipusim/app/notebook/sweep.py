@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Progress
 from ipusim.app.notebook import html
-from ipusim.app.notebook.asked import Asked, placed
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.notebook.request import RequestLike, placed
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.sweep import report
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 class Sweep:
-    """What the points of a sweep came to; a notebook shows the best, the rows and a chart of the measure.
+    """The results of a sweep; a notebook shows the best point, the rows and a chart of the measure.
 
     Args:
         result: the sweep, with every point that ran.
 
     Attributes:
         points: the values of each point by the paths of their options.
-        outcomes: what each came to: its numbers, or the message why there are none.
-        measure: the name of what points are judged and drawn by.
-        ceilings: of a sweep of gradient_accumulation_count, the throughput that no count passes, for each combination
-            of the other options.
+        outcomes: the outcome of each point: its numbers, or the message of its error.
+        measure: the name of the measure that ranks points and is drawn.
+        ceilings: of a sweep of gradient_accumulation_count, the limit of the throughput for large counts, for each
+            combination of the other options.
 
     Example:
         >>> import ipusim
@@ -59,7 +59,7 @@ class Sweep:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The values of the best point of those that fit; None where none does."""
+        """The values of the best point that fits in memory; None where no point fits."""
         ranked = report.best_of(self._result, self._measure)
         return self._result.changes(ranked[0][0]) if ranked else None
 
@@ -125,7 +125,7 @@ class Sweep:
 
 @checked
 def sweep(
-    asked: Asked,
+    asked: RequestLike,
     vary: Mapping[str, str | Iterable[Any]],
     *,
     zip: bool = False,

@@ -1,4 +1,4 @@
-"""What a Python program asks for: a Request, options by a scenario's own keys, or a scenario's path."""
+"""The argument of a notebook function as a Request: a Request, options by a scenario's keys, or a scenario's path."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from ipusim.api import Problem, Request, RequestError, runs
 from ipusim.app.scenario.load import placed_request
 
-#: What a run can be asked for by.
-Asked = Request | Mapping[str, Any] | Path | str
+#: Anything that a Request can be made from: itself, options, or the path of a scenario.
+RequestLike = Request | Mapping[str, Any] | Path | str
 
 
 def request(
@@ -52,17 +52,17 @@ def request(
 
 
 @contextmanager
-def placed(asked: Asked) -> Iterator[Request]:
-    """Yield the Request of an argument of a notebook function; errors of a file name the place in that file.
+def placed(source: RequestLike) -> Iterator[Request]:
+    """Yield the Request of a notebook function's argument; errors from a scenario file have positions in it.
 
     Raises ScenarioError and ScenarioMemoryError for a file, in place of the RequestError and RequestMemoryError of the
-    block; RequestError for options that are none.
+    block; RequestError for an argument of another type.
     """
-    if isinstance(asked, str | Path):
-        with placed_request(asked) as loaded:
+    if isinstance(source, str | Path):
+        with placed_request(source) as loaded:
             yield loaded
-    elif not (isinstance(asked, Request) or hasattr(asked, "keys")):
+    elif not (isinstance(source, Request) or hasattr(source, "keys")):
         expected = "a scenario as a path, a mapping of options or a Request"
-        raise RequestError([Problem((), f"expected {expected}, got {runs.show(asked)}")])
+        raise RequestError([Problem((), f"expected {expected}, got {runs.show(source)}")])
     else:
-        yield asked if isinstance(asked, Request) else request(asked)
+        yield source if isinstance(source, Request) else request(source)
