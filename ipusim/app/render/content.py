@@ -1,4 +1,4 @@
-"""What a trace of a given width shows of a Timeline, decided before anything is drawn."""
+"""The content of a trace of a given width: boxes and lines of a Timeline, chosen before anything is drawn."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Content:
         shares: whether heights of some boxes are shares of time, as there is no room for each span.
         syncs: the cycles of the synchronisation points to draw, without those that lie too densely.
         phases: the phases that lie in the window.
-        again: from which cycle to which work is done again, as an IPU was lost.
-        ipus_to_a_row: neighbouring IPUs that a row stands for.
+        redone: begin and end of each interval in which lost work is done again.
+        ipus_to_a_row: neighbouring IPUs in a row.
     """
 
     timeline: Timeline
@@ -50,7 +50,7 @@ class Content:
     shares: bool
     syncs: Integers
     phases: tuple[analysis.Phase, ...]
-    again: tuple[tuple[int, int], ...]
+    redone: tuple[tuple[int, int], ...]
     ipus_to_a_row: int = 1
 
     @property
@@ -108,8 +108,8 @@ def content(
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
     cut = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.redone_work(timeline)]
-    again = tuple((begin, end) for begin, end in cut if begin < end)
-    return Content(timeline, window, points, boxes, shares, syncs, phases, again, ipus_to_a_row)
+    redone = tuple((begin, end) for begin, end in cut if begin < end)
+    return Content(timeline, window, points, boxes, shares, syncs, phases, redone, ipus_to_a_row)
 
 
 def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:

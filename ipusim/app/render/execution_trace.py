@@ -6,7 +6,7 @@ from ipusim.api import Timeline
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
-from ipusim.app.render.shortened import shortened, told
+from ipusim.app.render.shortened import shortened, with_omissions
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window, window
 
@@ -32,7 +32,7 @@ def execution_trace(
 
 def chart_of(timeline: Timeline, shown: Window, title: str) -> Chart:
     """Return the execution trace of a Timeline without blocks in a window, which may have breaks."""
-    title = told(title, shown) if title else title
+    title = with_omissions(title, shown) if title else title
     if replicas_alike(timeline, shown):
         timeline = first_replica(timeline)
     return stack([Headed("", timeline)], shown, title)

@@ -14,7 +14,7 @@ from ipusim.app.render.tables import Table
 #: Characters between two columns of a drawn table, and on both of its sides together.
 BETWEEN: Final = 3
 SIDES: Final = 2
-#: Text is broken into about so many lines, or lines of so many characters if these are fewer, but never within a word.
+#: Text is broken into about this many lines, or into lines of this many characters if these are fewer.
 _LINES: Final = 3
 _NARROWEST_TEXT: Final = 18
 #: A name of a record has at most this part of the width.
@@ -41,19 +41,19 @@ def fitted(table: Table, width: int) -> list[Part]:
     line ``column: value`` for each cell.
     """
     names = [row[0] for row in table.rows]
-    told_apart = all(names) and len({*names}) == len(names)
+    distinct = all(names) and len({*names}) == len(names)
     fitting = []
     for broken in (False, True):
         least = [_least(table, column, broken or column > 0) for column in range(len(table.header))]
         groups = _groups(least, width)
         fit = all(_drawn([least[column] for column in group]) <= width for group in groups)
-        if fit and (told_apart or len(groups) == 1):
+        if fit and (distinct or len(groups) == 1):
             fitting.append([_part(table, group, least, width, repeated=group is not groups[0]) for group in groups])
     return min(fitting, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
 
 
 def _groups(least: Sequence[int], width: int) -> list[list[int]]:
-    """Return the columns of each part: the first one, and as many others as there is room for, but at least one."""
+    """Return the columns of each part: the first column, and as many others as fit, at least one."""
     groups: list[list[int]] = [[0]]
     for column in range(1, len(least)):
         if len(groups[-1]) > 1 and _drawn([least[number] for number in (*groups[-1], column)]) > width:

@@ -13,22 +13,22 @@ from matplotlib.patches import Rectangle
 from ipusim.app.render.style import TEXT_SIZE
 from ipusim.base.units import format_figure
 
-#: Cells with a number each.
+#: The most cells in which numbers are written.
 _MOST_NUMBERS: Final = 160
 #: Labels of values beside an axis.
 _MOST_TICKS: Final = 16
 
 
 class Axis(Protocol):
-    """An axis of the grid: its name, and each of its values once."""
+    """An axis of the grid: its name and its distinct values."""
 
     @property
     def name(self) -> str:
-        """What varies."""
+        """The name of the varied option."""
 
     @property
     def distinct(self) -> list[Any]:
-        """The values."""
+        """The values, without duplicates."""
 
 
 def heat_map(
@@ -62,15 +62,15 @@ def heat_map(
     panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for (x, y), (value, fits) in values.items():
-        place = across.index(x), up.index(y)
+        cell = across.index(x), up.index(y)
         if value is None:
-            panel.text(*place, "×", ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
+            panel.text(*cell, "×", ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
             continue
         if not fits:
-            panel.add_patch(_hatched(place))
+            panel.add_patch(_hatched(cell))
         if grid.size <= _MOST_NUMBERS:
             ink = "#ffffff" if value < middle else "#000000"
-            panel.text(*place, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
+            panel.text(*cell, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
     for axis, listed, ticks, label in (
         (axes[0], across, panel.set_xticks, panel.set_xlabel),
         (axes[1], up, panel.set_yticks, panel.set_ylabel),
@@ -80,8 +80,8 @@ def heat_map(
         label(axis.name, fontsize=TEXT_SIZE)
 
 
-def _hatched(place: tuple[int, int]) -> Rectangle:
-    return Rectangle((place[0] - 0.5, place[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#ffffff", linewidth=0)
+def _hatched(cell: tuple[int, int]) -> Rectangle:
+    return Rectangle((cell[0] - 0.5, cell[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#ffffff", linewidth=0)
 
 
 def _short(value: float) -> str:

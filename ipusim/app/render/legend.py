@@ -20,7 +20,7 @@ from ipusim.api import timelines
 from ipusim.app.render.boxes import has_io_tiles
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import even_lines, text_width
-from ipusim.app.render.style import AGAIN, DASHES, LINE, TEXT_SIZE
+from ipusim.app.render.style import DASHES, LINE, REDONE, TEXT_SIZE
 from ipusim.base.looks import Look
 
 #: Inches: of a sample, between it and its name, and to the next sample.
@@ -36,7 +36,7 @@ class Sign(Enum):
     SYNC = "sync point"
     SHARES = "heights: shares of time"
     IO_TILES = "lower strip: I/O tiles"
-    AGAIN = "work done again"
+    REDONE = "work done again"
     LIMIT = "limit"
     PEAK = "peak"
     EMPTIEST = "of the emptiest IPU"
@@ -68,7 +68,7 @@ def legend_entries(contents: Sequence[Content]) -> list[Entry]:
         Sign.IO_TILES: any(has_io_tiles(content.timeline) for content in contents),
         Sign.SYNC: any(len(content.syncs) for content in contents),
         Sign.SHARES: any(content.shares for content in contents),
-        Sign.AGAIN: any(content.again for content in contents),
+        Sign.REDONE: any(content.redone for content in contents),
     }
     return entries + [Entry(sign.value, sign) for sign, shown in signs.items() if shown]
 
@@ -108,8 +108,8 @@ def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> Non
     if sample is Sign.SYNC:
         long = _SAMPLE_HEIGHT * 0.7
         line([middle, middle], [y - long, y + long], color=LINE, linewidth=0.7, linestyle=DASHES)
-    elif sample is Sign.AGAIN:
-        line([x, x + _SAMPLE], [y, y], color=AGAIN, linewidth=3.0, solid_capstyle="butt")
+    elif sample is Sign.REDONE:
+        line([x, x + _SAMPLE], [y, y], color=REDONE, linewidth=3.0, solid_capstyle="butt")
     elif sample is Sign.LIMIT:
         line([x, x + _SAMPLE], [y, y], color="#000000", linewidth=1.0, linestyle=DASHES)
     elif sample is Sign.EMPTIEST:

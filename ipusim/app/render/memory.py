@@ -23,7 +23,7 @@ from ipusim.app.render.legend import Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.app.render.panel import names_width, row_names, stage_names
-from ipusim.app.render.shortened import shortened, told
+from ipusim.app.render.shortened import shortened, with_omissions
 from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import default_title, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
@@ -54,7 +54,7 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window) -> Chart
     so that small IPUs can be read beside large ones.
     """
     drawn, shown = shortened(timeline, window, _OVER_TIME)
-    title = told(default_title(timeline, window, of_replica=True), shown)
+    title = with_omissions(default_title(timeline, window, of_replica=True), shown)
     return _chart(drawn, fit, shown, title, [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks])
 
 

@@ -16,7 +16,7 @@ from ipusim.app.render.boxes import Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import cut, text_width
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
-from ipusim.app.render.style import AGAIN, DASHES, FAINT_TEXT, LINE, NUMBERED, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, STAGE_SIZE, TEXT_SIZE
 
 Floats = npt.NDArray[np.float64]
 
@@ -84,7 +84,7 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
 
 
 def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
-    """Return a stage's name and from where to where it goes through its layers; of one without a name that alone."""
+    """Return a stage's name with its first and last layer; a stage without a name of its own has only the layers."""
     among = timelines.ends_text(layers)
     return name if among in ("", name) else among if name == f"stage{stage}" else f"{name}{between}{among}"
 
@@ -112,7 +112,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     _name_rows(axes, content, row_points)
     snap = row_points >= _LOWEST_SNAPPED
     _draw_boxes(axes, content, snap)
-    _draw_again(axes, content)
+    _draw_redone(axes, content)
     window = content.window
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
@@ -171,13 +171,13 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
             draw(wide, facecolor="none", zorder=2.1, edgecolor=look.ink, linewidth=0.0, hatch=look.hatch)
 
 
-def _draw_again(axes: Axes, content: Content) -> None:
-    """Draw a line above the work on each row that is repeated after the loss of an IPU."""
-    above = (1 - _FILLED) / 2
+def _draw_redone(axes: Axes, content: Content) -> None:
+    """Draw a line above the work of each row that is done again after the loss of an IPU."""
+    height = (1 - _FILLED) / 2 * 0.8
     rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
-    for begin, end in content.again:
+    for begin, end in content.redone:
         for row in sorted(rows):
-            axes.add_artist(Rectangle((begin, row), end - begin, above * 0.8, facecolor=AGAIN, linewidth=0, zorder=1.5))
+            axes.add_artist(Rectangle((begin, row), end - begin, height, facecolor=REDONE, linewidth=0, zorder=1.5))
 
 
 def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:

@@ -1,4 +1,4 @@
-"""Long executions in few periods: what a picture leaves out where a run repeats itself, and where it says so."""
+"""Long runs in few periods: pictures with breaks of the time axis in place of repeated periods."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from ipusim.app.render.window import Break, Window
 
 #: Micro-batches that are drawn on either side of a break, at least.
 MICRO_BATCHES: Final = 8
-#: Part of what is drawn that a break takes, on the width of a picture.
+#: Width of a break as a share of the picture's width.
 _ROOM: Final = 0.03
 
 
 def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
-    """Return what a picture shows of a run in a window, every span a row of its own.
+    """Return the Timeline of a picture of a run in a window, without blocks, and its window with breaks.
 
-    Up to the number of spans that a run without blocks may have, that is all of the window. Of more, the first and the
-    last periods of each block are there, with a break between them: behind it spans are in the picture as much earlier
-    than in the run as the returned window says. ``part`` of a picture's width is that of the window.
+    Up to the number of spans that a Timeline without blocks may have, nothing is left out. Of more spans, each block
+    has its first and last periods with a break between them; spans after a break are earlier in the picture than in
+    the run, as the returned window says. ``part`` is the window's share of a picture's width.
     """
     return without_gaps(drawn_of(timeline, window), window, part)
 
 
 def drawn_of(timeline: Timeline, window: Window) -> Timeline:
-    """Return the same run with a row for each span that a picture shows in a window; the rest is left in blocks."""
+    """Return the same run with a row for each span that a picture of ``window`` shows; all others stay in blocks."""
     return timeline.around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
 
 
 def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
-    """Return the rows of a Timeline in the order of the picture, as :func:`shortened` does; row by row the same."""
+    """Return a Timeline with the cycles of a picture, as :func:`shortened` does, row for row; and its window."""
     if not some.repeats:
         return some, window
     before, inside = 0, []
@@ -53,7 +53,7 @@ def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Tim
 
 
 def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
-    """Return a run without what it leaves out, ``later`` by so many cycles, with room for each break ``inside``."""
+    """Return a Timeline without its repeats, ``later`` cycles later, with ``room`` cycles for each break ``inside``."""
     once, at = timeline.contiguous(), [gap.at for gap in inside]
     start = once.start + later + room * np.searchsorted(at, once.start, side="right")
     end = once.end + later + room * np.searchsorted(at, once.end, side="left")
@@ -61,15 +61,15 @@ def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -
     return Timeline(timeline.info, np.stack([columns[name] for name in Span._fields]).T)
 
 
-def told(title: str, window: Window) -> str:
-    """Return the title of a picture with what it leaves out, in a line of its own."""
+def with_omissions(title: str, window: Window) -> str:
+    """Return the title of a picture with a further line on the periods that its breaks leave out."""
     if not window.breaks:
         return title
     return f"{title}\nLeft out where the time axis breaks: {left_out_words(window)}"
 
 
 def left_out_words(window: Window) -> str:
-    """Return what stands for what in the breaks of a window."""
+    """Return a legend of the signs in the breaks of a window: ``× 4,080 stands for ...``."""
     parts = ", ".join(f"{gap.sign} stands for {gap.words}" for gap in window.breaks)
     return f"{parts}, each as those drawn beside it"
 

@@ -41,8 +41,8 @@ SERIES: Final = (
 )
 
 LINE: Final = "#333333"
-#: Of what is done again, as the look of lost work has it for its hatches.
-AGAIN: Final = "#a33a3a"
+#: Colour of work that is done again; the hatches of lost work have it too.
+REDONE: Final = "#a33a3a"
 FAINT_TEXT: Final = "#5a5a5a"
 #: Of the lines at synchronisation points: on and off, in widths of the line.
 DASHES: Final = (0.0, (4.0, 3.0))

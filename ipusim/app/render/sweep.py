@@ -1,4 +1,4 @@
-"""A measure against the options that a sweep varies: lines, bars or a heat map, whichever fits what is varied."""
+"""Charts of a sweep: a measure against the varied options as lines, bars or a heat map, depending on the options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipusim.base.errors import OutputError
 
 #: Different numbers that make a line; of fewer there are bars.
 _A_LINE: Final = 3
-#: An axis whose largest value is so many times its smallest goes by powers.
+#: Ratio of an axis's largest to its smallest value from which on the axis is logarithmic.
 _WIDE: Final = 16
 #: Labels of values below an axis.
 _MOST_TICKS: Final = 12
@@ -29,7 +29,7 @@ _MOST_MARKERS: Final = 40
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
 #: Inches around the title.
 _EDGE: Final = 0.1
-#: A level that is so many times as high as all values is left out.
+#: Ratio to the largest value from which on a level is not drawn.
 _FAR: Final = 4.0
 #: Part of a group's width that its bars take.
 _BARS: Final = 0.8
@@ -51,7 +51,7 @@ class ChartAxis:
 
 @dataclass(frozen=True)
 class Limit:
-    """What a line comes near to and never passes.
+    """The limit that a line approaches.
 
     Attributes:
         others: values of the options beside the one along the line.
@@ -163,13 +163,13 @@ def _series(along: int, points: _Points) -> dict[tuple[str, ...], list[int]]:
     """Return the points that differ in the axis ``along`` alone, by the values of the others."""
     series: dict[tuple[str, ...], list[int]] = {}
     for number, point in enumerate(points.where):
-        others = tuple(_text(value) for place, value in enumerate(point) if place != along)
+        others = tuple(_text(value) for axis, value in enumerate(point) if axis != along)
         series.setdefault(others, []).append(number)
     return series
 
 
 def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
-    names = [axis.name for place, axis in enumerate(axes) if place != along]
+    names = [axis.name for number, axis in enumerate(axes) if number != along]
     return ", ".join(f"{name} {value}" for name, value in zip(names, others, strict=True))
 
 
@@ -216,7 +216,7 @@ def _lines(
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
-    """Draw a ceiling, and where the line comes near it; in words where there is one line alone, towards ``middle``."""
+    """Draw a ceiling and the point where the line gets near it; with words if it is the only line, near ``middle``."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
         _write_above(panel, limit.level, f"ceiling: {limit.level:,.0f}", 4)
@@ -239,7 +239,7 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
 
 
 def _write_above(panel: Axes, level: float, words: str, points: float) -> None:
-    """Write words above the right end of a line across, so many points from it."""
+    """Write words above the right end of a horizontal line, at a distance in points."""
     panel.annotate(
         words,
         (1.0, level),
@@ -281,12 +281,12 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
     """Draw groups of bars: a group for each value of the longest axis, a bar for each combination of the other axes."""
     along = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
-    places = {_text(value): place for place, value in enumerate(axes[along].distinct)}
+    slots = {_text(value): slot for slot, value in enumerate(axes[along].distinct)}
     series = _series(along, points)
     shown = list(series.items())[: len(SERIES)]
     width = _BARS / len(shown)
     for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
-        at = [places[_text(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
+        at = [slots[_text(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
         heights = [points.values[number] or 0.0 for number in numbers]
         bars = panel.bar(at, heights, 0.94 * width, color=colour, label=_name(axes, along, others))
         for bar, number, x in zip(bars, numbers, at, strict=True):
@@ -311,7 +311,5 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
         panel.legend(handles=handles, fontsize=TEXT_SIZE, frameon=False, loc="upper left", ncols=4)
         panel.set_ylim(top=panel.get_ylim()[1] * 1.2)
     panel.set_xlabel(axes[along].name, fontsize=TEXT_SIZE)
-    crowded = max(map(len, places)) * len(places) > 100
-    panel.set_xticks(
-        range(len(places)), list(places), rotation=30 if crowded else 0, ha="right" if crowded else "center"
-    )
+    crowded = max(map(len, slots)) * len(slots) > 100
+    panel.set_xticks(range(len(slots)), list(slots), rotation=30 if crowded else 0, ha="right" if crowded else "center")

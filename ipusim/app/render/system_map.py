@@ -1,4 +1,4 @@
-"""IPUs and the cables between them, as they are wired, in colours by a number of each."""
+"""Maps of a system: IPUs and the cables between them as they are wired, coloured by a number of each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
-#: Of numbers: pale where nothing is lost, dark where most is; of one hue, so that the colour-blind see it as all do.
+#: Colour map: pale for the least loss, dark for the largest; of one hue, so that it does not depend on colour vision.
 _COLOURS: Final = "Oranges"
-#: Inches from an IPU to the next at most, from one row of them to the other, of a circle's radius at most, and the part
-#: that it takes of the way to the next.
+#: Inches: between neighbouring IPUs at most, between the two rows, of a circle's radius at most; and that radius as a
+#: share of the distance to the next IPU.
 _WIDEST, _ROWS, _RADIUS, _CIRCLE = 1.4, 1.05, 0.4, 0.36
 #: Points from the middle of a cable to its number.
 _BESIDE: Final = 5.0
@@ -33,9 +33,9 @@ class SystemMap:
     """A number of each IPU and cable.
 
     Attributes:
-        title: what the numbers are under, such as a schedule.
+        title: the configuration that the numbers belong to, such as a schedule.
         ipus: number of each logical IPU.
-        cables: number of each pair of them that a cable joins.
+        cables: number of each pair of IPUs that a cable joins.
     """
 
     title: str
@@ -70,7 +70,7 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
     most = max(most, 1.0 + 1e-9)
     scale = ScalarMappable(Normalize(1.0, most), colormaps[_COLOURS])
     at = {ipu: ((column - first) * step, row * _ROWS) for ipu, (column, row) in places.items()}
-    for number, found in enumerate(maps):
+    for number, system_map in enumerate(maps):
         row, column = divmod(number, beside)
         left, bottom = _EDGE + column * wide, whole - head - (row + 1) * high + _EDGE
         inches = wide - step + 2 * radius
@@ -78,8 +78,8 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
         panel.set_xlim(-radius, wide - step + radius)
         panel.set_ylim(_ROWS + radius, -radius)
         panel.set_axis_off()
-        panel.set_title(found.title, fontsize=TEXT_SIZE, loc="left", pad=4)
-        _draw(panel, found, at, most, radius, step)
+        panel.set_title(system_map.title, fontsize=TEXT_SIZE, loc="left", pad=4)
+        _draw(panel, system_map, at, most, radius, step)
     bar = figure.add_axes(
         (1 - 0.75 / WIDTH_IN, _EDGE / whole, 0.12 / WIDTH_IN, 1 - (head + _MAP_TITLE + _EDGE) / whole)
     )
@@ -90,26 +90,26 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
 
 
 def _draw(
-    panel: Axes, found: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float, step: float
+    panel: Axes, system_map: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float, step: float
 ) -> None:
-    """Draw cables as lines with their numbers where there is room, and IPUs as circles with theirs, in inches."""
+    """Draw cables as lines and IPUs as circles, with their numbers where these fit; coordinates are in inches."""
 
     def colour(number: float) -> str:
         return to_hex(colormaps[_COLOURS](float((number - 1.0) / (most - 1.0))))
 
-    for (one, other), number in found.cables.items():
+    for (one, other), number in system_map.cables.items():
         (x, y), (x2, y2) = at[one], at[other]
         panel.plot((x, x2), (y, y2), color="white", linewidth=7, zorder=1, solid_capstyle="butt")
         panel.plot((x, x2), (y, y2), color=LINE, linewidth=6, zorder=1.1, solid_capstyle="butt")
         panel.plot((x, x2), (y, y2), color=colour(number), linewidth=5, zorder=1.2)
-        told, upright = f"{number:.2f}", x == x2
+        label, upright = f"{number:.2f}", x == x2
         room = 72 * (step if upright else abs(x2 - x) - 2 * radius)
-        if number >= 1.005 and room > text_width(told, TEXT_SIZE) + 2 * _BESIDE * upright:
+        if number >= 1.005 and room > text_width(label, TEXT_SIZE) + 2 * _BESIDE * upright:
             how: dict[str, Any] = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
             offset = (_BESIDE, 0) if upright else (0, _BESIDE)
             middle = (x + x2) / 2, (y + y2) / 2
-            panel.annotate(told, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **how)
-    for ipu, number in found.ipus.items():
+            panel.annotate(label, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **how)
+    for ipu, number in system_map.ipus.items():
         face = colour(number)
         panel.add_patch(Circle(at[ipu], radius, facecolor=face, edgecolor=LINE, linewidth=0.8, zorder=2, clip_on=False))
         lines = (f"IPU {ipu}", f"{number:.2f}")

@@ -37,12 +37,12 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
     used = len(info.stages_of_ipu)
     devices = [_counted(used, "IPU")]
     if info.replicas > 1:
-        of_each = _counted(used // info.replicas, "IPU")
+        per_replica = _counted(used // info.replicas, "IPU")
         devices = [f"{info.replicas} replicas", *devices]
         if of_replica:
-            devices = [f"{info.replicas} replicas of {of_each}"]
+            devices = [f"{info.replicas} replicas of {per_replica}"]
         elif replicas_alike(timeline, shown):
-            devices = [f"{info.replicas} replicas of {of_each}, each as this one"]
+            devices = [f"{info.replicas} replicas of {per_replica}, each as this one"]
     words = ", ".join(
         (
             info.order_and_sync,

@@ -121,8 +121,8 @@ class TraceContent:
     def bands(self) -> Iterator[tuple[int, Band]]:
         """Yield the slices of executions, their phases and work repeated after losses, with their tracks."""
         for begin, end in analysis.redone_work(self.timeline):
-            again = self._band("work done again", "fault", begin, end, {"cycles": end - begin})
-            yield self.tracks.again, again
+            redone = self._band("work done again", "fault", begin, end, {"cycles": end - begin})
+            yield self.tracks.redone, redone
         for band in self._executions():
             yield self.tracks.phases, band
 

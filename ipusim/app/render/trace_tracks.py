@@ -42,22 +42,22 @@ class Track:
 
 @dataclass
 class Tracks:
-    """All tracks of a trace file, and the track of each item of a Timeline; numbers are positions in ``all``.
+    """All tracks of a trace file, and the index in ``all`` of the track of each item of a Timeline.
 
     Attributes:
-        all: from the top down.
-        phases: executions and their phases.
-        again: work done again, as an IPU was lost; NONE where there is none.
-        ipu, io_tiles: of each logical IPU; NONE where it has no such track.
-        send: of each span of the Timeline that is a send beside an IPU, in their order: as many tracks an IPU as
-            overlap at most.
-        link, feed: of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
-        counter: of each number over time, by its name and its logical IPU (None: of all).
+        all: the tracks, from the top down.
+        phases: the track of executions and their phases.
+        redone: the track of work that is done again after the loss of an IPU; NONE without a loss.
+        ipu, io_tiles: the tracks of each logical IPU; NONE for an IPU without such a track.
+        send: the track of each send beside an IPU, in the Timeline's order; an IPU has as many of these tracks as its
+            sends overlap at most.
+        link, feed: the tracks of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
+        counter: the track of each number over time, by its name and its logical IPU (None: of all).
     """
 
     all: list[Track] = field(default_factory=list)
     phases: int = timelines.NONE
-    again: int = timelines.NONE
+    redone: int = timelines.NONE
     ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     io_tiles: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     send: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -93,7 +93,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     result = Tracks()
     result.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
     result.phases = result.add("phases")
-    result.again = result.add("done again") if len(timeline.rows(SpanKind.LOST_WORK)) else timelines.NONE
+    result.redone = result.add("done again") if len(timeline.rows(SpanKind.LOST_WORK)) else timelines.NONE
     result.ipu = np.full(len(info.ipus), timelines.NONE, dtype=np.int64)
     result.io_tiles = result.ipu.copy()
     sends = timeline.rows(*timelines.SEND_KINDS)
@@ -172,5 +172,5 @@ def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:
 
 
 def _link_key(label: str) -> tuple[list[int], str]:
-    """Return what puts links in the order of the IPUs that they leave and reach."""
+    """Return the sort key of a link: the IPUs that it leaves and reaches."""
     return [int(number) for number in re.findall(r"\d+", label)], label

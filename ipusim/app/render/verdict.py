@@ -1,4 +1,4 @@
-"""The verdict on a run in a few lines: how fast, how well used, what bounds it, and what one IPU would make of it."""
+"""The verdict on a run in a few lines: speed, utilisation, bottleneck, and the comparison with one IPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_figure, format_seconds
 
-#: Parts of the time are named down to this share of it.
+#: Least share of the time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
 
 
 def verdict_table(summary: Summary) -> Table:
-    """Return what matters of a run, a line each."""
+    """Return the main results of a run, one in each row."""
     verdict, rates = summary.verdict, summary.throughput
     alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
     replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
@@ -67,7 +67,7 @@ _LONGER_FOR: Final = {
 
 
 def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
-    """Return what disturbances cost a run, in a sentence: S, who waits for whom, and until when."""
+    """Return a sentence on the cost of disturbances: slow-down S, waiting IPUs, and time to recovery."""
     parts = [
         f"S is {cost.slowdown:.3f}: the run takes {format_seconds(summary.seconds(cost.cycles))}, without them "
         f"{format_seconds(summary.seconds(cost.plain_cycles))}"
@@ -81,8 +81,8 @@ def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
         waits = "waits" if len(ipus) == 1 else "wait"
         parts.append(f"{who} {waits} {more} longer for IPU {source}")
     if cost.recovery is not None:
-        again = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
-        parts.append(f"when they end all goes on as before {again}")
+        when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
+        parts.append(f"when they end all goes on as before {when}")
     elif cost.passes:
         parts.append("when they end it does not come to go on as before")
     return "; ".join(parts)

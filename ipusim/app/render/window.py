@@ -1,4 +1,4 @@
-"""Which part of a run a picture shows."""
+"""The window of a run that a picture shows, in cycles."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _CONTEXT: Final = 0.04
 
 @dataclass(frozen=True)
 class Break:
-    """A place in a picture where what repeats itself is left out.
+    """A break of a picture's time axis, where repeated periods are left out.
 
     Attributes:
         at: cycle of the picture in which it begins.
-        room: cycles of the picture that it takes.
-        cycles: of the run that are left out.
-        copies: of a period that are left out.
-        micro_batches, executions: of a period; one of them is 0.
+        room: its width in cycles of the picture.
+        cycles: cycles of the run that are left out.
+        copies: periods that are left out.
+        micro_batches, executions: length of a period; one of them is 0.
     """
 
     at: int
@@ -33,12 +33,12 @@ class Break:
 
     @property
     def sign(self) -> str:
-        """What stands in the break: ``× 4,080``."""
+        """The label in the break: ``× 4,080``."""
         return f"× {self.copies:,}"
 
     @property
     def words(self) -> str:
-        """What is left out: ``4,080 more periods of 8 micro-batches``."""
+        """The periods that are left out: ``4,080 more periods of 8 micro-batches``."""
         number, what, ending = self.micro_batches, "micro-batch", "es"
         if self.executions:
             number, what, ending = self.executions, "execution", "s"
@@ -48,9 +48,9 @@ class Break:
 
 @dataclass(frozen=True)
 class Window:
-    """From ``start`` to ``end``, in cycles, ``end`` being later; ``name`` says what that is, if it is not the run.
+    """The cycles from ``start`` to a later ``end``; ``name`` is empty for the whole run.
 
-    Of a picture with ``breaks`` they are cycles of the picture, which runs behind a break as much earlier than the run.
+    With ``breaks`` they are cycles of the picture, in which everything after a break is earlier than in the run.
     """
 
     start: int
@@ -65,7 +65,7 @@ class Window:
 
     @property
     def stretches(self) -> tuple[tuple[int, int, int], ...]:
-        """The parts between breaks: where each begins and ends, and by how many cycles the run is ahead of it."""
+        """The intervals between breaks: start, end, and the difference of the run's cycles to the picture's."""
         begin, ahead, intervals = self.start, 0, []
         for gap in self.breaks:
             intervals.append((begin, gap.at, ahead))
@@ -73,7 +73,7 @@ class Window:
         return (*intervals, (begin, self.end, ahead))
 
     def shows(self, cycle: int) -> int:
-        """Return the cycle of the picture that shows one of the run; the window's end for one that is left out."""
+        """Return the cycle of the picture that shows ``cycle`` of the run; the window's end for one left out."""
         for begin, end, ahead in self.stretches:
             if begin <= cycle - ahead < end:
                 return cycle - ahead
@@ -81,7 +81,7 @@ class Window:
 
 
 def run_end(timeline: Timeline) -> int:
-    """Return when the last IPU ends, in cycles; what the host does after that is left out."""
+    """Return the cycle in which the last IPU ends; host time after that does not count."""
     executions = analysis.executions_of(timeline)
     return executions[-1].end if executions else 0
 
@@ -128,18 +128,18 @@ def execution_window(timeline: Timeline, execution: int = 0) -> Window:
 
 
 def loss_window(timeline: Timeline) -> Window | None:
-    """Return the window of the first loss of an IPU; None where none is lost.
+    """Return the window of the first loss of an IPU; None without a loss.
 
-    It shows the execution before the lost work, and all up to the end of the one in which that has been done again.
+    It begins with the execution before the lost work, and ends with the execution that completes it again.
     """
     rows = timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART)
     if not len(rows):
         return None
     begin = int(timeline.start[rows].min())
-    executions, again = analysis.executions_of(timeline), analysis.redone_work(timeline)
-    until = again[0][1] if again else begin + 1
-    start = max((each.start for each in executions if each.end <= begin), default=begin)
-    end = min((each.end for each in executions if each.end >= until), default=run_end(timeline))
+    executions, redone = analysis.executions_of(timeline), analysis.redone_work(timeline)
+    until = redone[0][1] if redone else begin + 1
+    start = max((execution.start for execution in executions if execution.end <= begin), default=begin)
+    end = min((execution.end for execution in executions if execution.end >= until), default=run_end(timeline))
     return Window(start, end, "the loss of an IPU")
 
 
@@ -152,7 +152,7 @@ def part_window(
 ) -> Window:
     """Return the window of a phase, of the given cycles, or of one execution with its weight update.
 
-    By default that is the first one, and of a run that loses an IPU what comes before and behind the loss.
+    By default it is that of the first execution, or of a run that loses an IPU the one around the first loss.
 
     Raises OutputError for a window outside the run, for a phase that the execution has not, and for both cycles
     and a phase; TimelineError for an execution that the run has not.

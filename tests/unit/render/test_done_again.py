@@ -14,7 +14,7 @@ from ipusim.analysis.recovery import redone_work
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.legend import Sign, legend_entries
-from ipusim.app.render.style import AGAIN
+from ipusim.app.render.style import REDONE
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import part_window, window
 from ipusim.app.run_folder.report import trace_file
@@ -37,10 +37,10 @@ def test_pictures_have_a_line_over_rows_and_trace_files_a_slice_where_work_is_do
     ((begin, end),) = redone_work(run.timeline)
     assert (begin, end) == (41_000, 81_000)
     shown = content(run.timeline, window(run.timeline, 50_000, 60_000), 9.0)
-    assert shown.again == ((50_000, 60_000),)
-    assert Sign.AGAIN in {entry.sample for entry in legend_entries([shown])}
+    assert shown.redone == ((50_000, 60_000),)
+    assert Sign.REDONE in {entry.sample for entry in legend_entries([shown])}
     (axes,) = [axes for axes in execution_trace(run.timeline, title="").axes if axes.get_ylim() == (2, 0)]
-    lines = [each for each in axes.get_children() if isinstance(each, Rectangle) and each.get_fc() == to_rgba(AGAIN)]
+    lines = [each for each in axes.get_children() if isinstance(each, Rectangle) and each.get_fc() == to_rgba(REDONE)]
     assert [(each.get_x(), each.get_x() + each.get_width()) for each in lines] == [(begin, end)] * 2
     _, written = trace_file(run, "chrome")
     slices = [each for each in json.loads(gzip.decompress(written))["traceEvents"] if each.get("cat") == "fault"]
@@ -76,6 +76,6 @@ def test_however_long_a_restart_is_rows_of_the_picture_have_no_gap(restart):
 def test_without_a_loss_nothing_is_done_again():
     run = run_of([])
     tracks = TraceContent(run.timeline).tracks
-    assert tracks.again == -1
+    assert tracks.redone == -1
     assert redone_work(run.timeline) == ()
-    assert content(run.timeline, window(run.timeline), 9.0).again == ()
+    assert content(run.timeline, window(run.timeline), 9.0).redone == ()
