@@ -75,7 +75,7 @@ class GradientSum(BeforeUpdate):
         start = self._clock.now
         now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
         for number, (round_of, described) in enumerate(zip(self._cost.rounds, self._loads, strict=True)):
-            if number in self._cost.again:
+            if number in self._cost.starts:
                 now = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
             loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)

@@ -237,6 +237,6 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thin
 def _collective(of: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
     """Return a collective of some ``runs`` of passes; None for one of a weight update."""
     fixed = laws.fixed_terms(cost.fixed)
-    met = (Sum(tuple((term, cost.meetings) for term in fixed)),) if cost.again else fixed
+    met = (Sum(tuple((term, cost.meetings) for term in fixed)),) if cost.starts else fixed
     parts = (*met, laws.ROUNDS(cost.rounds_cycles))
     return Thing(of, parts) if runs is None else Thing(of, parts, runs, laws.ROUNDS.spans)

@@ -1,6 +1,6 @@
-"""The waterfall of a run: it is simulated again without some of its parts, for time alone.
+"""The waterfall of a run's time: the run simulated without one after another of its parts, for time alone.
 
-What is left out costs nothing, and all else what it costs in the run. The Plan, and so what IPUs wait for, stays.
+A part that is left out costs 0 cycles, all others the same as in the run. The Plan, and so the dependencies, stays.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _Value = TypeVar("_Value")
 def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
     """Return the parts of the time of ``timeline``, which is the whole run of ``job``.
 
-    The runs without some of the parts have no arithmetic; of one that repeats itself they are simulated in part, and
-    not at all where the part left out costs nothing. Raises what :func:`~ipusim.runs.time_alone.timeline_of` does.
+    The runs without some of the parts are simulated without arithmetic, periodic ones in part, and those whose part
+    costs nothing not at all. Raises what :func:`~ipusim.runs.time_alone.timeline_of` does.
     """
     executions = timeline.info.executions
     cycles = [throughput_of(timeline).run_cycles]
@@ -54,7 +54,7 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
 
 
 def priced(job: Job, cuts: int) -> tuple[Costs, System]:
-    """Return costs and system of ``job`` without the last so many parts that can be left out, the first one first."""
+    """Return costs and system of ``job`` without the first ``cuts`` parts in the order of the cuts."""
     costs, system = undisturbed(job) if cuts else (job.costs, job.system)
     for cut in _CUTS[1:cuts]:
         costs = cut(job, costs)
@@ -138,7 +138,7 @@ def _without_updates(_: Job, costs: Costs) -> Costs:
 
 
 def _free(collective: _Collective) -> _Collective:
-    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=(), again=frozenset()))
+    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=(), starts=frozenset()))
 
 
 def _without_streams(_: Job, costs: Costs) -> Costs:

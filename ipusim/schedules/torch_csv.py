@@ -118,13 +118,13 @@ def _rows(path: Path, name: str, copies: list[Copy], skipped: list[str]) -> list
     for number, line in enumerate(_lines(path, name)):
         row: list[tuple[Op, ...]] = []
         for column, text in enumerate(line.cells, start=1):
-            place = f"{name!r}, row {number + 1}, column {column}"
-            copy = copy_of(text, number, sum(map(len, row)), place)
+            position = f"{name!r}, row {number + 1}, column {column}"
+            copy = copy_of(text, number, sum(map(len, row)), position)
             if copy is not None:
                 copies.append(copy)
             elif (match := _COLLECTIVE.fullmatch(text)) is not None:
                 skipped.append(match[1])
-            row.append(() if copy is not None or match is not None else _cell(text, place))
+            row.append(() if copy is not None or match is not None else _cell(text, position))
         rows.append(row)
     return rows
 
@@ -142,7 +142,7 @@ def _lines(path: Path, name: str) -> Iterator[CsvLine]:
         raise FileError(f"{name!r}: cannot read {path}: {error}") from None
 
 
-def _cell(text: str, place: str) -> tuple[Op, ...]:
+def _cell(text: str, position: str) -> tuple[Op, ...]:
     """Return the passes of a cell, none of an empty one and two of a composite one.
 
     Raises FileError that says what would be right instead.
@@ -165,7 +165,7 @@ def _cell(text: str, place: str) -> tuple[Op, ...]:
     elif composite is not None:
         remedy = f": a forward and a full backward pass run in one slot, as in (0F7;7B3){_OVERLAP}"
     shown = text if len(text) <= 60 else f"{text[:57]}..."
-    raise FileError(f"{place}: {_EXPECTED}, got {shown!r}{remedy}")
+    raise FileError(f"{position}: {_EXPECTED}, got {shown!r}{remedy}")
 
 
 def _late(rows: list[list[tuple[Op, ...]]]) -> set[int]:
@@ -197,14 +197,14 @@ def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:
     seen: dict[Op, str] = {}
     for rank, row in enumerate(rows):
         for column, op in ((column, op) for column, cell in enumerate(row, start=1) for op in cell):
-            place = f"row {rank + 1}, column {column}"
+            position = f"row {rank + 1}, column {column}"
             if op in seen:
-                raise FileError(f"{name!r}, {place}: expected each pass once, got {_text(op)} as in {seen[op]}")
-            seen[op] = place
+                raise FileError(f"{name!r}, {position}: expected each pass once, got {_text(op)} as in {seen[op]}")
+            seen[op] = position
             if homes.setdefault(op.stage, rank) != rank:
                 first = homes[op.stage] + 1
                 raise FileError(
-                    f"{name!r}, {place}: expected stage {op.stage} in one row, got it here and in row {first}"
+                    f"{name!r}, {position}: expected stage {op.stage} in one row, got it here and in row {first}"
                 )
     if not seen:
         raise FileError(f"{name!r}: expected a row of passes such as 0F0 for each rank, got none")

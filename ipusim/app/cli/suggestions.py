@@ -129,13 +129,13 @@ def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulati
 
 
 def _synthesized(suggestion: Suggestion, seconds: float, stop: Callable[[], bool]) -> Synthesis:
-    """Return the order that is found for the suggested plan, and print what it comes to."""
+    """Return the order that a search synthesizes for the suggested plan, and print its verdict."""
     from ipusim.app.synthesize.synthesis import synthesize as search
     from ipusim.app.synthesize.verdict import verdict
 
-    found = search(suggestion.job.request, seconds=seconds, stopped=stop)
-    print_text(*verdict(found))
-    return found
+    synthesis = search(suggestion.job.request, seconds=seconds, stopped=stop)
+    print_text(*verdict(synthesis))
+    return synthesis
 
 
 def _write(

@@ -181,12 +181,12 @@ class _Landing:
         if self.last is not None:
             self._write(self.last)
 
-    def show(self, found: Sweep) -> None:
-        """Take a sweep of which another point has landed."""
-        if any(outcome.ran for _, outcome in found.finished[-1:]) or self.last is not None:
-            self.last = found
+    def show(self, swept: Sweep) -> None:
+        """Write the table of a sweep after another point has ended, at most once in a while."""
+        if any(outcome.ran for _, outcome in swept.finished[-1:]) or self.last is not None:
+            self.last = swept
             if time.monotonic() - self._written > _EVERY_S:
-                self._write(found)
+                self._write(swept)
                 self._written = time.monotonic()
 
     def end(self, files: Mapping[str, bytes]) -> None:
@@ -194,7 +194,7 @@ class _Landing:
         self.last = None
         self._results.write(files)
 
-    def _write(self, found: Sweep) -> None:
+    def _write(self, swept: Sweep) -> None:
         from ipusim.app.sweep.report import sweep_csv
 
-        self._results.write({"sweep.csv": sweep_csv(found)})
+        self._results.write({"sweep.csv": sweep_csv(swept)})

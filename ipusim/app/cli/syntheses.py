@@ -56,10 +56,10 @@ def synthesize(
             show(lambda: text)
 
         with ResultsFolder(folder, SYNTHESIS_FILES, reads=[scenario]) as results:
-            found = search(request, names, seconds=seconds, memory=sizes, tell=tell, stopped=stop)
-            files = synthesis_files(found, request, folder)
+            synthesis = search(request, names, seconds=seconds, memory=sizes, tell=tell, stopped=stop)
+            files = synthesis_files(synthesis, request, folder)
             results.write(files)
-        print_text(*verdict(found), f"{folder}: {', '.join(files)}")
+        print_text(*verdict(synthesis), f"{folder}: {', '.join(files)}")
 
 
 def _sizes(text: str) -> list[int]:

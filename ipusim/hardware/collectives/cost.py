@@ -2,11 +2,10 @@
 
 A round ends when the busiest link direction has delivered: its bytes, summed over
 all messages routed over it and rounded up to whole cycles once, after the latency
-of the longest route. Before the first round all IPUs of the device meet and pay
-the fixed cost of a superstep that exchanges between IPUs; that later rounds follow
-without meeting again is assumed, and so is that the additions cost nothing (a tile
-adds as fast as its memory delivers, together more than a thousand times faster
-than a link).
+of the longest route. Before the first round all IPUs of the device synchronise and
+pay the fixed cost of a superstep that exchanges between IPUs. Assumed: later rounds
+follow without a sync, and additions cost nothing (a tile adds as fast as its memory
+delivers; all tiles together are more than a thousand times faster than a link).
 
 On an idle ladder these are, for n bytes (elements of one byte) over R participants,
 
@@ -57,22 +56,22 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """The cost of collectives that run at the same time, or of such that follow each other.
+    """The cost of concurrent collectives, or of consecutive ones.
 
     Attributes:
-        fixed: all IPUs of the device meet, and the fixed parts of a superstep that exchanges between them, before the
-            first round and before each of ``again``.
+        fixed: sync and fixed parts of a superstep that exchanges between IPUs, before the first round and before each
+            round of ``starts``.
         rounds: the rounds, one after the other.
-        again: the numbers of the rounds with which a further collective begins.
+        starts: the numbers of the rounds, other than 0, with which a collective begins.
     """
 
     fixed: FixedParts
     rounds: tuple[RoundCost, ...]
-    again: frozenset[int] = frozenset()
+    starts: frozenset[int] = frozenset()
 
     @property
     def lead_cycles(self) -> int:
-        """Cycles from the moment that the last IPU arrives to the first round, and of tiles behind the last one."""
+        """Cycles from the arrival of the last IPU to the first round, and of tiles after the last round."""
         return self.fixed.total_cycles
 
     @property
@@ -82,8 +81,8 @@ class CollectiveCost:
 
     @property
     def meetings(self) -> int:
-        """How often all IPUs meet."""
-        return 1 + len(self.again)
+        """The number of syncs of all IPUs."""
+        return 1 + len(self.starts)
 
     @property
     def total_cycles(self) -> int:
@@ -106,10 +105,10 @@ def _in_turn(latency: Any, transfer: Any) -> Any:
 
 
 def concurrent_cost(system: System, collectives: Sequence[Collective]) -> CollectiveCost:
-    """Return the cost of ``collectives`` on ``system``'s links when all run at the same time, round by round together.
+    """Return the cost of concurrent ``collectives`` on ``system``'s links, in lock-step round by round.
 
-    Round k of all collectives begins at once and ends with the last of them; on each
-    link their bytes add up. One with fewer rounds is done earlier. Raises
+    Round k begins for all collectives at once and ends with the slowest; on each link
+    their bytes add up. A collective with fewer rounds is complete earlier. Raises
     DeviceError for participants that the system does not have.
     """
     rounds: list[RoundCost] = []
@@ -128,16 +127,16 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
 
 
 def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
-    """Return the cost of collectives that follow each other, one at least, each of which all IPUs meet for.
+    """Return the cost of one or more consecutive collectives, with a sync of all IPUs before each.
 
-    What they cost beside their rounds is the same for all. Those without rounds are left out.
+    The fixed cost of the first holds for all. Collectives without rounds are left out.
     """
     first, *further = [cost for cost in costs if cost.rounds] or costs[:1]
-    rounds, again = list(first.rounds), set(first.again)
+    rounds, starts = list(first.rounds), set(first.starts)
     for cost in further:
-        again |= {len(rounds), *(len(rounds) + number for number in cost.again)}
+        starts |= {len(rounds), *(len(rounds) + number for number in cost.starts)}
         rounds += cost.rounds
-    return CollectiveCost(first.fixed, tuple(rounds), frozenset(again))
+    return CollectiveCost(first.fixed, tuple(rounds), frozenset(starts))
 
 
 def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[int, int], int]:

@@ -202,7 +202,7 @@ class Estimator(ABC):
                 losses.append(np.float32(np.mean(loss)))
                 metrics.add(values)
             if workers.count > 1:
-                metrics.join(workers.each)
+                metrics.join(workers.gather)
             mean = np.float32(np.mean(losses))
             return metrics.values() | {"loss": mean, "global_step": np.int64(current_global_step())}
 

@@ -87,7 +87,7 @@ class Workers:
             return loss
         return Of(reduced("the mean loss of a run", loss, "average"), np.float32)
 
-    def each(self, value: Any) -> Array:
+    def gather(self, value: Any) -> Array:
         """Return a value of all, one row a worker, which goes over their network."""
         row = np.asarray(value)[None]
         rows: Array = row if self._host is None else gathered("the metrics of an evaluation", row)

@@ -94,10 +94,10 @@ class Join(Parameterless, ABC):
     def gradients(self, grad: Array) -> tuple[Array, Array]:
         """Return the gradients of the input and of the value that is taken."""
 
-    def _refused(self, wanted: str) -> ModelError:
+    def _refused(self, requirement: str) -> ModelError:
         """Return the error of an earlier output of another shape."""
         got = f"got that of {self.source} with {list(self.beside or ())}"
-        return ModelError(f"expected a layer whose output has {wanted}, {got}")
+        return ModelError(f"expected a layer whose output has {requirement}, {got}")
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Raise ModelError: it takes two values."""

@@ -99,20 +99,20 @@ class Conv2DTranspose(InHalves):
         made = x.reshape(-1, x.shape[-1]) @ W.reshape(-1, x.shape[-1]).T
         made = made.reshape(*x.shape[:-1], self._taps, self.filters)
         padded = np.zeros_like(made, order="C", shape=(len(x), *self._windows.padded_shape(shape)))
-        for place, view in enumerate(self._windows.offsets(padded, shape)):
-            np.add(view, made[..., place, :], out=view)
+        for tap, view in enumerate(self._windows.offsets(padded, shape)):
+            np.add(view, made[..., tap, :], out=view)
         y = self._windows.crop(padded, shape).copy()
         if self.use_bias:
             y += parameters["b"]
-        y, kept = activate(self.activation, y)
-        return y, (x, kept)
+        y, activated = activate(self.activation, y)
+        return y, (x, activated)
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, a convolution of g, and x and g."""
-        x, kept = saved
-        grad = pull_back(self.activation, kept, grad)
+        x, activated = saved
+        grad = pull_back(self.activation, activated, grad)
         if not need_input_gradient:
             return None, (x, grad)
         dx = self._columns(grad) @ parameters["W"].reshape(-1, x.shape[-1])

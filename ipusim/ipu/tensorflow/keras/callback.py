@@ -223,14 +223,14 @@ class ProgbarLogger(Callback):
             from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - for a terminal alone
 
             columns = (TextColumn("{task.completed:.0f}/{task.total:.0f}"), BarColumn(_WIDTH))
-            self._bar = Progress(*columns, TextColumn("{task.fields[told]}", markup=False), transient=True)
-            self._task = self._bar.add_task("", total=self._target, told="")
+            self._bar = Progress(*columns, TextColumn("{task.fields[line]}", markup=False), transient=True)
+            self._task = self._bar.add_task("", total=self._target, line="")
             self._bar.start()
 
     def _show(self, steps: int, logs: Logs) -> None:
         self._steps = steps
         if self._bar is not None:
-            self._bar.update(self._task, completed=steps, told=_line(self.model.simulated_seconds, logs))
+            self._bar.update(self._task, completed=steps, line=_line(self.model.simulated_seconds, logs))
 
     def _end(self, logs: Logs) -> None:
         if self._bar is not None:
