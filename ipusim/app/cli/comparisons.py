@@ -174,7 +174,7 @@ def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Seque
 
 
 def _raise_all(wrong: Sequence[ScenarioError]) -> None:
-    """Raise what is wrong with scenarios as one error, if anything is."""
+    """Raise the errors of several scenarios as one ScenarioError, if there are any."""
     from ipusim.app.scenario.problems import ScenarioError
 
     if len(wrong) > 1:

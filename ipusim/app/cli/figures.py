@@ -25,7 +25,7 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
 
 
 def rate_table(rates: Rates, only: Collection[str] | None = None) -> Table:
-    """Return name, value and meaning of the rates, of those with an attribute in ``only`` if that is given."""
+    """Return name, value and meaning of all rates, or of those whose attributes are in ``only``."""
     rows = tuple(
         (rate.name, rate.show(getattr(rates, rate.attribute)), rate.meaning)
         for rate in hardware.RATES

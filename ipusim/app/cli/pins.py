@@ -81,7 +81,7 @@ def hold(
 
 
 def _print(outcome: Outcome) -> None:
-    """Print a line on a scenario, and below it what was missed."""
+    """Print a scenario's line, with its missed expectations and pins below."""
     if outcome.mistake:
         print_text(f"{outcome.ended:<10}  {outcome.mistake}")
         return

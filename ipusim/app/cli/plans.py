@@ -88,7 +88,7 @@ def check(
 
 
 def _print_memory(job: Job, *, requested: bool) -> None:
-    """Print the changes that free memory of the fullest IPU, the best first; on request what each IPU holds."""
+    """Print the changes that free memory of the fullest IPU, the best first; on request each IPU's memory by holder."""
     from ipusim.app.cli.tables import holder_table, holder_words, memory_table
     from ipusim.app.explain.memory_moves import is_long, memory_moves, move_words, moves_table
 

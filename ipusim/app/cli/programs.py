@@ -1,4 +1,4 @@
-"""Programs in Graphcore's API on the command line: what commands have of a Python file in common."""
+"""Programs in Graphcore's API on the command line: the options and errors that commands on a Python file share."""
 
 from __future__ import annotations
 

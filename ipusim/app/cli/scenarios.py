@@ -79,7 +79,7 @@ def scenario(
 
 
 def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) -> Recorded:
-    """Return the pipeline or loop that is asked for; raises OptionError where that is none, or not said of several."""
+    """Return the pipeline or loop with the number ``which``; raises OptionError for none, or without one of several."""
     listed = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
     if which is None and len(programs) > 1:
         raise OptionError("pipeline", f"expected which of those that {program} runs: {listed}; got none")

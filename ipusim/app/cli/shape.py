@@ -86,7 +86,7 @@ def as_text(plan: Plan, form: str) -> str:
 
 
 def listing() -> Iterator[str]:
-    """Yield lines of all schedules: what each is, its sync modes, the default first, and the features it supports."""
+    """Yield lines on each schedule: description, sync modes with the default first, and supported features."""
     for entry in map(schedules.find, schedules.names()):
         yield f"{entry.name:16} {entry.summary}"
         yield f"{'':16} sync: {', '.join(entry.syncs)}"

@@ -115,7 +115,7 @@ def suggest(
 
 
 def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
-    """Return what a search finds, and say on standard error how far it is."""
+    """Return the result of a search, and show its progress on standard error."""
     from ipusim.app.scenario.load import placed_request
     from ipusim.app.suggest.suggestion import suggest as find
     from ipusim.app.suggest.words import so_far
@@ -149,7 +149,7 @@ def _write(
 
 
 def _print_suggestion(suggestion: Suggestion) -> None:
-    """Print the verdict, the plans, and what was searched."""
+    """Print the verdict, the plans, and the extent of the search."""
     from ipusim.app.suggest import words
 
     print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))

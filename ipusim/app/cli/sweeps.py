@@ -144,7 +144,7 @@ def sweep(
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
-    """Raise what keeps every point from running: a mistake of the file where it stands, else that of the first one."""
+    """Raise the ScenarioError of the scenario itself, else that of the first point of the study."""
     from ipusim.app.scenario.load import load_job
 
     load_job(study.scenario, overrides)
@@ -152,7 +152,7 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 def _print(swept: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: Ensemble | WeakPoints | None) -> None:
-    """Print the best point and what counts can reach, then the rows; or what runs of a special kind come to."""
+    """Print the best point, the limits for large counts and the rows; or the results of a special kind of sweep."""
     from ipusim.app.sweep.report import ceiling_table, sweep_table, verdict
 
     if special is not None:

@@ -60,7 +60,7 @@ def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
 
 
 def holder_table(fit: analysis.Fit) -> Table:
-    """Return what holds each IPU's memory at its peak; holders that no IPU has are left out."""
+    """Return each IPU's memory at its peak by holder; holders that no IPU has are left out."""
     holders = [holder for holder in pipelines.Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
     rows = tuple(
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
@@ -69,7 +69,7 @@ def holder_table(fit: analysis.Fit) -> Table:
 
 
 def holder_words(fit: analysis.Fit) -> str:
-    """Return what the columns of :func:`holder_table` mean that do not say it themselves."""
+    """Return an explanation of the less obvious columns of :func:`holder_table`."""
     said = {
         pipelines.Holder.FIFOS: "FIFOs: activations that wait for their backward passes",
         pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",

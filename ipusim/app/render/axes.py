@@ -40,7 +40,7 @@ def second_unit(seconds: float) -> tuple[float, str]:
 def cycle_axis(
     axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool, in_seconds: bool = False
 ) -> None:
-    """Put cycles below ``axes``, or no numbers of them but seconds; its ticks have labels if ``labelled``."""
+    """Put an axis of cycles, or of seconds without cycles, below ``axes``; its ticks have labels if ``labelled``."""
     axes.set_xlim(window.start, window.end)
     last = _unit_of(window)
     if in_seconds:
@@ -63,7 +63,7 @@ def cycle_axis(
 
 
 def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
-    """Put seconds above ``axes``, their unit left of them, and nothing else on it."""
+    """Put an axis of seconds above ``axes``, with its unit on the left."""
     factor, symbol = second_unit(_unit_of(window) / clock_hz)
     scale = 1.0 / (clock_hz * factor)
     axes.set_xlim(window.start * scale, window.end * scale)
@@ -85,7 +85,7 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
 
 
 def _unit_of(window: Window) -> int:
-    """Return the cycles that the numbers of an axis have their unit by: with breaks what it shows, for short steps."""
+    """Return the cycles that determine the unit of an axis: with breaks only those shown, for short steps."""
     return window.cycles if window.breaks else window.end
 
 

@@ -36,10 +36,10 @@ class Boxes:
 
     Attributes:
         look: index into LOOKS.
-        ipu: the row: logical IPU, or of several to a row the number of these.
+        ipu: the row: a logical IPU, or with several IPUs to a row the number of their group.
         start, end: in cycles, within the window.
-        bottom, top: in parts of the row's height, 0 to 1 from the bottom.
-        stage, micro_batch: what is computed, NONE where nothing is or where several are.
+        bottom, top: as shares of the row's height, 0 to 1 from the bottom.
+        stage, micro_batch: the stage and micro-batch that is computed; NONE for no or several of them.
     """
 
     look: Integers
@@ -106,7 +106,7 @@ def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ip
 
 
 def concatenated(parts: Sequence[Boxes]) -> Boxes:
-    """Return the boxes of all ``parts``, of which there is one at least."""
+    """Return the boxes of one or more ``parts`` in one table."""
     return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
 
 
@@ -140,7 +140,7 @@ def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_r
 
 
 def _visible(share: Floats, least: float) -> Floats:
-    """Return shares of shape (rows, LOOKS, bins) of which none is lower than ``least``, with the same sums."""
+    """Return shares of shape (rows, LOOKS, bins), each 0 or at least ``least``, with the same sums."""
     shown = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
     shown[list(ALWAYS_SHOWN)] = True
     raised = np.where((share > 0) & shown[:, np.newaxis], np.maximum(share, least), 0.0)

@@ -27,7 +27,7 @@ _BRACKET, _LEADER, _NAMES = 0.12, 0.36, 0.42
 
 @dataclass(frozen=True)
 class _Bracket:
-    """A stretch of time by its position in the window, in points, and what it is called (or nothing)."""
+    """An interval of time by its position in the window, in points, and its name, which may be empty."""
 
     name: str
     start: float

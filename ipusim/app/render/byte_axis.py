@@ -1,4 +1,4 @@
-"""Axes of bytes: round numbers of them in one unit, room above them, and the limit where it is in sight."""
+"""Axes of bytes: ticks at round numbers in one unit, a margin above, and the memory's limit if it is in range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several runs under each other on one time axis, each with its memory over time, or some of them below bars of all."""
+"""Pictures of several runs: traces on one time axis, with memory over time or below bars of all runs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
 
-#: Runs of similar length share the axis: of those that are up to this many times as long as the shortest of them, the
-#: most that there are. Longer ones are cut.
+#: Ratio of the longest to the shortest of the runs that share the axis, the largest such group. Longer runs are cut.
 _LONGEST: Final = 4.0
 #: Shorter runs that would take less than this part of the axis have one of their own.
 _NARROWEST: Final = 1 / 8
@@ -46,9 +45,9 @@ class Compared:
     """One run of a comparison.
 
     Attributes:
-        timeline: what happened.
-        name: what it is called above its trace; empty for its schedule and sync mode.
-        remark: what else is said there.
+        timeline: the run's Timeline.
+        name: the name above its trace; empty for schedule and sync mode.
+        remark: a remark behind the name.
         strip: its memory over time; None where that is not known.
     """
 
@@ -117,7 +116,7 @@ def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[i
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
-    """Return the panels of runs, with at most so many rows in all, or one each."""
+    """Return the panels of runs, with at most ``most`` rows in all, but at least one each."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
     top_bytes = scale_top([run.strip for run in runs if run.strip is not None])
     return [_panel(run, last_s, most // len(runs), top_bytes) for run in runs]
@@ -128,7 +127,7 @@ def _window(panels: Sequence[Headed]) -> Window:
 
 
 def _axis(lengths_s: Sequence[float]) -> float:
-    """Return the seconds that the common axis shows: those of the longest of the most that are of similar length."""
+    """Return the seconds of the common axis: the longest run of the largest group of runs of similar length."""
     groups = [
         [length_s for length_s in lengths_s if shortest <= length_s <= _LONGEST * shortest]
         for shortest in sorted(lengths_s)
@@ -178,12 +177,12 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
 
 
 def _seconds(timeline: Timeline) -> float:
-    """Return how long the first execution of a run takes, with its weight update."""
+    """Return the seconds of a run's first execution, weight update included."""
     return max(analysis.find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
 
 
 def _headline(run: Compared) -> str:
-    """Return a run's name and its time per weight update: the figure that the table of a comparison has too."""
+    """Return a run's name and its time per weight update, as in the table of a comparison."""
     info, seconds = run.timeline.info, analysis.throughput_of(run.timeline).weight_update_period_s
     time = format_seconds(seconds).replace("us", "µs")
     per = "weight update" if info.training else "execution"
@@ -191,6 +190,6 @@ def _headline(run: Compared) -> str:
 
 
 def common_title(timelines: Sequence[Timeline]) -> str:
-    """Return what all of some runs are of, in words; empty where they differ, or no one says it."""
+    """Return the title that all runs have in common; empty where titles differ or none has one."""
     titles = {timeline.info.title for timeline in timelines}
     return titles.pop() if len(titles) == 1 else ""

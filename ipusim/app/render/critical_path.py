@@ -27,9 +27,9 @@ _HEIGHT: Final = 0.86
 def trace_with_path(timeline: Timeline, path: npt.NDArray[np.int64], start: int, end: int) -> Chart:
     """Return the execution trace from ``start`` to ``end`` with the spans ``path`` as a line along and between rows.
 
-    What all IPUs do together is drawn in the row of the span before it; what is on no IPU's row, such as a tensor on
-    its way or the host, in the row that it leaves. Of replicas that all do the same one is drawn, and the path in its
-    rows, whichever replica it passes. Raises OutputError for a window outside the run.
+    A span of all IPUs is drawn in the row of the path's span before it; a span on no IPU's row, such as a transfer or
+    host time, in the row that it leaves. Of equal replicas one is drawn, with the path in its rows, whichever replica
+    the path passes. Raises OutputError for a window outside the run.
     """
     window = shown_window(timeline, start, end)
     title = f"{default_title(timeline, Window(start, end))}; the line is the critical path"

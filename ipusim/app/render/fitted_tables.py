@@ -35,10 +35,10 @@ class Part:
 def fitted(table: Table, width: int) -> list[Part]:
     """Return ``table`` for a terminal of ``width`` characters, in several parts if it takes them.
 
-    No column is left out and no number broken. First headers are broken into words, then text into lines; that of the
-    first column only where it takes fewer parts or lines so. A table that is too wide for that comes in parts that all
-    begin with the first column; where that does not tell its rows apart, or leaves no room beside it, as records: a
-    line ``column: value`` for each cell.
+    No column is left out and no number broken. First headers are broken into words, then text into lines; text of the
+    first column only where that saves parts or lines. A table that is still too wide is split into parts that all begin
+    with the first column; where that column does not identify rows, or leaves no room beside it, into records: a line
+    ``column: value`` for each cell.
     """
     names = [row[0] for row in table.rows]
     distinct = all(names) and len({*names}) == len(names)

@@ -1,4 +1,4 @@
-"""How a trace with more IPUs than there is room for is shown by fewer rows: one replica, or several IPUs to a row."""
+"""Folding of a trace with too many IPUs into fewer rows: one replica, or several IPUs to a row."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
 
 
 def first_replica(timeline: Timeline) -> Timeline:
-    """Return what the first replica does, as a Timeline of its own, without causes."""
+    """Return the Timeline of the first replica alone, without causes."""
     info = timeline.info
     own = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
     columns = np.stack([getattr(timeline, name)[own] for name in Span._fields]).T
@@ -80,5 +80,5 @@ def first_replica(timeline: Timeline) -> Timeline:
 
 
 def first_replica_info(info: timelines.TimelineInfo) -> timelines.TimelineInfo:
-    """Return what a Timeline of the first replica alone is of."""
+    """Return the info of the Timeline of the first replica alone."""
     return replace(info, ipus=info.ipus[: info.shards], replicas=1)

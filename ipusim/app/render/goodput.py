@@ -15,7 +15,7 @@ from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_long
 
 Shares = npt.NDArray[np.float64]
-#: Colours and names of what is lost, from below.
+#: Colours and names of the parts of lost time, from below.
 _PARTS: Final = (("#D55E00", "detection and restarts"), ("#E69F00", "work lost"), ("#56B4E9", "writing checkpoints"))
 #: Seconds that have a tick.
 _TICKS_S: Final = tuple(
@@ -33,9 +33,9 @@ class LostTime:
     Attributes:
         work_s: seconds of work between checkpoints, ascending.
         parts: shares of the time: of detection and restarts, of work lost, and of writing checkpoints.
-        first_order: the share that is lost, to first order.
-        drawn: seconds of work, the mean share that trainings lose whose failures are drawn, and its standard error.
-        chosen: seconds of work and the share that is lost of one time between checkpoints, and its name.
+        first_order: the lost share to first order.
+        drawn: seconds of work, and mean lost share of trainings with drawn failures with its standard error.
+        chosen: seconds of work, lost share and name of one time between checkpoints.
     """
 
     work_s: Shares
@@ -47,7 +47,7 @@ class LostTime:
 
 @own_settings()
 def goodput_chart(lost: LostTime, title: str) -> Chart:
-    """Return the parts of the time that is lost, one above the other, with what drawn trainings lose."""
+    """Return the stacked parts of lost time over the work between checkpoints, with the loss of drawn trainings."""
     figure = Chart(figsize=(WIDTH_IN, 4.2))
     axes = figure.subplots()
     figure.subplots_adjust(left=0.065, right=0.985, top=0.88, bottom=0.13)

@@ -1,4 +1,4 @@
-"""How many runs take how long: a histogram, with times that stand out marked."""
+"""A histogram of the times of runs, with marks at special times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DASHES: Final = ("-", "-", "--", ":")
 
 
 class Mark(NamedTuple):
-    """A time that stands out: its seconds, and what it is."""
+    """A special time in a histogram: its seconds and its name."""
 
     seconds: float
     name: str
@@ -31,13 +31,13 @@ class Mark(NamedTuple):
 
 @own_settings()
 def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title: str) -> Chart:
-    """Return how many runs take how many ``seconds``; the ``marks`` are lines across, named in the legend.
+    """Return a histogram of ``seconds``; the ``marks`` are lines across, named in the legend.
 
     Args:
-        seconds: of each run.
-        marks: times that stand out.
-        what: the times are.
-        title: of the picture.
+        seconds: the time of each run.
+        marks: special times.
+        what: the name of the times.
+        title: the title of the picture.
     """
     figure = Chart(figsize=(WIDTH_IN, 3.6))
     axes = figure.subplots()

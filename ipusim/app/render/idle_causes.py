@@ -23,7 +23,7 @@ _WRITTEN_IN: Final = 0.34
 
 @own_settings()
 def idle_chart(timeline: Timeline, idle: analysis.IdleCauses, fill_cycles: int | None = None) -> Chart:
-    """Return a figure with a bar for each IPU: what it takes its time for, by :func:`ipu_time`."""
+    """Return a figure with a bar for each IPU, divided into the parts of its time by :func:`ipu_time`."""
     info = timeline.info
     ipus = len(info.ipus)
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)

@@ -67,12 +67,12 @@ class Headed:
     """A Timeline to draw, and the line above it, empty for none.
 
     Attributes:
-        heading: the line.
-        timeline: what is drawn.
-        torn: whether it goes on behind the window.
-        window: what it shows; None for what all others do. Of another tile clock, that is the same time in its cycles.
-        own_axis: whether that is another time, which its own axis shows.
-        ipus_to_a_row: neighbouring IPUs that a row stands for.
+        heading: the line above it.
+        timeline: the Timeline to draw.
+        torn: whether the run continues after the window.
+        window: its window; None for that of all panels. With another tile clock it is the same time in its own cycles.
+        own_axis: whether its window is another time, so that it has its own axis.
+        ipus_to_a_row: neighbouring IPUs in a row.
         strip: memory over time, below the rows.
     """
 
@@ -98,15 +98,15 @@ class Headed:
 
 
 def most_rows(panels: int, strips: int) -> int:
-    """Return how many rows a figure of several panels, some of them with strips of memory, has room for."""
+    """Return how many rows fit into a figure of several panels, some of them with strips of memory."""
     room = _TALLEST - _AROUND - _headed(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
     return max(int(room / _LOWEST_SEEN), panels)
 
 
 def slide_rows(panels: int, strips: int, bars_in: float) -> float:
-    """Return the inches that rows of panels have below bars of such a height on a slide, below 0 where there are none.
+    """Return the estimated inches for rows of panels below bars on a slide; negative where nothing fits.
 
-    An estimate: nothing is known of lines of titles, headings and legends that are more than usual.
+    Titles, headings and legends are estimated with their usual number of lines.
     """
     return SLIDE_IN - bars_in - _AROUND_SLIDE - _headed(panels) - strips * (_ABOVE_STRIP + _LOW_STRIP)
 
@@ -132,10 +132,10 @@ def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
 
 @own_settings()
 def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars | None = None) -> Chart:
-    """Return a figure of ``panels`` under each other, all showing ``window`` but for their own.
+    """Return a figure of ``panels`` under each other, all with ``window`` unless they have their own.
 
-    The first line of ``title`` is its headline. Its height follows from the rows; that of several panels is bounded;
-    with ``bars``, which stand above the panels, the figure is no higher than a slide.
+    The first line of ``title`` is the headline. The figure's height follows from the rows, bounded for several panels;
+    with ``bars`` above the panels, the figure is no higher than a slide.
     Raises OutputError where a slide has no room for the rows.
     """
     rows = sum(panel.rows for panel in panels)
@@ -193,15 +193,15 @@ def bars_alone(bars: TimeBars, title: str) -> Chart:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where panels lie in a figure, in inches, and what holds for all of them.
+    """The layout that all panels of a figure share, in inches.
 
     Attributes:
         left, width: of their axes.
         row: height of a row.
         strip: height of memory over time.
-        beside: right end of what stands beside memory over time.
+        beside: right end of the labels beside memory over time.
         crowded: whether an SVG has their boxes as an image.
-        in_seconds: whether their axes count seconds, as their clocks differ.
+        in_seconds: whether their axes are in seconds, as their clocks differ.
     """
 
     left: float
@@ -243,7 +243,7 @@ def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: flo
 
 
 def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
-    """Return the inches of what stands below a panel's rows: memory, and numbers of the time axis if it has any."""
+    """Return the inches below a panel's rows: memory over time, and the numbers of its time axis, if any."""
     return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 
 
@@ -261,7 +261,7 @@ def _write_heading(figure: Chart, left: float, top: float, lines: Sequence[str])
 
 
 def _name_strip(figure: Chart, strip: MemoryStrip, right: float, middle: float) -> None:
-    """Write beside memory over time, up to ``right`` inches and ``middle`` inches from the top, what it is."""
+    """Write the name of memory over time beside it, up to ``right`` inches and ``middle`` inches from the top."""
     width, height = figure.get_size_inches()
     at = right / width, 1 - middle / height
     upper = "bottom" if strip.of_which else "center_baseline"
@@ -270,7 +270,7 @@ def _name_strip(figure: Chart, strip: MemoryStrip, right: float, middle: float) 
 
 
 def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
-    """Return ``row`` or what rows of several panels have room for; raises OutputError where a slide has none."""
+    """Return ``row``, bounded by the room of several panels; raises OutputError where a slide has no room."""
     if not slide:
         return max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
     room = (SLIDE_IN - fixed) / rows

@@ -1,4 +1,4 @@
-"""What files of a long run leave out of it: all but the first and the last periods of what repeats itself."""
+"""Periods of a long run that files leave out: of repeated periods, all but the first and the last."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LeftOut(NamedTuple):
 
 
 def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
-    """Return what a file has of a run: all of it in rows, or of very many spans the first and last periods of blocks.
+    """Return the Timeline of a file: all spans in rows, or of a very long run the first and last periods of its blocks.
 
-    Raises OptionError for a ``full`` one of more spans than a file may have.
+    Raises OptionError where ``full`` is set and the run has more spans than a file may have.
     """
     spans = timeline.spans_in_all
     if full and timeline.repeats and spans > timelines.MOST_SPANS:
@@ -44,7 +44,7 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
 
 
 def left_out(timeline: Timeline) -> Iterator[LeftOut]:
-    """Yield the periods that are no rows of a Timeline, in order of time; those within others are told with them."""
+    """Yield the periods that a Timeline has no rows of, in order of time; nested ones are part of the outer ones."""
     passed = 0
     for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].at):
         start, passed = gap.at + passed, passed + gap.cycles

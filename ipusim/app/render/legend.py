@@ -1,7 +1,7 @@
 """The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap.
 
-matplotlib's own legend stands in columns of one width, of which it has to be told how many: with names as
-different in length as these it takes more lines, and it has no samples that are filled in part.
+matplotlib's own legend has a fixed number of columns of equal width: with names of such different lengths it
+takes more lines, and it has no samples that are filled in part.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Entry:
 
 
 def legend_entries(contents: Sequence[Content]) -> list[Entry]:
-    """Return an entry for all that can be seen in any of ``contents``."""
+    """Return an entry for each look and sign that is visible in any of ``contents``."""
     seen: set[int] = set()
     for content in contents:
         boxes = content.boxes

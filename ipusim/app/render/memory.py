@@ -1,4 +1,4 @@
-"""The memory chart: what each IPU holds over time, and a bar of what that is at its peak."""
+"""The memory chart: the memory of each IPU over time, and a bar of its peak by holder."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _FEW: Final = 6
 def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window) -> Chart:
     """Return the memory chart of a run in ``window``.
 
-    One row for each IPU that holds a stage: on the left what it holds over time, on
-    the right its peak in the whole run, by holder. The bars have one scale. The rows
-    over time have one where the memory of an IPU is in sight, else each its own,
-    so that small IPUs can be read beside large ones.
+    One row for each IPU with a stage: on the left its memory over time, on the right
+    its peak in the whole run, by holder. The bars have one scale. So have the rows over
+    time if the limit of an IPU's memory is within the chart; else each has its own, so
+    that IPUs with little memory in use remain readable.
     """
     drawn, shown = shortened(timeline, window, _OVER_TIME)
     title = with_omissions(default_title(timeline, window, of_replica=True), shown)
@@ -128,14 +128,14 @@ def _rows(
 
 
 def _limit_and_top(fit: analysis.Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
-    """Return an IPU's memory where it is in sight of what the rows hold, and the top of the bars' scale, in bytes."""
+    """Return the limit of an IPU's memory if the chart reaches it, and the top of the bars' scale, in bytes."""
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = limit_in_sight(fit.sram_bytes, fullest)
     return limit, ABOVE * max(fullest, limit or 0)
 
 
 def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
-    """Return what stands above the rows: the verdict, and how to read them."""
+    """Return the lines above the rows: the verdict, and an explanation of the chart."""
     replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
     return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
 
@@ -164,7 +164,7 @@ class _Scale:
 def _entries(
     rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, width: float, limit: int | None
 ) -> list[Entry]:
-    """Return the legend: the layers that can be seen on any row, whose height stands for ``tops`` bytes, and marks."""
+    """Return the legend: marks, and the layers that are visible on any row, whose heights stand for ``tops`` bytes."""
     scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
     seen = [
         layer for layer in pipelines.LAYERS if any(_is_seen(row, layer, least, width * DPI) for row, least in scales)
@@ -229,7 +229,7 @@ def _draw_limit(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
 
 
 def _line(axes: Axes, x: Any, y: Any, **how: Any) -> None:
-    """Draw a line, or marks, without a look at what it does to bounds: those of these axes are set."""
+    """Draw a line or marks without updating the bounds of the axes, which are fixed."""
     axes.add_artist(Line2D(x, y, **how))
 
 

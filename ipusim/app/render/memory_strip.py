@@ -1,4 +1,4 @@
-"""Memory over time in one low strip: what the fullest IPU of a run holds, and what the emptiest does."""
+"""Memory over time in one low strip: that of a run's fullest IPU, and that of its emptiest."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LIVE: Final = Look("memory of the fullest IPU: live", "#d7e0e8", "#d7e0e8")
 
 @dataclass(frozen=True, eq=False)
 class MemoryStrip:
-    """What the IPUs of a run hold over time.
+    """The memory of a run's IPUs over time.
 
     Attributes:
-        ipu: the fullest.
-        curves: of every IPU that holds a stage, the fullest first.
-        peak_bytes, peak_cycle: of the fullest.
+        ipu: the fullest IPU.
+        curves: memory of each IPU with a stage, the fullest first.
+        peak_bytes, peak_cycle: the peak of the fullest IPU.
         end_cycle: the end of the run.
-        sram_bytes: memory of one IPU; None where that is not limited.
-        top_bytes: what the height of the strip stands for.
+        sram_bytes: memory of one IPU; None without a limit.
+        top_bytes: the bytes at the top of the strip.
     """
 
     ipu: int
@@ -79,7 +79,7 @@ def memory_strip(
 
 
 def scale_top(strips: Sequence[MemoryStrip]) -> float:
-    """Return the bytes that the height of a strip stands for where several have one scale."""
+    """Return the bytes at the top of several strips with one scale."""
     return max((strip.top_bytes for strip in strips), default=1.0)
 
 
@@ -97,7 +97,7 @@ def strip_entries(strips: Sequence[MemoryStrip]) -> list[Entry]:
 
 
 def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, steps: int) -> None:
-    """Draw a strip over ``window`` in at most ``steps`` steps, of which each shows the most in its time."""
+    """Draw a strip over ``window`` in at most ``steps`` steps, each as high as the maximum in its time."""
     end = min(window.end, strip.end_cycle)
     edges = np.unique(np.linspace(window.start, max(end, window.start + 1), steps + 1).astype(np.int64))
     fullest, *others = strip.curves
@@ -130,7 +130,7 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
 
 
 def most_in_bins(curve: analysis.MemoryCurve, edges: Integers) -> Integers:
-    """Return the most that an IPU has allocated between every two neighbouring ``edges``, in bytes."""
+    """Return the maximum of an IPU's memory between each two neighbouring ``edges``, in bytes."""
     level = curve.allocated_bytes
     # A bin holds the step that goes on when it begins, and those that begin in it. Every other of reduceat's
     # stretches is a bin; the last may end behind the last step, where a further one has to be.

@@ -1,8 +1,8 @@
 """Boxes that are too narrow to see, widened or merged; no drawing.
 
-What is narrower than a pixel would be seen or not by where it happens to lie.
-Here it takes a little of the time behind it; where so many such boxes lie
-together that they would move far, stacks of shares stand for them.
+Whether a box narrower than a pixel is visible would depend on its position. Here
+it is widened at the cost of the time after it; where so many such boxes are close
+together that they would move far, stacks of shares replace them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
 
 
 def _without(strip: Boxes, looks: list[int]) -> Boxes:
-    """Return a strip without the boxes of ``looks``, whose time goes to the box that they touch behind it."""
+    """Return a strip without the boxes of ``looks``, whose time is added to the adjacent box before them."""
     end = strip.end.copy()
     remaining = ~np.isin(strip.look, looks)
     holder = -1
@@ -101,7 +101,7 @@ def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> 
 
 
 def _stack(strip: Boxes, low: int, high: int, narrowest: int, least: float) -> Boxes:
-    """Return stacks of shares for what lies between two cycles of a strip."""
+    """Return stacks of shares for the boxes between two cycles of a strip."""
     low = max(low, int(strip.start[0]))
     inside = np.flatnonzero((strip.end > low) & (strip.start < high))
     cut = replace(strip, start=np.maximum(strip.start, low), end=np.minimum(strip.end, high))

@@ -1,4 +1,4 @@
-"""Which numbers of micro-batches, and which words, are written into the boxes of a trace, and how; no drawing."""
+"""Selection of the labels in the boxes of a trace: numbers of micro-batches, and words; nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STRIDES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True)
 class Label:
-    """What is written in the middle of a box: the box's position among the content's, and whether it reads upwards."""
+    """The text in the middle of a box, which is an index into the content's boxes, and whether the text is vertical."""
 
     box: int
     text: str
@@ -66,7 +66,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
 
 
 def words(content: Content, height_points: float) -> Iterator[Label]:
-    """Yield what is written into boxes that bear no number, such as ``load``: where it fits, and else nothing."""
+    """Yield the words in boxes without a number, such as ``load``, where they fit."""
     boxes = content.boxes
     widths = (boxes.end - boxes.start) * content.points
     for index, look in enumerate(timelines.LOOKS):
@@ -89,7 +89,7 @@ def _texts(content: Content, members: Integers, with_stage: bool) -> list[str]:
 
 
 def _cut(content: Content) -> npt.NDArray[np.bool_]:
-    """Return of each box whether the window cuts it: it may be too narrow for its number then."""
+    """Return for each box whether the window cuts it, which may make it too narrow for its number."""
     timeline, window, boxes = content.timeline, content.window, content.boxes
     early = timeline.ipu[(timeline.start < window.start) & (timeline.end > window.start)]
     late = timeline.ipu[(timeline.start < window.end) & (timeline.end > window.end)]
@@ -100,7 +100,7 @@ def _cut(content: Content) -> npt.NDArray[np.bool_]:
 def _of_row(
     content: Content, members: Integers, cut: npt.NDArray[np.bool_], texts: list[str], height_points: float, most: int
 ) -> Iterator[Label]:
-    """Yield what is written into ``members``, the boxes of one row and look; ``most`` numbers at most."""
+    """Yield the labels of ``members``, the boxes of one row and look; at most ``most`` of them."""
     boxes = content.boxes
     widths = (boxes.end - boxes.start)[members] * content.points
     heights = (boxes.top - boxes.bottom)[members] * height_points

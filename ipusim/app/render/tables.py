@@ -27,7 +27,7 @@ class Table:
 
 
 def summary_table(summary: analysis.RunTimes) -> Table:
-    """Return the main numbers of a run: what, and how much."""
+    """Return the main numbers of a run with their names."""
     idle_part, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
     call = summary.run_use[0].cycles["host_call"] // summary.executions
@@ -66,7 +66,7 @@ def summary_table(summary: analysis.RunTimes) -> Table:
 
 
 def _replicas(summary: analysis.RunTimes) -> str:
-    """Return how many replicas there are, and what summing up their gradients takes of each weight update."""
+    """Return the number of replicas, and the time of the all-reduce of gradients in each weight update."""
     cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
     reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
     return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"

@@ -1,4 +1,4 @@
-"""Simulated against published throughputs: a point for each, on the line where both are equal if all is well."""
+"""Chart of simulated against published throughputs; points on the diagonal have no error."""
 
 from __future__ import annotations
 

@@ -48,10 +48,10 @@ class TimeBar:
     """The row of a run: its name, its bar, where it ran, and the words behind it.
 
     Attributes:
-        name: of the run.
-        words: what is said behind its bar.
-        seconds: that it takes; None of a run that is refused, which has no bar.
-        parts: of its time, in cycles of the whole run; None where they are not known.
+        name: the name of the run.
+        words: the text behind its bar.
+        seconds: the run's time; None for a run that is refused, which has no bar.
+        parts: the parts of the run's time, in cycles of the whole run; None where they are not known.
     """
 
     name: str
@@ -61,7 +61,7 @@ class TimeBar:
 
     @cached_property
     def lengths_s(self) -> list[tuple[Look, float, float]]:
-        """Look, share and seconds of what the bar is made of, which add up to it.
+        """Look, share and seconds of the parts of the bar, which add up to it.
 
         A negative part has no length, and those that outweigh it are shorter in proportion.
         """
@@ -75,12 +75,12 @@ class TimeBar:
 
 @dataclass(frozen=True)
 class TimeBars:
-    """Several of them under a heading, with an axis and a legend.
+    """Several bars under a heading, with an axis and a legend.
 
     Attributes:
-        heading: what the bars are.
-        rows: from the top.
-        last_s: where the axis ends; a bar that is longer is cut there, which its words say.
+        heading: the name of the bars.
+        rows: the bars from the top down.
+        last_s: the end of the axis in seconds; a longer bar is cut there, as its words say.
     """
 
     heading: str
@@ -98,7 +98,7 @@ class TimeBars:
         return min(max(_FEW / len(self.rows), _LOWEST), _HIGHEST)
 
     def height_in(self, width_in: float) -> float:
-        """Return the inches that all of it takes in a figure of such a width."""
+        """Return the height of heading, bars, axis and legend in a figure of this width, in inches."""
         rows = self.row_in * len(self.rows)
         return _HEADING + _AXIS + rows + _LEGEND_LINE * len(self._legend(width_in)) + _BELOW
 

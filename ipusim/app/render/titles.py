@@ -1,4 +1,4 @@
-"""Titles of pictures: in words what is shown, and below that how it ran."""
+"""Titles of pictures: a headline with the run's description, and a line with its configuration."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class TitleLine(NamedTuple):
 
 
 def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False) -> str:
-    """Return what a run is of, and in a second line schedule, size and what is shown of it.
+    """Return the description of a run, and in a second line its schedule, size and window.
 
     As in ``The tutorial's model`` and ``grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of
-    execution 0``. A run that nothing is known of but its name has that before the rest, in one line. With
-    ``of_replica``, the picture is of one replica whatever the others do.
+    execution 0``. A run without a description has one line that begins with its name. ``of_replica`` is set for a
+    picture of one replica even if replicas differ.
     """
     info = timeline.info
     used = len(info.stages_of_ipu)

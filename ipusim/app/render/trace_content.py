@@ -1,7 +1,7 @@
-"""What a trace file holds, whatever its format: tracks, and slices, flows and numbers over time on them.
+"""The content of a trace file, independent of its format: tracks with slices, flows and numbers over time.
 
-A span of all IPUs lies on every IPU's track. Times are whole nanoseconds; the
-exact cycles stand beside them.
+A span of all IPUs has a slice on every IPU's track. Times are whole nanoseconds; the
+exact cycles are arguments of the slices.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Integers = npt.NDArray[np.int64]
 
 #: Spans whose slices are made at a time: memory is bounded by it, however long the run.
 _SPANS: Final = 8192
-#: What is told of every execution.
+#: Fields of a run's info in the arguments of every execution.
 ABOUT: Final = ("cycles", "system", "schedule", "sync", "selection_order", "clock_hz")
 _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices have their micro-batch behind the name.
 _NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
-#: What a sum over replicas carries over the links.
+#: Name of the tensors that a sum over replicas sends over the links.
 _SUMMED: Final = "gradients of all micro-batches"
 
 
@@ -82,13 +82,13 @@ class Band(NamedTuple):
 
 
 class TraceContent:
-    """Everything that a trace file of a run holds.
+    """The content of a run's trace file.
 
     Attributes:
-        timeline: the run, as far as the file has it.
-        left_out: the periods of it that the file has not.
+        timeline: the part of the run that the file has.
+        left_out: the periods of the run that the file leaves out.
         counters: numbers over time.
-        tracks: where each thing lies.
+        tracks: the tracks of slices and counters.
         flows: the tensors that cross IPUs, from pass to pass, or from send to pass.
     """
 
@@ -99,12 +99,11 @@ class TraceContent:
         route: Route | None = None,
         waterfall: analysis.Waterfall | None = None,
     ) -> None:
-        """Take a run, and what else is known of it.
+        """Take a run, and optionally its memory, its routes and the parts of its time.
 
-        ``memory`` is what IPUs hold over time, a curve for each; ``route`` names the link directions from
-        one logical IPU to another, and without it links do not tell what they carry; ``waterfall`` are
-        the parts of its time. Copies of blocks that are no
-        rows of ``timeline`` are left out.
+        ``memory`` has a curve of memory over time for each IPU; ``route`` returns the link directions from
+        one logical IPU to another, without which slices of links have no tensors; ``waterfall`` has the
+        parts of the run's time. Repeats of blocks that have no rows in ``timeline`` are left out.
         """
         self.left_out = tuple(left_out(timeline))
         self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
@@ -158,7 +157,7 @@ class TraceContent:
             following = execution.end
 
     def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
-        """Return what is left out between two cycles."""
+        """Return the periods that are left out between two cycles."""
         return tuple(
             self._band(
                 f"{gap.words}, not drawn: --full-trace",
@@ -187,7 +186,7 @@ class TraceContent:
         return to_nanoseconds(cycles, self.timeline.info.clock_hz)
 
     def slices(self) -> Iterator[Slices]:
-        """Yield all slices, some at a time; those that take no time are left out, but for passes, which flows need."""
+        """Yield all slices in batches, without those of no duration, except passes, which flows refer to."""
         drawn = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
         for first in range(0, len(self.timeline), _SPANS):
             yield self._slices(first + np.flatnonzero(drawn[first : first + _SPANS]))
@@ -248,7 +247,7 @@ class TraceContent:
         return track_numbers
 
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
-        """Return what the slices of inter-IPU copies send, and what they receive."""
+        """Return the tensors that the slices of inter-IPU copies send, and those that they receive."""
         timeline, sides = self.timeline, ([""] * len(row), [""] * len(row))
         copies = np.flatnonzero(timeline.kind[row] == SpanKind.EXCHANGE)
         where = row[copies], position[copies]
@@ -258,7 +257,7 @@ class TraceContent:
         return sides
 
     def _names(self, row: Integers) -> list[str]:
-        """Return the name of each slice: a pass and a host copy with their numbers, a link by what it carries.
+        """Return the name of each slice: passes and host copies with their numbers, links with their tensors.
 
         Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name,
         sends the pass that made what they carry.

@@ -37,11 +37,11 @@ def counters(
     memory: Sequence[analysis.MemoryCurve] = (),
     waterfall: analysis.Waterfall | None = None,
 ) -> tuple[Counter, ...]:
-    """Return the counters of a run, with what its IPUs hold as far as ``memory`` says it.
+    """Return the counters of a run, with the memory of the IPUs in ``memory``.
 
-    The parts of the run's time, where they are known, are numbers that stay as they are from its start on.
+    Known parts of the run's time are constant counters from its start on.
 
-    Where copies of blocks are no rows, what holds when they begin is shown throughout.
+    In repeats of blocks without rows, counters keep their values from the repeats' beginning.
     """
     run, timeline = timeline, timeline.contiguous()
     compute = timeline.rows(*timelines.COMPUTE_KINDS)
@@ -76,7 +76,7 @@ def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
 
 
 def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:
-    """Return a counter without the changes that nobody sees: to the same number, or within one nanosecond."""
+    """Return a counter without invisible changes: to the same value, or within one nanosecond."""
     nanoseconds = to_nanoseconds(cycles, clock_hz)
     last = np.append(nanoseconds[1:] != nanoseconds[:-1], True)[: len(cycles)]
     nanoseconds, value = nanoseconds[last], value[last]
@@ -85,7 +85,7 @@ def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integ
 
 
 def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
-    """Return when the first pass of each micro-batch starts, and when its last ends."""
+    """Return the start of each micro-batch's first pass, and the end of its last."""
     rows = timeline.rows(*timelines.PASSES)
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     batch = executed * timeline.info.count + timeline.micro_batch[rows]

@@ -1,4 +1,4 @@
-"""Which pass hands a tensor to which pass on another IPU."""
+"""Tensors that cross IPUs: the pass that makes each, and the pass that takes it."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
 
 
 def sent(timeline: Timeline) -> tuple[Rows, Rows]:
-    """Return the sends of a Timeline, rows of one length: the send, and the pass that made what it carries.
+    """Return the rows of a Timeline's sends, and the rows of the passes whose tensors they carry.
 
-    That is the pass before it in the chain of causes: what a pass has changed may be stored between them.
+    The latter is the nearest pass in the chain of causes, as a store may lie between pass and send.
     """
     sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
     makers = timeline.cause[sends]

@@ -20,15 +20,15 @@ LETTERS: Final = timelines.by_number(lambda row: "" if row.of_pass is None else 
 
 
 class Tensors:
-    """The tensors that cross IPUs, found by the time-step after which they do.
+    """The tensors that cross IPUs, by the time-step after which they cross.
 
-    A tensor is known by the pass that made it: ``activations F1.3``, ``gradients B2.0``.
+    A tensor is named after the pass that made it: ``activations F1.3``, ``gradients B2.0``.
     """
 
     def __init__(self, timeline: Timeline, flows: Flows, route: Route | None, further: Integers) -> None:
-        """Take a run's flows; ``route`` tells the links between two IPUs, where links are to name what they carry.
+        """Take a run's flows; ``route`` returns the links between two IPUs, where links are to have their tensors.
 
-        Tensors of each row are named by a micro-batch that is ``further`` on than the run says.
+        ``further`` is added to the micro-batch of each row in the names of tensors.
         """
         self._further = further
         self._timeline, self._flows = timeline, flows
@@ -54,12 +54,12 @@ class Tensors:
         return self._named(self._received, rows, ipu)
 
     def carried(self, rows: Integers) -> list[str]:
-        """Return what a link direction carries in each of these spans of links."""
+        """Return the tensors that a link direction carries in each of these spans of links."""
         timeline = self._timeline
         link = timeline.link[rows]
         if timeline.info.has_time_steps:
             return self._named(self._carried, rows, link)
-        # A tensor leaves all links of its route when it has come, within the time that each of them is busy.
+        # A tensor leaves all links of its route when it arrives, which is within the busy span of each of them.
         begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
         return self._names_between(self._carried, begins, ends, self._further[rows])
 
