@@ -5,9 +5,12 @@ A run is one host's. Where the others are simulated too, each tells the others w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.hardware.collectives.cost import CollectiveCost, RoundCost
+from ipusim.hardware.links import LinkDirection
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
 from ipusim.machine.facility import Context, Facility, IpuId
@@ -16,7 +19,7 @@ from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import HostSum, HostUpdate, ReplicaCollective
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description
+from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
@@ -59,28 +62,43 @@ class GradientSum(BeforeUpdate):
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
-        described: dict[int, range] = {}  # by the round itself: those of a ring are one
+        described: dict[int, tuple[RoundCost, list[int]]] = {}  # by the round itself: those of a ring are one
         for round_of in total.cost.rounds:
             if id(round_of) not in described:
-                rows = [
-                    Description(SpanKind.LINK, link=links[load.direction], bytes=load.bytes, replica=NONE)
-                    for load in round_of.links
-                ]
-                first = self._describe(*rows) if rows else 0
-                described[id(round_of)] = range(first, first + len(rows))
-        self._loads = [described[id(round_of)] for round_of in total.cost.rounds]
+                described[id(round_of)] = self._described(round_of, links, context.recorder)
+        self._rounds = [described[id(round_of)] for round_of in total.cost.rounds]
+
+    def _described(
+        self, round_of: RoundCost, links: Mapping[LinkDirection, int], recorder: Recorder
+    ) -> tuple[RoundCost, list[int]]:
+        """Return a round, and the description of the span of each of its loads.
+
+        Where nothing disturbs a link, neighbouring loads of one duration begin and end together: one load stands for
+        them, with a description of all of their spans. A ring over 64 IPUs has 64 loads a round, which all are alike.
+        """
+        alike = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
+        loads, whats = [], []
+        for _, neighbours in groupby(round_of.links, alike):
+            load, *others = neighbours
+            spans = [
+                self._describe(Description(SpanKind.LINK, link=links[alone.direction], bytes=alone.bytes, replica=NONE))
+                for alone in (load, *others)
+            ]
+            loads.append(load)
+            whats.append(recorder.group(spans) if others else spans[0])
+        return replace(round_of, links=tuple(loads)), whats
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise, and carry out every round; before some all synchronise again."""
         start = self._clock.now
         now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-        for number, (round_of, described) in enumerate(zip(self._cost.rounds, self._loads, strict=True)):
+        for number, (round_of, whats) in enumerate(self._rounds):
             if number in self._cost.starts:
                 now = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
             loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)
             now = yield self._clock.at(max((end for _, end in loads), default=hops))
-            for what, (first_byte, end) in zip(described, loads, strict=True):
+            for what, (first_byte, end) in zip(whats, loads, strict=True):
                 self._record(what, step, first_byte, end, cause)
         self._reduce()
         return self._record(self._all, step, start, self._clock.now, cause)

@@ -77,7 +77,13 @@ class CollectiveCost:
     @property
     def rounds_cycles(self) -> int:
         """Cycles of all rounds: the closed form of the algorithm."""
-        return Sum(tuple((cost.total_cycles, 1) for cost in self.rounds))
+        return Sum(tuple((cost.total_cycles, times) for cost, times in self._distinct_rounds))
+
+    @property
+    def _distinct_rounds(self) -> list[tuple[RoundCost, int]]:
+        """Each round once, with how often it comes: those of a ring are one."""
+        times = Counter(map(id, self.rounds))
+        return [(cost, times[number]) for number, cost in {id(cost): cost for cost in self.rounds}.items()]
 
     @property
     def meetings(self) -> int:
@@ -93,10 +99,9 @@ class CollectiveCost:
     def link_bytes(self) -> tuple[tuple[LinkDirection, int], ...]:
         """Bytes on each link direction over all rounds, in order of direction."""
         carried: Counter[LinkDirection] = Counter()
-        alike = Counter(map(id, self.rounds))  # the rounds of a ring are one
-        for number, cost in {id(cost): cost for cost in self.rounds}.items():
+        for cost, times in self._distinct_rounds:
             for load in cost.links:
-                carried[load.direction] += alike[number] * load.bytes
+                carried[load.direction] += times * load.bytes
         return tuple(sorted(carried.items()))
 
 
