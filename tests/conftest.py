@@ -83,8 +83,10 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
 
     The parts that workers begin with are as long as each other, and who is done takes tests from the end of another's
     part. Files beside each other run the same programs and draw the same pictures, once in each worker. Units stand
-    first: no thread that another test has left is there yet, beside which no process forks.
+    first: no thread that another test has left is there yet, beside which no process forks. What looks at all published
+    trainings stands at the head of the first worker's files, so that no other simulates them again, for a minute.
     """
+    items = sorted(items, key=lambda item: "validate" not in getattr(item, "fixturenames", ()))
     units = [item for item in items if item.nodeid.startswith("tests/unit/")]
     rest = [item for item in items if not item.nodeid.startswith("tests/unit/")]
     files = [[*tests] for _, tests in itertools.groupby(rest, lambda item: item.path)]

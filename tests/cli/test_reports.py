@@ -10,6 +10,7 @@ import pytest
 import reports.__main__
 from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
+from reports import fidelity_pages
 from reports.__main__ import ROOT, main
 from reports.gallery import GALLERY, Picture, gallery_page
 from reports.scenario_keys import sections
@@ -48,6 +49,7 @@ def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
 def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
     monkeypatch.setattr(reports.__main__, "validated", lambda: validate.found)
+    monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)
     for page in REPORTS.glob("*.md"):
         (tmp_path / page.name).write_text("as a clone has it, of an earlier commit\n")
     main(tmp_path)
@@ -62,6 +64,17 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
     assert len(zooms) == 3
     for name in (*zooms, "memory_by_schedule-compared.png", *SWEEPS):
         assert_same_picture((tmp_path / name).read_bytes(), name)
+
+
+def tried_on_the_page(validation):
+    """Return what the page of fidelity says of the trainings that are far off."""
+    _, text = PAGES["reports/fidelity.md"].split("\n## Where it is off\n\n")
+    return text.split(f"\n## {validation.dials.title}\n")[0]
+
+
+@slowest
+def test_what_was_tried_of_trainings_that_are_far_off_is_on_the_page(validate):
+    assert fidelity_pages.residuals(validate.found) == tried_on_the_page(validate.found)
 
 
 def test_every_scenario_is_in_the_gallery_once():
