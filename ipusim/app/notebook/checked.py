@@ -53,9 +53,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             parameter, hint = signature.parameters[name], hints().get(name, Any)
-            if (
-                parameter.annotation == "RequestLike"
-            ):  # a scenario in any form, which `placed` refuses in words of its own
+            # A scenario in any form, which `placed` refuses in words of its own.
+            if parameter.annotation == "RequestLike":
                 continue
             several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
             for key, allowed in several:
