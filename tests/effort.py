@@ -1,4 +1,4 @@
-"""How much is drawn: one in ten of each property's examples by default, one in five with ``--all``, or ``--every``.
+"""How much is drawn: one in ten of each property's examples by default, one in three with ``--all``, or ``--every``.
 
 Of those that are drawn in hundreds a tenth is drawn with ``--all``.
 """
@@ -13,7 +13,7 @@ import pytest
 #: Marks a test that takes too long for every run: only ``--all`` runs it.
 slowest = pytest.mark.slowest
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
-ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 5, 5
+ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 3, 5
 
 _whole = [(False, False)]
 

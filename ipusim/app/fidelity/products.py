@@ -161,7 +161,8 @@ def products_csv(validated: Sequence[ValidatedRow]) -> bytes:
 def products_png(validated: Sequence[ValidatedRow]) -> bytes:
     """Return the picture of measured and modelled TFLOP/s by shape."""
     points = [
-        ShapePoint((row := product.row).m, row.k, row.n, row.dtype, row.tflops, product.modelled_tflops)
+        ShapePoint(row.m, row.k, row.n, row.dtype, row.tflops, product.modelled_tflops)
         for product in validated
+        for row in (product.row,)
     ]
     return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))
