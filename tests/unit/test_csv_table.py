@@ -41,6 +41,14 @@ def test_columns_are_found_by_name_in_any_order_and_empty_rows_are_left_out(own)
     )
 
 
+@pytest.mark.parametrize("inside", ["\x0b", "\x1c", "\x85", "\u2028", "\n", "\x1b"])
+def test_a_title_breaks_no_line_of_a_message(own, inside):
+    columns = Columns(("stage",), ("stage",), others=False, key=lambda title: title[:5])
+    (title,) = read_table(own(f'"stage{inside}[s]"\n0\n'), columns, 1000).titles.values()
+    assert title == f"stage{repr(inside)[1:-1]}[s]"
+    assert title.isprintable()
+
+
 def test_other_columns_are_left_alone_where_they_may_be_and_told_all_at_once_where_not(own):
     path = own("stage,forwrd,not,bakward,stage\n")
     with pytest.raises(FileError) as caught:
