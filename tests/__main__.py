@@ -1,7 +1,7 @@
 """The one test command: ``python -m tests`` checks style, types, imports and behaviour; extra words go to pytest.
 
 ``python -m tests --all`` draws more examples of every property and runs the slowest tests too; ``--every`` draws all
-examples, also where they are hundreds.
+examples, and runs those too that are run by name, as they take a minute and look at what seldom changes.
 """
 
 from __future__ import annotations

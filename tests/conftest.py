@@ -49,6 +49,7 @@ def pytest_configure(config):
     Every worker, and each of the processes that tests start, else compiles all modules again: half of what it takes.
     """
     config.addinivalue_line("markers", "slowest: runs with --all alone")
+    config.addinivalue_line("markers", "rarest: runs with --every alone")
     choice = effort.chosen(config.getoption("all"), config.getoption("every"))
     choice.__enter__()
     config.add_cleanup(lambda: choice.__exit__(None, None, None))
@@ -70,11 +71,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the slowest tests to ``--all``, and hand out whole files."""
-    if not effort.runs_slowest():
-        slowest = [item for item in items if item.get_closest_marker("slowest")]
-        config.hook.pytest_deselected(items=slowest)
-        items[:] = [item for item in items if not item.get_closest_marker("slowest")]
+    """Leave the slowest tests to ``--all`` and the rarest to ``--every``, and hand out whole files."""
+    runs = {"slowest": effort.runs_slowest(), "rarest": effort.draws_everything()}
+    left_out = [item for item in items if any(item.get_closest_marker(name) and not runs[name] for name in runs)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
@@ -104,6 +105,17 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     gc.enable()
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Leave out of further collections what is still there after the last test of a file: modules, and what is cached.
+
+    Each run that tests execute collects garbage before it writes its files, 350 times in all, among all objects of its
+    worker.
+    """
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

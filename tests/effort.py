@@ -1,6 +1,6 @@
 """How much is drawn: one in ten of each property's examples by default, one in three with ``--all``, or ``--every``.
 
-Of those that are drawn in hundreds a tenth is drawn with ``--all``.
+Of those that are drawn in hundreds it is one in thirty, and one in nine with ``--all``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import pytest
 
 #: Marks a test that takes too long for every run: only ``--all`` runs it.
 slowest = pytest.mark.slowest
+#: Marks a test that is run by name, when what it looks at is changed: only ``--every`` runs it among others.
+rarest = pytest.mark.rarest
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
 ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 3, 5
+#: And of those that are drawn in hundreds one in so many of these.
+HUNDREDS = 3
 
 _whole = [(False, False)]
 
@@ -38,21 +42,16 @@ def draws_everything() -> bool:
     return _whole[-1][1]
 
 
-def one_in() -> int:
-    """Return of how many examples one is drawn."""
-    return 1 if draws_everything() else ONE_IN_WITH_ALL if runs_slowest() else ONE_IN
+def one_in(examples: int = 1) -> int:
+    """Return of how many of so many examples one is drawn."""
+    if draws_everything():
+        return 1
+    return (ONE_IN_WITH_ALL if runs_slowest() else ONE_IN) * (HUNDREDS if examples >= 100 else 1)
 
 
 def share(examples: int) -> int:
     """Return how many of so many examples are drawn."""
-    return min(examples, max(FEWEST, -(-examples // one_in())))
-
-
-def hundreds(examples: int) -> range:
-    """Return the seeds of so many hundred examples: all with ``--every``, a tenth with ``--all``, else a few."""
-    if draws_everything():
-        return range(examples)
-    return range(examples // ONE_IN if runs_slowest() else share(examples // ONE_IN))
+    return min(examples, max(FEWEST, -(-examples // one_in(examples))))
 
 
 def seeds(examples: int) -> range:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ def _without(reason):
 #: Ends the browser that is open, if one is.
 _ENDS = ExitStack()
 _BROWSERS: list[Any] = []
+#: Tabs that no test uses now, by what they were opened with.
+_TABS: defaultdict[tuple, list[Any]] = defaultdict(list)
 
 
 @pytest.fixture
@@ -50,32 +53,45 @@ def browser():
 def pytest_runtest_teardown(nextitem):
     """End the browser behind the last of its tests: others run event loops themselves, which Playwright's forbids."""
     if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+        _TABS.clear()
         _BROWSERS.clear()
         _ENDS.close()
 
 
 @pytest.fixture
 def open_page(browser):
-    """Open a page, as in ``open_page(path, color_scheme="dark")``; none may go wrong, or fetch anything."""
-    contexts, wrong = [], []
+    """Open a page, as in ``open_page(path, color_scheme="dark")``; none may go wrong, or fetch anything.
+
+    It opens where another test has closed its own, if there is such a place: each further tab takes a second.
+    """
+    opened_here, wrong = [], []
 
     def opened(path, width=1280, height=900, **how):
-        context = browser.new_context(viewport={"width": width, "height": height}, **how)
-        contexts.append(context)
-        page = context.new_page()
+        free = _TABS[tuple(sorted(how.items()))]
+        page = free.pop() if free else browser.new_context(**how).new_page()
+        page.set_viewport_size({"width": width, "height": height})
         page.set_default_timeout(10_000)
-        page.on("console", lambda message: wrong.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("request", lambda request: None if request.url == url else wrong.append(f"request: {request.url[:80]}"))
         url = path.as_uri()
+        listeners = {
+            "console": lambda message: wrong.append(f"{message.type}: {message.text}"),
+            "pageerror": lambda error: wrong.append(f"error: {error}"),
+            "dialog": lambda dialog: (wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+            "request": lambda request: None if request.url == url else wrong.append(f"request: {request.url[:80]}"),
+        }
+        for event, listener in listeners.items():
+            page.on(event, listener)
+        opened_here.append((free, page, listeners))
         page.goto(url)
         page.wait_for_selector("html[data-ready]")
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for free, page, listeners in opened_here:
+        for event, listener in listeners.items():
+            page.remove_listener(event, listener)
+        page.mouse.move(0, 0)
+        page.goto("about:blank")
+        free.append(page)
     # What the page holds itself is no request, and it is the tests that read its canvas back.
     ours = ("request: data:", "warning: Canvas2D: Multiple readback")
     assert [each for each in wrong if not each.startswith(ours)] == []

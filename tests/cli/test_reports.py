@@ -19,7 +19,7 @@ from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_pag
 from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.gallery import PICTURES, assert_same_picture
 
 REPORTS = ROOT / "reports"
@@ -32,7 +32,7 @@ def test_the_board_of_speed_shows_every_row_that_was_measured():
     assert (REPORTS / "speed.md").read_text() == speed_page(rows), "run python -m reports.speed"
 
 
-@slowest
+@rarest
 def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
     measures = (
         Measure("--help", "", ("-m", "ipusim", "--help"), rounds=2),
@@ -72,7 +72,7 @@ def tried_on_the_page(validation):
     return text.split(f"\n## {validation.dials.title}\n")[0]
 
 
-@slowest
+@rarest
 def test_what_was_tried_of_trainings_that_are_far_off_is_on_the_page(validate):
     assert fidelity_pages.residuals(validate.found) == tried_on_the_page(validate.found)
 

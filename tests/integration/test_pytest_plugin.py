@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ipusim.runs.yaml_text import dump
-from tests.effort import slowest
+from tests.effort import runs_slowest
 from tests.scenario_data import timed
 
 TESTS = """
@@ -71,10 +71,16 @@ def outcomes(text):
     return dict(re.findall(r"^(?:\[gw\d\].*)?(PASSED|FAILED|ERROR) (\S+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("words", [(), pytest.param(("-n", "2"), marks=slowest)])
-def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project, words):
+def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project):
+    """Also where a worker of pytest-xdist runs them."""
     pytest_in(project, "--ipusim-update", "test_mine.py", "-k", "other or as_it_is")
     assert sorted(path.name for path in project.rglob("*.pin.json")) == ["good.pin.json", "sixteen.pin.json"]
+    check_outcomes(project)
+    if runs_slowest():
+        check_outcomes(project, "-n", "1")
+
+
+def check_outcomes(project, *words):
     done = pytest_in(project, "-rA", "--tb=short", *words)
     assert done.returncode == 1, done.stdout
     ended = {(name, how) for how, name in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)}

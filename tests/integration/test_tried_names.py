@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.tried_names import Sabotage, in_table, wanted, without_test
 
 FILES = sorted({test.partition("::")[0] for test in in_table().values()})
@@ -18,7 +18,7 @@ def test_every_name_and_every_argument_that_works_has_its_test():
 
 
 @pytest.mark.parametrize("file", FILES)
-@slowest
+@rarest
 def test_what_a_test_tries_is_missed_where_it_is_taken_away(file):
     tries = Sabotage({key: test for key, test in in_table().items() if test.startswith(f"{file}::")})
     tries.run()

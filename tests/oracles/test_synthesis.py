@@ -19,7 +19,7 @@ from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.synthesis import NAME, synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import hundreds, seeds
+from tests.effort import seeds
 from tests.exact_orders import Exact
 from tests.oracles.test_house_schedules import TABLE_5
 
@@ -92,7 +92,7 @@ def compared(seed, seconds):
 
 
 def test_what_is_found_is_never_worse_than_any_named_schedule_that_fits_and_mostly_better():
-    drawn_seeds = hundreds(100)
+    drawn_seeds = seeds(100)
     every = [compared(seed, LONG if len(drawn_seeds) == 100 else SHORT) for seed in drawn_seeds]
     room = [case for case in every if case and case[0] > 1.01 * case[2]]
     better = [case for case in room if case[1] < case[0]]
@@ -112,7 +112,7 @@ def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
     assert found.best.times.makespan_cycles == Exact(times, 4).makespan()
 
 
-@pytest.mark.parametrize("seed", hundreds(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_is_found_takes_as_much_more_with_each_further_period(seed, monkeypatch):
     # A clock of turns of the search: on a loaded machine another search would find other words.
     turns = count()
@@ -175,7 +175,7 @@ def of_table_5(row):
     return count, tasks, words_of(tasks, job.plan.order.passes.tolist()), begins[-1]
 
 
-@pytest.mark.parametrize("number", hundreds(30)[: len(TABLE_5)])
+@pytest.mark.parametrize("number", seeds(30)[: len(TABLE_5)])
 def test_zero_bubbles_automatic_schedules_are_reached(number):
     """ZB-1p with a micro-batch whole until its weights' half ends, ZB-2p with a third of it between the halves.
 

@@ -15,7 +15,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import hundreds
+from tests.effort import seeds
 from tests.properties.test_repeats import drawn
 from tests.tiling import check_tiling
 
@@ -71,7 +71,7 @@ def drawn_disturbances(rng, system, length):
     return [rng.choice(makers)() for _ in range(rng.randint(1, 4))]
 
 
-@pytest.mark.parametrize("seed", hundreds(300))
+@pytest.mark.parametrize("seed", seeds(300))
 def test_any_disturbances_of_any_run(seed):
     rng, plain = random.Random(seed), None
     while plain is None:
@@ -96,7 +96,7 @@ def test_any_disturbances_of_any_run(seed):
     assert all(cycles > 0 for cycles in cost.waits.values())
 
 
-@pytest.mark.parametrize("seed", hundreds(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_of_several_executions_those_before_between_and_behind_changes_are_left_out(seed):
     rng, plain = random.Random(seed), None
     while plain is None:
@@ -132,7 +132,7 @@ def test_of_a_thousand_executions_few_are_simulated_around_two_changes(sync):
     assert len(run.timeline) < 30 * len(execute(assemble(plain.request.replace({"pipeline.repeat_count": 1}))).timeline)
 
 
-@pytest.mark.parametrize("seed", hundreds(60))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_arithmetic_is_the_same_to_the_bit_under_any_disturbances(seed):
     rng = random.Random(seed)
     data = LEARNING | {"pipeline": {**LEARNING["pipeline"], "sync": rng.choice(("lock_step", "point_to_point"))}}
