@@ -59,6 +59,7 @@ def published(system, count):
     return row, f"{','.join(map(str, cells))},{';'.join(row.settings)}\n"
 
 
+@slowest
 def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_path):
     _, small = published("bow_pod16", 2048)
     large, _ = published("bow_pod64", 512)

@@ -12,6 +12,7 @@ from matplotlib.image import imread
 
 from ipusim.timeline.kinds import SpanKind
 from tests.changed_package import copy_package, put
+from tests.effort import slowest
 from tests.interpreter import Interpreter
 from tests.places import ROOT
 
@@ -82,6 +83,7 @@ def shows(path):
     return bool((pixels == np.round(255 * np.array(to_rgb(FACE)))).all(axis=-1).any())
 
 
+@slowest
 def test_a_kind_in_one_row_shows_in_the_picture_and_its_legend(changed):
     out, _ = changed
     assert shows(out / "perfetto" / "trace.png")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
+from tests.effort import slowest
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -72,6 +73,7 @@ def test_none_that_fits_is_an_error_that_writes_nothing(tmp_path):
     assert not out.exists()
 
 
+@slowest
 def test_the_limit_of_time_is_that_of_the_whole_command():
     began = time.monotonic()
     done = ipusim("suggest", str(ROOT / "scenarios" / "conformer.yaml"), "--seconds", "4")

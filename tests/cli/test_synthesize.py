@@ -9,6 +9,7 @@ import pytest
 from ipusim.app.scenario.load import load_job
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
+from tests.effort import slowest
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -108,6 +109,7 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
     assert not (folder / "out").exists()
 
 
+@slowest
 def test_suggest_adds_an_order_for_the_costs_of_its_plan(folder):
     """The plan is the scenario's own, as nothing else is searched; its order is what synthesize finds."""
     limits = ("--schedules", "grouped", "--stages", "4", "--placements", "straight", "--sync", "lock_step")

@@ -27,6 +27,7 @@ from ipusim.base.errors import FileError, MissingPackageError, OutputError, Prog
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 from tests import table_names
+from tests.effort import slowest
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 STAGES = [{"name": f"s{n}", "forward": 1000, "backward": 2000} for n in range(4)]
@@ -491,6 +492,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
         timed.explain(7)
 
 
+@slowest
 def test_every_verdict_on_a_run_says_how_far_off_models_of_its_kind_are(tmp_path):
     """The notebook, the page and comparisons, of a run and of its folder alike; an older folder does not say it."""
     run = ipusim.run(SCENARIOS[0].parent / "mnist_cnn.yaml")

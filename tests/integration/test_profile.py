@@ -25,6 +25,7 @@ from ipusim.ipu.runtime.host import Running
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.execute import execute
 from ipusim.timeline.timeline import Span
+from tests.effort import slowest
 from tests.perfetto_reader import PerfettoReader
 
 pytestmark = pytest.mark.usefixtures("without_pictures")  # but for those of the run that tests share
@@ -211,6 +212,7 @@ def test_a_stage_that_cannot_be_written_down_has_no_names_and_its_costs(tmp_path
     assert "stage 'pipeline_stage_0' fails where its inputs are written down: " in text
 
 
+@slowest
 def test_each_of_several_programs_has_a_folder(tmp_path):
     (tmp_path / "summary.json").write_text("a stranger's")
     with ipu.profile(tmp_path / "run"):

@@ -29,7 +29,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
-from tests.effort import share
+from tests.effort import share, slowest
 from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_mirrored, multiple_of, shape_of, trains_only
 from tests.orders import home_of, needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
@@ -438,6 +438,7 @@ def test_a_hundred_cases_without_contention_are_longest_paths():
     assert {blocking for _, blocking in seen} == {True, False}
 
 
+@slowest
 def test_links_that_are_shared_are_so_as_a_second_computation_says():
     _, together = cases()
     differs = 0

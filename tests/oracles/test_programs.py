@@ -76,11 +76,12 @@ def test_the_pipeline_trains_as_the_tutorial_shows():
     assert "Steps 5 x examples per step 5120 (== 25600 training examples, 5.0 epochs of 5120 examples)\n" in out
 
 
+@slowest
 @pytest.mark.parametrize("name", ["step1_single_ipu", "step2_sharding"])
 def test_loops_train_as_the_tutorial_shows(name):
-    found = printed(once(name, "--epochs", "5").out)
-    assert [step for step, _, _ in found] == [0, 1, 2, 3, 4]
-    assert found[-1][-1] < 0.05
+    found = printed(once(name, "--epochs", "3").out)
+    assert [step for step, _, _ in found] == [0, 1, 2]
+    assert found[-1][-1] < 0.3
 
 
 def test_layers_are_printed_as_in_the_tutorial():
@@ -119,6 +120,7 @@ def test_a_loop_carries_its_counter_and_sends_dictionaries():
     assert out == "counter 10\nd1 (10, 800) from 2.0 to 2.0\nd2 (10, 800) from 0.0 to 0.0\n"
 
 
+@slowest
 def test_training_and_evaluation_share_variables():
     ran = once("evaluation")
     out, (train, evaluate) = ran.out, ran.compiled
@@ -196,6 +198,7 @@ def test_a_thread_prints_each_step_while_the_run_goes_on(monkeypatch):
     assert losses == pytest.approx(ran.context.run(losses_in_numpy, ran.names, 100), rel=1e-3)
 
 
+@slowest
 def test_concurrent_stages_learn():
     ran = once("concurrent_stages")
     out, (program,) = ran.out, ran.compiled
@@ -283,24 +286,25 @@ def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp
 
 @slowest
 def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, monkeypatch, caplog):
-    """To a mean loss below 0.05, also when it is stopped after each run: as one training that was not."""
+    """To a mean loss below 0.3, also when it is stopped after a run: as one training that was not."""
     monkeypatch.setattr(logging.getLogger("tensorflow"), "level", logging.INFO)
 
     def trained(folder, *steps):
         for each in steps:
             Ran(PROGRAMS / "step5_estimator.py", ["--steps", str(each), "--model-dir", str(tmp_path / folder)])
-        return (tmp_path / folder / "model.ckpt-800.npz").read_bytes()
+        return (tmp_path / folder / "model.ckpt-480.npz").read_bytes()
 
-    whole = trained("whole", 800)
+    whole = trained("whole", 480)
     losses = [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
-    assert len(losses) == 5
+    assert len(losses) == 3
     assert losses[0] > 1
-    assert losses[-1] < 0.05
+    assert losses[-1] < 0.3
     caplog.clear()
-    assert trained("parts", 160, 320, 160, 160) == whole
+    assert trained("parts", 160, 320) == whole
     assert losses == [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]
 
 
+@slowest
 def test_replicas_normalise_over_the_samples_of_all():
     """Both stages meet forward; the moments of the first come back, the mean loss of the second does not."""
     ran = once("replicas")
@@ -361,6 +365,7 @@ def test_graphcores_imports_give_the_same_modules(path):
                 assert (alias if alias is own[name] else vars(alias)["_home"]) is own[name], name
 
 
+@slowest
 def test_a_table_on_the_host_learns_what_was_looked_up():
     """Forty items stand in the baskets, and no other row of the table changes."""
     ran = once("host_embedding")

@@ -126,6 +126,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
         _ = found.request
 
 
+@slowest
 def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     seen: list[Searched] = []
     budget = Budget(interrupted=lambda: bool(seen and seen[-1].plans))
@@ -141,6 +142,7 @@ def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     assert found.searched.left <= proven.trial.cycles <= found.trial.cycles  # type: ignore[operator]
 
 
+@slowest
 def test_a_search_that_ends_by_itself_says_the_same_each_time() -> None:
     first, second = (suggest(transformer(), LIMITED) for _ in range(2))
     assert [*verdict(first), *searched_lines(first)] == [*verdict(second), *searched_lines(second)]

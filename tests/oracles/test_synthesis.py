@@ -19,7 +19,7 @@ from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.synthesis import NAME, synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import seeds
+from tests.effort import seeds, slowest
 from tests.exact_orders import Exact
 from tests.oracles.test_house_schedules import TABLE_5
 
@@ -91,6 +91,7 @@ def compared(seed, seconds):
     return found.named.times.makespan_cycles, found.best.times.makespan_cycles, found.bound.cycles
 
 
+@slowest
 def test_what_is_found_is_never_worse_than_any_named_schedule_that_fits_and_mostly_better():
     drawn_seeds = seeds(100)
     every = [compared(seed, LONG if len(drawn_seeds) == 100 else SHORT) for seed in drawn_seeds]

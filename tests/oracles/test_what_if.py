@@ -20,6 +20,7 @@ from ipusim.runs.session import Session
 from ipusim.runs.waterfall import priced, with_host
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -87,6 +88,7 @@ def test_equal_stages_are_not_told_to_be_faster():
     assert not any("10% faster" in words for words in by_words())
 
 
+@slowest
 def test_recomputation_hardware_and_the_best_split_give_what_scenarios_with_them_give():
     scenario = SCENARIOS / "bert_base.yaml"
     found = of_bert_base()

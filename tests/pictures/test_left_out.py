@@ -22,6 +22,7 @@ from ipusim.app.run_folder import pictures, report
 from ipusim.base.errors import OptionError
 from ipusim.runs.execute import execute
 from tests.drawn import assert_legible, drawn_texts, words
+from tests.effort import slowest
 from tests.folded import folded
 from tests.scenario_data import job_from
 from tests.timelines import lay_out_timeline
@@ -137,6 +138,7 @@ def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, shor
     assert {shown.shows(window.start), shown.shows(window.end - 1)} == {shown.start, shown.end - 1}
 
 
+@slowest
 def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
     runs = [lay_out_timeline(schedule, count=96, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
     shown = [Compared(folded(run), "") for run in runs]

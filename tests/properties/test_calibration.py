@@ -65,6 +65,7 @@ def test_truth_lies_where_it_is_said_to_in_95_of_100_cases(folder):
     assert 0.90 <= sum(within) / len(within) < 1
 
 
+@slowest
 @settings(max_examples=4)
 @given(values(("vector_slowdown", "session_run_ns")), st.integers(0, 10**6))
 def test_rates_of_computation_and_host_are_found_again_from_throughputs(folder, wanted, seed):

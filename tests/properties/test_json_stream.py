@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ipusim.base.errors import FileError
 from ipusim.base.json_stream import JsonStream
-from tests.effort import share
+from tests.effort import share, slowest
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -94,6 +94,7 @@ def test_what_is_wrong_is_told_with_its_line(content, message):
     assert refusal(content, 10**5).startswith(message)
 
 
+@slowest
 def test_memory_follows_the_largest_element_and_a_file_has_an_end():
     many = b"[" + b",".join([b'{"name": "x"}'] * 400_000) + b"]"
     tracemalloc.start()

@@ -284,6 +284,7 @@ def piling_up(count: int) -> Job:
     return assemble(Request.from_dict(data, name="piling-up"))
 
 
+@slowest
 def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not where it was not to jump, nor a short one, nor one that jumps; and the summary does not depend on it."""
     job, jumping = piling_up(400), flight(7, 4, 100, 200, 400)

@@ -11,6 +11,7 @@ from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.orders import ORDERS
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import names as schedule_names
+from tests.effort import slowest
 
 #: Names that a hint has at most: units are so short that more may be one mistake away.
 MOST = 5
@@ -43,6 +44,7 @@ def tables():
     return sorted(found)
 
 
+@slowest
 def test_of_every_key_and_name_any_one_mistake_of_a_letter_leads_back():
     tried = 0
     for table in tables():

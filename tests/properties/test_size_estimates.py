@@ -19,7 +19,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
-from tests.effort import share
+from tests.effort import share, slowest
 
 MACHINES = {"free": 16, "m2000": 4, "bow_pod16": 16}
 
@@ -82,6 +82,7 @@ def whole_runs():
         yield
 
 
+@slowest
 @settings(max_examples=share(30))
 @given(requests())
 @whole_runs()

@@ -23,7 +23,7 @@ from ipusim.schedules.registry import any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
 from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_csv import write_torch_csv
-from tests.effort import draws_everything
+from tests.effort import draws_everything, slowest
 from tests.properties.test_jump import held, jobs
 from tests.replay.requests import scenario_of
 
@@ -117,6 +117,7 @@ def check_the_same(job: Job, name: str = "") -> bool:
     return any(repeat.micro_batches for repeat in part.timeline.repeats)
 
 
+@slowest
 def test_drawn_tables_jump_and_change_nothing(tmp_path: Path) -> None:
     """A table of a house's schedule jumps where that schedule does, if it is long enough; others where they may."""
     jumped = {"as the house": 0, "joined": 0}
