@@ -488,7 +488,7 @@ def bubbles_pictures() -> dict[str, bytes]:
         request = request_of(case, forms[0].schedule, per_ipu).replace(
             {"pipeline.device_mapping": None, "pipeline.virtual_stages": per_ipu}
         )
-        request = Request.from_dict(request.given(), name=title)
+        request = Request.from_dict(request.to_dict(), name=title)
         rows = compare(request, [form.schedule for form in forms])
         runs = [Compared(row.timeline, row.name) for row in rows if row.timeline is not None]
         pictures[name] = to_png(comparison(runs, title=title))

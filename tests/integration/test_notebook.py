@@ -487,7 +487,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
     assert "What would help" in said._repr_html_()
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)
-    assert ipusim.load(timed.save(tmp_path)).explain(0).found.to_dict() == timed.explain(0).found.to_dict()
+    assert ipusim.load(timed.save(tmp_path)).explain(0).result.to_dict() == timed.explain(0).result.to_dict()
     with pytest.raises(TimelineError, match="got 7"):
         timed.explain(7)
 

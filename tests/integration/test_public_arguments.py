@@ -54,7 +54,7 @@ WRONG = {
     "an object that cannot be shown": Unspeakable(),
 }
 #: Values of the parameters that have no default.
-NEEDED = {"asked": FOUR, "vary": {"steps": [1]}}
+NEEDED = {"source": FOUR, "sources": FOUR, "vary": {"steps": [1]}}
 
 
 @pytest.fixture(scope="module")

@@ -221,7 +221,7 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
         return simulate(plan, *args, **options)
 
     monkeypatch.setattr("ipusim.runs.time_alone.simulate", counted)
-    data = flight(0, 16, 1, 1, count).request.given()
+    data = flight(0, 16, 1, 1, count).request.to_dict()
     rng = random.Random(5)
     for stage in data["pipeline"]["stages"]:
         cycles = rng.randrange(1000, 1200)
@@ -238,7 +238,7 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
     """A million micro-batches under 1F1B are kept in part; under GPipe 20,000 that hold memory are refused at once."""
     million = flight(0, 8, 100, 200, 1_000_000)
     assert million.plan.shape.micro_batches < 200
-    data = flight(0, 8, 100, 200, 20_000).request.given()
+    data = flight(0, 8, 100, 200, 20_000).request.to_dict()
     data["pipeline"]["schedule"] = "gpipe"
     data["pipeline"]["stages"][0]["stash_bytes"] = 1
     with pytest.raises(IpusimError, match="expected a run that takes at most 2 GiB of memory"):
@@ -248,7 +248,7 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
 @pytest.mark.parametrize("schedule", [name for name in FREE if find(name).period is not None])
 def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
     """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
-    data = flight(0, 4, 100, 200, 400).request.given()
+    data = flight(0, 4, 100, 200, 400).request.to_dict()
     data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
     data["pipeline"]["device_mapping"] = list(mapping_of(schedule, 4))
     data["expect"] = {"time_steps": "at least 1"}
@@ -297,7 +297,7 @@ def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.Monkey
     assert spans >= 1000
     assert execute(job, jump=False).remarks == execute(jumping).remarks == ()
     assert execute(job, jump=False).summary.to_dict() == run.summary.to_dict()
-    (tmp_path / "s.yaml").write_text(scenario_of(job.request.given()))
+    (tmp_path / "s.yaml").write_text(scenario_of(job.request.to_dict()))
     assert sentence in ipusim("run", "s.yaml", cwd=tmp_path).stdout
     assert sentence not in ipusim("run", "s.yaml", "--no-jump", cwd=tmp_path).stdout
 

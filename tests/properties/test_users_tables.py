@@ -102,7 +102,7 @@ def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
         header = {each: getattr(order, each) for each in names} if order.emitted is not None else {}
         (folder / "mine.py").write_text(file_of(order, header))
         request = replace(job.request, folder=folder).replace({"pipeline.schedule": "mine.py:mine"})
-        (folder / "s.yaml").write_text(scenario_of(request.given()))
+        (folder / "s.yaml").write_text(scenario_of(request.to_dict()))
         yield f"{name} {job.schedule.name} {sort}", load_job(folder / "s.yaml"), sort
 
 

@@ -270,4 +270,4 @@ def tables() -> st.SearchStrategy[dict[str, Any]]:
 
 def table_text(options: dict[str, Any]) -> str:
     """Return the scenario of an embedding on the host with such options."""
-    return scenario_of(Request.from_dict(Located("tables").read(TABLES)).replace(options).given())
+    return scenario_of(Request.from_dict(Located("tables").read(TABLES)).replace(options).to_dict())

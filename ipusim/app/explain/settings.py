@@ -72,7 +72,7 @@ def _times(job: Job, name: str, times: Fraction) -> Any:
 
 def _value(job: Job, names: list[str]) -> Any:
     """Return the value of an option as it was given, or else its default; None where there is none."""
-    here: Any = job.request.given()
+    here: Any = job.request.to_dict()
     for key in names:
         if isinstance(here, Mapping):
             here = here.get(key)

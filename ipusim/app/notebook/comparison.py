@@ -163,7 +163,7 @@ class Comparison:
 
 @checked
 def compare(
-    asked: RequestLike | RunFolder | Sequence[RequestLike | RunFolder],
+    sources: RequestLike | RunFolder | Sequence[RequestLike | RunFolder],
     schedules: str | Sequence[str] | None = None,
     syncs: str | Sequence[str] = (),
     orders: str | Sequence[str] = (),
@@ -174,7 +174,7 @@ def compare(
     """Run requests once under each of ``schedules``, selection ``orders`` and sync modes ``syncs``.
 
     Args:
-        asked: what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns),
+        sources: what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns),
             or a list of these.
         schedules: names of schedules; by default its own of each, and of one alone Graphcore's.
         syncs: sync modes, ``lock_step`` and ``point_to_point``; by default its own of each.
@@ -197,7 +197,7 @@ def compare(
         >>> ipusim.compare(options, ["grouped", "sequential"])
         <Comparison of grouped in lock-step, sequential in lock-step>
     """
-    every: Sequence[Any] = asked if isinstance(asked, list | tuple) else [asked]
+    every: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
     if not every:
         raise ProgramError("expected something to compare, got an empty list")
     chosen, modes, laid_out = ([choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders))

@@ -24,13 +24,13 @@ class Explanation:
     """Why a run takes as long as it does; a notebook shows the verdict above bars of idle time, and the tables.
 
     Attributes:
-        found: idle intervals with their causes, the critical path, and the gain of changes.
+        result: idle intervals with their causes, the critical path, and the gain of changes.
         words: the sentences of the verdict.
     """
 
     def __init__(self, explanation: study.Explanation) -> None:
         """Show ``explanation``."""
-        self.found = explanation
+        self.result = explanation
         self.words = tuple(explanation.words())
 
     @checked
@@ -40,9 +40,9 @@ class Explanation:
         ``stage`` is the stage whose pass on another IPU is waited for, None for other causes. Raises OutputError for a
         run of more spans than a table may have rows.
         """
-        stages, idle = self.found.timeline.info.stages, self.found.idle
-        if self.found.timeline.repeats:
-            idle = analysis.idle_causes(in_rows(self.found.timeline), self.found.execution)
+        stages, idle = self.result.timeline.info.stages, self.result.idle
+        if self.result.timeline.repeats:
+            idle = analysis.idle_causes(in_rows(self.result.timeline), self.result.execution)
         columns = (idle.ipu, idle.start, idle.end, idle.cause, idle.stage)
         return rows_frame(
             [
@@ -59,13 +59,13 @@ class Explanation:
 
     def figure(self) -> Chart:
         """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure."""
-        return idle_chart(self.found.timeline, self.found.idle, self.found.fill_cycles)
+        return idle_chart(self.result.timeline, self.result.idle, self.result.fill_cycles)
 
     @checked
     def path_figure(self, execution: int = 0) -> Chart:
         """Return the trace of an execution with the critical path on it; raises TimelineError for one that is not."""
-        shown = execution_window(self.found.timeline, execution)
-        return trace_with_path(self.found.timeline, self.found.path.rows, shown.start, shown.end)
+        shown = execution_window(self.result.timeline, execution)
+        return trace_with_path(self.result.timeline, self.result.path.rows, shown.start, shown.end)
 
     @cached_property
     def _png(self) -> bytes:
@@ -75,7 +75,7 @@ class Explanation:
         parts = [
             *map(html.paragraph, self.words),
             html.picture(self._png, "time of each IPU"),
-            *map(html.table, self.found.tables()),
+            *map(html.table, self.result.tables()),
         ]
         return html.together(parts)
 

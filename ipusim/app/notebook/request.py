@@ -39,8 +39,8 @@ def request(
         >>> import ipusim
         >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
         >>> options = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 4, "stages": stages}}
-        >>> asked = ipusim.request(options, steps=2)
-        >>> asked.given()["steps"]
+        >>> request = ipusim.request(options, steps=2)
+        >>> request.to_dict()["steps"]
         2
     """
     if options is not None and not isinstance(options, Mapping):

@@ -115,13 +115,13 @@ class Run(Shown):
 
 
 @checked
-def run(asked: RequestLike, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
+def run(source: RequestLike, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
     """Run a Request, options by a scenario's own keys, or the scenario at a path.
 
     What the request's own Python functions raise is passed on.
 
     Args:
-        asked: what to run.
+        source: what to run.
         progress: called with how many time-steps are done, and of how many.
         hooks: called at the beginning of each execution and at the end of the run, with the session.
 
@@ -139,5 +139,5 @@ def run(asked: RequestLike, *, progress: Progress | None = None, hooks: Sequence
         >>> ipusim.run(options)
         <Run of pipeline: 11.28 us per weight update, 354,667 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
     """
-    with placed(asked) as request:
+    with placed(source) as request:
         return Run(execute(assemble(request), progress, hooks))

@@ -22,7 +22,7 @@ class Suggestion:
     """The best plan of a search, or why there is none; a notebook shows it above the next best plans.
 
     Attributes:
-        found: the result of the search: the suggested plan, the other candidates, and the plan of the scenario.
+        result: the result of the search: the suggested plan, the other candidates, and the plan of the scenario.
 
     Example:
         >>> import ipusim
@@ -35,24 +35,24 @@ class Suggestion:
         'grouped'
     """
 
-    def __init__(self, found: study.Suggestion) -> None:
+    def __init__(self, result: study.Suggestion) -> None:
         """Show ``found``."""
-        self.found = found
+        self.result = result
 
     @property
     def outcome(self) -> str:
         """``plan``, ``none fits`` where that is proven, or ``none found`` where the search ended without a result."""
-        return self.found.outcome.value
+        return self.result.outcome.value
 
     @property
     def why_none(self) -> str:
         """Why there is no plan; empty where there is one."""
-        return self.found.why_none
+        return self.result.why_none
 
     @property
     def gap(self) -> float:
         """Upper bound of the share by which another plan could be faster; 0 for a plan that is proven the best."""
-        return self.found.gap
+        return self.result.gap
 
     @property
     def request(self) -> Request:
@@ -60,27 +60,27 @@ class Suggestion:
 
         Raises IpusimError where there is no plan.
         """
-        return self.found.request
+        return self.result.request
 
     @property
     def changes(self) -> dict[str, Any]:
         """The plan's options by dotted names, None for options to unset; empty where the request's own plan is best."""
-        return self.found.changes
+        return self.result.changes
 
     def _repr_html_(self) -> str:
         if self.why_none:
             return html.paragraph(self.why_none)
-        sentences = [*words.verdict(self.found), *words.searched_lines(self.found)]
-        return html.together([html.table(words.plan_table(self.found)), *map(html.paragraph, sentences)])
+        sentences = [*words.verdict(self.result), *words.searched_lines(self.result)]
+        return html.together([html.table(words.plan_table(self.result)), *map(html.paragraph, sentences)])
 
     def __repr__(self) -> str:
         """Return the plan in a sentence, or why there is none."""
-        return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.found.job)}>"
+        return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.result.job)}>"
 
 
 @checked
 def suggest(
-    asked: RequestLike,
+    source: RequestLike,
     *,
     simulations: int = study.SIMULATIONS,
     seconds: float | None = study.SECONDS,
@@ -89,7 +89,7 @@ def suggest(
     """Search the best legal plan for a request; its ``outcome`` may also be that none fits, or that none was found.
 
     Args:
-        asked: what :func:`ipusim.run` takes.
+        source: what :func:`ipusim.run` takes.
         simulations: how many plans are simulated at most.
         seconds: how long the search may take; None for as long as a proof takes.
         limits: the options of ``ipusim suggest`` by their names, such as ``schedules=["grouped"]`` or ``replicas=1``.
@@ -124,5 +124,5 @@ def suggest(
         for name, limit in limits.items()
     }
     budget = Budget(seconds)
-    with placed(asked) as request:
+    with placed(source) as request:
         return Suggestion(study.suggest(request, Limits(**taken), simulations=simulations, budget=budget))

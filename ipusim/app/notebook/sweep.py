@@ -125,7 +125,7 @@ class Sweep:
 
 @checked
 def sweep(
-    asked: RequestLike,
+    source: RequestLike,
     vary: Mapping[str, str | Iterable[Any]],
     *,
     zip: bool = False,
@@ -141,7 +141,7 @@ def sweep(
     A point that does not run is a row with its message.
 
     Args:
-        asked: what :func:`ipusim.run` takes.
+        source: what :func:`ipusim.run` takes.
         vary: paths of options, each with its values in a list or in a text such as ``8..256x2``.
         zip: whether the values go side by side, the first of each, the second of each; else all are crossed.
         measure: what points are judged and drawn by.
@@ -166,7 +166,7 @@ def sweep(
         <Sweep of 2 points of pipeline.gradient_accumulation_count>
     """
     measure_of(measure, losses=losses)
-    with placed(asked) as request:
+    with placed(source) as request:
         result = study.sweep(
             request,
             axes_of(vary),

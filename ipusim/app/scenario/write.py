@@ -34,7 +34,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
         return None
     try:
-        options = _written(request.given(folder))
+        options = _written(request.to_dict(folder))
     except ArithmeticError:
         return None
     options.pop("name", None)

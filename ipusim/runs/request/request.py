@@ -106,7 +106,7 @@ class Request:
                 return False
         return True
 
-    def given(self, folder: Path | None = None) -> dict[str, Any]:
+    def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
         """Return the options that were set, as plain data with a scenario's keys.
 
         Args:
@@ -164,7 +164,7 @@ class Request:
         Raises:
             RequestError: for unknown names and invalid values.
         """
-        data = self.given()
+        data = self.to_dict()
         for name in without:
             _take_out(data, name.split("."))
         for name, value in changes.items():

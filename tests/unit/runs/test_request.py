@@ -30,7 +30,7 @@ def test_a_request_goes_to_another_process_with_times_as_they_were_written():
     request = Request.from_dict(TIMED).replace({"pipeline.stages.0.forward": "10 us"})
     copy = pickle.loads(pickle.dumps(request))
     assert copy == request
-    assert copy.given() == request.given()
+    assert copy.to_dict() == request.to_dict()
     assert copy.options.pipeline.stages[0].forward.text == "10 us"
 
 

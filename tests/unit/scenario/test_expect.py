@@ -115,7 +115,7 @@ def test_a_written_scenario_expects_the_same(tmp_path):
     (tmp_path / "b.yaml").write_text(scenario_text(request, tmp_path))
     again = load_request(tmp_path / "b.yaml")
     assert again.options.expect == request.options.expect == request.replace({}).options.expect
-    assert again.given()["expect"] == again.options.model_dump()["expect"] == wanted
+    assert again.to_dict()["expect"] == again.options.model_dump()["expect"] == wanted
 
 
 def test_every_figure_says_what_it_means():

@@ -110,7 +110,7 @@ def test_of_many_rows_the_medians_count_and_between_two_their_mean(own):
     first, second = read_stages(path, 10**9)
     assert (first.forward, first.update, first.output_bytes) == (2_750_000, 8, 9000)  # 7.5 cycles round up
     assert second.forward == 6
-    assert load_request(path).given()["pipeline"]["stages"][0]["forward"] == "2750 us"
+    assert load_request(path).to_dict()["pipeline"]["stages"][0]["forward"] == "2750 us"
 
 
 def test_halves_of_a_backward_pass_are_a_whole_one_where_nothing_else_says(own, tmp_path):

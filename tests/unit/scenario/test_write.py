@@ -31,8 +31,8 @@ def test_every_scenario_is_asked_for_again_from_another_folder(path, tmp_path):
     request, folder = load_request(path), tmp_path / "reports" / "run"
     found = again(request, folder)
     assert (found.name, found.description, found.folder) == (request.name, request.description, folder)
-    assert found.given(path.parent) == request.given() | {"name": request.name}
-    back = again(found, path.parent) if path.parent == tmp_path else found.given(path.parent)
+    assert found.to_dict(path.parent) == request.to_dict() | {"name": request.name}
+    back = again(found, path.parent) if path.parent == tmp_path else found.to_dict(path.parent)
     assert Request.from_dict(back, description=request.description, folder=path.parent).options == (
         request.replace({"name": request.name}).options
     )
