@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from decimal import Context, Decimal
 from itertools import product
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from ipusim.base.errors import OptionError
 #: Points of one sweep: at a hundredth of a second each, a quarter of an hour.
 MOST_POINTS: Final = 100_000
 _MOST: Final = float(runs.MOST_NUMBER)
+#: Of numbers of a range, with more digits than any that its text can end at: powers of 1.0001 would have ever more.
+_NUMBERS: Final = Context(prec=200, traps=[])
 _NUMBER: Final = r"[+-]?\d{1,60}(?:\.\d{1,60})?(?:[eE][+-]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: What begins as a range does, and is refused where it does not go on as one.
@@ -141,20 +143,20 @@ def _expanded(path: str, value: Any) -> Iterator[Any]:
     if (match := _RANGE.fullmatch(value)) is None:
         raise OptionError("vary", f"{path}: expected a range such as {_EXAMPLES}, got {value!r}")
     first, last, way, by = match.groups()
-    numbers = [Fraction(first), Fraction(last), Fraction(by)]
+    numbers = [Decimal(first), Decimal(last), Decimal(by)]
     grows = numbers[2] > 1 and numbers[0] > 0 if way == "x" else numbers[2] > 0
     if not grows or numbers[0] > numbers[1]:
         raise OptionError("vary", f"{path}: expected a range that grows, such as {_EXAMPLES}, got {value!r}")
     yield from _range(path, value, numbers, way, whole=all(bound.lstrip("+-").isdecimal() for bound in (first, by)))
 
 
-def _range(path: str, text: str, numbers: Sequence[Fraction], way: str, *, whole: bool) -> Iterator[int | float]:
+def _range(path: str, text: str, numbers: Sequence[Decimal], way: str, *, whole: bool) -> Iterator[int | float]:
     here, last, by = numbers
-    if last >= runs.MOST_NUMBER:
-        raise OptionError("vary", f"{path}: expected a range that ends below {_MOST:.0e}, got {runs.show(text)}")
+    if max(abs(here), last) >= runs.MOST_NUMBER:
+        raise OptionError("vary", f"{path}: expected a range within {_MOST:.0e} of 0, got {runs.show(text)}")
     for _ in range(MOST_POINTS):
         yield int(here) if whole else float(here)
-        here = here * by if way == "x" else here + by
+        here = _NUMBERS.multiply(here, by) if way == "x" else _NUMBERS.add(here, by)
         if here > last:
             return
     raise OptionError("vary", f"{path}: expected a range of at most {MOST_POINTS} values, got {text!r}")

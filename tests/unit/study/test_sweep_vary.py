@@ -53,12 +53,21 @@ def test_values_are_yaml_and_ranges(text, values):
         (f"{COUNT}=8..64+0", "expected a range that grows"),
         (f"{COUNT}=0..64x2", "expected a range that grows"),
         (f"{COUNT}=1..1000000+1", "expected a range of at most 100000 values, got '1..1000000+1'"),
+        (f"{COUNT}=8..64x1.0000001", "expected a range of at most 100000 values, got '8..64x1.0000001'"),
+        (f"{COUNT}=1..1e60+1e59", "expected a range within 1e+60 of 0, got '1..1e60+1e59'"),
+        (f"{COUNT}=-1e999..1+1", "expected a range within 1e+60 of 0, got '-1e999..1+1'"),
         (f"{COUNT}=[1,2", "expected values with commas between them, got '[1,2': "),
     ],
 )
 def test_what_is_no_list_of_values_is_refused(text, told):
     with pytest.raises(OptionError, match=re.escape(told)):
         parse_axis(text)
+
+
+def test_a_range_in_many_small_steps_is_read_at_once():
+    """The exact powers of 1.00001 have 346,575 digits in the end; as numbers they are the same."""
+    values = parse_axis(f"{COUNT}=1..2x1.00001").values
+    assert (len(values), values[1], values[-1]) == (69316, 1.00001, 1.9999987074267367)
 
 
 def test_points_are_crossed_with_the_last_axis_first_and_each_value_once():
