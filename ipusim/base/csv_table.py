@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from ipusim.base.errors import FileError
+from ipusim.base.errors import FileError, printable
 from ipusim.base.files import open_file, read_up_to
 from ipusim.base.near_names import all_nearest, did_you_mean
 from ipusim.base.units import with_point
@@ -121,7 +121,7 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
         for line in lines[1:]
         if any(line.cells)
     )
-    return CsvTable({name: _printable(header.cells[at]) for name, at in index_of.items()}, rows)
+    return CsvTable({name: printable(header.cells[at]) for name, at in index_of.items()}, rows)
 
 
 def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
@@ -155,11 +155,6 @@ def decimal_comma(cells: Sequence[str]) -> str:
         if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
             return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"
     return ""
-
-
-def _printable(text: str) -> str:
-    """Return a text with escapes for what would break a line of a message, such as ``\\x0b``."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:

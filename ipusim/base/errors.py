@@ -17,8 +17,17 @@ MOST_LINES: Final = 200
 _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
+def printable(text: str) -> str:
+    r"""Return a text with escapes such as ``\x1b`` for what breaks a line, is not seen or commands a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def bounded(text: str) -> str:
-    """Return a message; one that is far too long to read loses its middle."""
+    """Return a message as it is shown: one that is far too long to read loses its middle.
+
+    Its lines end at line feeds alone; whatever else is not printable was quoted out of the input, and is escaped.
+    """
+    text = "\n".join(map(printable, text.split("\n")))
     if len(text) <= _WORD:
         return text
     lines = _LONG_WORD.sub(lambda word: _without_middle(word[0], _WORD), text).splitlines()

@@ -162,6 +162,7 @@ def test_what_messages_of_every_kind_quote_is_bounded():
     assert bounded("expected this, got that") == "expected this, got that"
     assert len(bounded("several words " * 4000)) < 4100
     assert bounded("line\n" * 5000).endswith("line\n... and 4,800 more lines")
+    assert bounded("a\nb\x0bc\x1b[2J\u2028\ud800µ") == "a\nb\\x0bc\\x1b[2J\\u2028\\ud800µ"
 
 
 @pytest.fixture

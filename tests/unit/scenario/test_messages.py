@@ -578,6 +578,15 @@ def test_a_message_is_one_line_whatever_the_key() -> None:
     assert line.startswith("bad.yaml:16:1: two lines: got 'two\\nlines'; expected one of the keys")
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("written", [r"\x1b", r"\x07", r"\x7f", r"\x9b", r"\u202e", r"\u200b", r"\ufeff"])
+def test_a_message_shows_what_is_not_printable_in_a_key_as_an_escape(written: str) -> None:
+    Path("bad.yaml").write_text(GOOD + f'"a{written.replace("x", "u00")}b": 1\n')
+    with pytest.raises(ScenarioError) as caught:
+        load_request(Path("bad.yaml"))
+    assert str(caught.value).startswith(f"bad.yaml:16:1: a{written}b: got 'a{written}b'; expected one of the keys")
+
+
 def test_of_very_many_problems_the_first_are_told_and_the_rest_are_counted_at_a_place():
     problems = [PlacedProblem(Place("s.yaml", line, 1), "seed", "is wrong") for line in range(1, 1001)]
     lines = str(ScenarioError(problems)).splitlines()

@@ -153,7 +153,7 @@ def test_aliases_of_themselves_and_of_many_end() -> None:
         ),
         ("binary.yaml", "binary.yaml: expected UTF-8 text, got the byte 0xff at offset 3"),
         ("large.yaml", "large.yaml: expected a scenario of at most 128 KiB, got a larger file"),
-        ("a\0b", "a\0b: expected a file that can be read, got: embedded null byte"),
+        ("a\0b", "a\\x00b: expected a file that can be read, got: embedded null byte"),
     ],
 )
 def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
