@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from ipusim.app.scenario import load_request
+from ipusim.app.scenario.source import read_source
+from ipusim.base.errors import printable
 from ipusim.runs.request.profile import read_stages
 from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
@@ -40,5 +45,24 @@ def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "t.json:3: expected JSON, got what is none: Expecting ',' delimiter\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json"]
+    (tmp_path / "t.json").write_text('[{"ph": "X", "name": "a\\nb\\u001b[31m", "dur": 5}]')
+    done = ipusim("import", "t.json", cwd=tmp_path)
+    assert done.stderr.endswith("the longest are a\\nb\\x1b[31m: say with --name PASS=NAME what is what\n")
     missing = ipusim("import", "none.json", cwd=tmp_path)
     assert (missing.returncode, missing.stderr) == (2, "none.json: No such file or directory\n")
+
+
+@pytest.mark.parametrize("name", [b"x\nname: injected\n#", "x\u2028name: injected".encode(), b"x\x1b[31m", b"x\xff"])
+def test_a_scenario_names_the_file_that_it_is_made_of_in_one_line_of_comment(tmp_path, name):
+    trace, table = (tmp_path / os.fsdecode(name + suffix) for suffix in (b".json", b".csv"))
+    trace.write_bytes((SCENARIOS / "measured_trace.json").read_bytes())
+    shown = printable(trace.stem)
+    done = ipusim("import", trace.name, "--out", "plan.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    head = (tmp_path / "plan.yaml").read_text().splitlines()[:2]
+    assert head[0] == f"# 4 stages as torch.profiler measured in {shown}.json."
+    assert head[1].startswith("# Machine, ")
+    assert load_request(tmp_path / "plan.yaml").name == "plan"
+    table.write_bytes((tmp_path / "plan.csv").read_bytes())
+    assert read_source(table).text.splitlines()[0].startswith(f"# {shown}.csv, 4 stages as measured. Machine, ")
+    assert load_request(table).description.startswith(f"{shown}.csv, 4 stages")

@@ -81,8 +81,8 @@ def import_(
         for note in measured.notes:
             typer.echo(note, err=True)
         return
-    text = scenario_text(measured, table.name, [path.name for path in files])
+    text = scenario_text(measured, table.name, [path.name for path in files]).encode()
     write_file(table, csv_text(measured).encode())
-    write_file(out, text.encode())
+    write_file(out, text)
     print_table(figures_table(measured))
     print_text(*measured.notes, f"{out}, {table}")

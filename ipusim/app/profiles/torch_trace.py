@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final
 
 from ipusim.app.profiles.names import TORCH, Called, Names
 from ipusim.app.profiles.timings import MOST, Measured, Timing
-from ipusim.base.errors import FileError
+from ipusim.base.errors import FileError, printable
 from ipusim.base.files import Readable, open_file
 from ipusim.base.json_stream import JsonStream
 
@@ -101,7 +101,7 @@ def read_traces(paths: Sequence[Path], own: Sequence[str] = ()) -> Measured:
         if trace.kernels and trace.spans and not any(device for _, device in trace.spans):
             notes.append(f"{path}: its passes have no spans on the device, so that these are the times of the host.")
     if not spans:
-        listed = ", ".join(name for name, _ in others.most_common(_LISTED)) or "none"
+        listed = ", ".join(printable(name) for name, _ in others.most_common(_LISTED)) or "none"
         raise FileError(
             f"{paths[0]}: expected spans named {names}, got none of these; the longest are {listed}: say with "
             "--name PASS=NAME what is what"

@@ -15,6 +15,7 @@ from ipusim.app.profiles.stages import Stages
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.measured import plan_of
+from ipusim.base.errors import printable
 
 #: What the column ``source`` ends with, by which a file is known as written here.
 MARK: Final = "by ipusim import"
@@ -41,7 +42,7 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
     title = "One stage" if number == 1 else f"{number} stages"
     count, comment = legal_count(stages)
     head = [
-        f"{title} as {stages.tool} measured in {files[0]}{several}.",
+        f"{title} as {stages.tool} measured in {printable(files[0])}{several}.",
         "Machine, schedule and count are where ipusim begins: change them here or with --set.",
         *([comment] if comment else []),
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.api import hardware, runs
+from ipusim.base.errors import printable
 
 #: How a name of such a file ends.
 SUFFIX: Final = ".csv"
@@ -25,8 +26,8 @@ def measured_text(path: Path) -> str:
     cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
     unit = ", in cycles of the tile clock as no unit is said" if cycles else ""
     head = (
-        f"{path.name}, {many} as measured{unit}. Machine, schedule and count are where ipusim begins: --set changes "
-        "them."
+        f"{printable(path.name)}, {many} as measured{unit}. Machine, schedule and count are where ipusim begins: "
+        "--set changes them."
     )
     listed = [{"name": stage.name} | runs.options_set(stage) for stage in stages]
     return f"# {head}\n\n{runs.dump(plan_of(len(stages), listed))}"
