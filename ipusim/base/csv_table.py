@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,10 @@ _SHOWN: Final = 60
 _DIGITS: Final = 20
 #: A number as a title, which only a row of values has.
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
+#: What is measured of anything lies between this and its inverse, so that products of a few are finite and above 0.
+_MOST: Final = 1e12
+#: A number of a cell; float() takes other digits and words, too.
+_POSITIVE: Final = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 #: What stands between cells in files that are not separated by commas.
 _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -131,12 +134,11 @@ def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
 
 
 def wrong_positive(name: str, text: str) -> Iterator[str]:
-    """Yield what is wrong with a cell that has to be a number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
+    """Yield what is wrong with a cell that has to be a number above 0, of ordinary size."""
+    value = float(text) if _POSITIVE.fullmatch(text) else 0
+    if value > 0 and not 1 / _MOST <= value <= _MOST:
+        yield f"column {name}: expected a number from {1 / _MOST:.0e} to {_MOST:.0e}, got {text!r}"
+    elif not value > 0:
         near = with_point(text)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         yield f"column {name}: expected a number above 0, got {text!r}{hint}"

@@ -71,7 +71,7 @@ class Unit:
 _COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(\s*[^\s\d,.][^,]*)?")
 #: Digits between commas that stand for thousands.
 _THOUSAND: Final = 3
-_NUMBER: Final = re.compile(r"\s*([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([^\s\d].*?)?\s*")
+_NUMBER: Final = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*([^\s\d_].*?)?\s*")
 
 
 def parse_quantity(text: str, kind: str) -> Fraction:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ipusim.base.errors import FileError
 from ipusim.pipeline.ops import Op, Pass
 
-_COPY: Final = re.compile(r"(\d{1,9})(SEND|RECV)_([FB])(\d{1,9})")
+_COPY: Final = re.compile(r"([0-9]{1,9})(SEND|RECV)_([FB])([0-9]{1,9})")
 
 
 class Copy(NamedTuple):

@@ -29,9 +29,9 @@ from ipusim.schedules.torch_copies import Copy, check_copies, copy_of
 
 #: A file with more is no schedule that a simulated run of a pod could hold.
 _MOST_BYTES: Final = 64 << 20
-_PASS: Final = re.compile(r"(\d{1,9})([FBIW])(\d{1,9})")
+_PASS: Final = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 #: What replicas do together, as in a file of format="compute_comms": 0UNSHARD.
-_COLLECTIVE: Final = re.compile(r"\d{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
+_COLLECTIVE: Final = re.compile(r"[0-9]{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
 _SKIPPED: Final = "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
 _LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
 #: Anything else that is no pass.

@@ -25,7 +25,7 @@ from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import any_count
 from ipusim.schedules.schedule import Schedule
 
-_LETTER: Final = re.compile(r"([FBIW])(\d{1,9})")
+_LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
 _KINDS: Final = {kind.letter: kind for kind in Pass}
 _Letter = tuple[int, int]
 #: Of each IPU its letters before a period, of it and behind it.

@@ -149,6 +149,11 @@ def test_a_row_within_a_range_is_not_off_and_one_beyond_by_the_nearest_end(small
         (read,) = read_throughputs(path)
         (found,) = simulate_rows(prepare_rows([read]))
         assert found.error == pytest.approx(expected, abs=1e-9)
+    path.write_text(HEADER + "small.yaml,m2000,4,1,7,1e-3-5e-3\nsmall.yaml,m2000,4,1,7,2e-3\n")
+    assert [(each.band, each.items_per_s) for each in read_throughputs(path)] == [
+        ((0.001, 0.005), pytest.approx(5**0.5 / 1000)),
+        (None, pytest.approx(0.002)),
+    ]
     path.write_text(HEADER + "small.yaml,m2000,4,1,7,200-100\nsmall.yaml,m2000,4,1,7,1-2-3\n")
     with pytest.raises(FileError) as caught:
         read_throughputs(path)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ipusim.base.csv_table import Columns, CsvLine, CsvRow, read_lines, read_table, refuse
+from ipusim.base.csv_table import Columns, CsvLine, CsvRow, read_lines, read_table, refuse, wrong_positive
 from ipusim.base.errors import FileError
 
 STRICT = Columns(("stage", "forward", "note"), ("stage", "forward"), others=False)
@@ -146,3 +146,15 @@ def test_of_very_many_problems_the_first_are_listed():
     with pytest.raises(FileError) as caught:
         refuse([f"problem {number}" for number in range(23)])
     assert str(caught.value).splitlines() == [*(f"problem {number}" for number in range(20)), "and 3 more"]
+
+
+@pytest.mark.parametrize(
+    ("text", "got"),
+    [
+        *((text, "") for text in ("1", "+5.25", "5.", ".5", "1e3", "2.5E-3", "1e12", "1e-12")),
+        *((text, "above 0") for text in ("", "0", "-1", "nan", "inf", "1_0", "0x1", "٣", "５", "1e٣", "x")),
+        *((text, "from 1e-12 to 1e+12") for text in ("1e308", "1e999", "1.1e12", "9e-13")),
+    ],
+)
+def test_a_measured_number_is_above_0_and_of_ordinary_size_in_plain_digits(text, got):
+    assert list(wrong_positive("m", text)) == [f"column m: expected a number {got}, got {text!r}"] * bool(got)

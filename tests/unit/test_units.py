@@ -2,7 +2,8 @@
 
 import pytest
 
-from ipusim.base.units import format_bytes, format_figure, format_rate, format_seconds
+from ipusim.base.errors import QuantityError
+from ipusim.base.units import format_bytes, format_figure, format_rate, format_seconds, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -17,3 +18,10 @@ def test_bytes_rates_and_times():
     assert [format_bytes(size) for size in (0, 1000, 638_976, 3 << 40)] == ["0 B", "1000 B", "624 KiB", "3 TiB"]
     assert [format_rate(rate) for rate in (12, 16e9, 2.5e12)] == ["12 B/s", "16 GB/s", "2.5 TB/s"]
     assert [format_seconds(time) for time in (0, 5e-9, 3.7e-6, 240)] == ["0 s", "5 ns", "3.7 us", "240 s"]
+
+
+@pytest.mark.parametrize("text", ["٣ ms", "1٣ ms", "５ ms", "1e٣ ms", "1.٣ ms", "1__0 ms", "1_ ms", "_1 ms", "ms"])
+def test_a_quantity_has_plain_digits(text):
+    with pytest.raises(QuantityError, match="got "):
+        parse_quantity(text, "seconds")
+    assert parse_quantity("1_000.5e-1 ms", "seconds") * 10**5 == 10_005

@@ -59,15 +59,18 @@ class Throughputs:
 
     def times(self, rates: Rates) -> list[float]:
         """Return simulated over measured times of a weight update."""
-        return [1 / (1 + error) for error in self.errors(rates)]
+        return [1 / row.row.over(row.items_per_s) for row in self._simulated(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return how much too fast each row is simulated."""
+        return [row.error for row in self._simulated(rates)]
+
+    def _simulated(self, rates: Rates) -> list[SimulatedRow]:
         apart = rates.with_values(**_HOSTS)
         if apart not in self._times:
             self._times[apart] = update_times(self._prepared, apart)
         pairs = zip(self._prepared, self._times[apart], strict=True)
-        return [SimulatedRow(training.row, replace(time, rates=rates)).error for training, time in pairs]
+        return [SimulatedRow(training.row, replace(time, rates=rates)) for training, time in pairs]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,10 +76,14 @@ class ThroughputRow:
     source: str = ""
     position: str = field(default="", compare=False)
 
+    def over(self, items_per_s: float) -> float:
+        """Return a simulated throughput over the published one; 1 within a published range."""
+        low, high = self.band or (self.items_per_s, self.items_per_s)
+        return items_per_s / min(max(items_per_s, low), high)
+
     def off(self, items_per_s: float) -> float:
         """Return (simulated - published) / published of a simulated throughput; 0 within a published range."""
-        low, high = self.band or (self.items_per_s, self.items_per_s)
-        return items_per_s / min(max(items_per_s, low), high) - 1
+        return self.over(items_per_s) - 1
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
@@ -150,7 +155,7 @@ def _row(row: CsvRow, folder: Path) -> ThroughputRow:
 
 def _wrong_band(text: str) -> Iterator[str]:
     """Yield the errors of a throughput: a number, or a range such as ``100-120``."""
-    ends = [end.strip() for end in text.split("-")]
+    ends = _ends(text)
     if len(ends) == 2 and all(ends):
         wrong = [problem for end in ends for problem in wrong_positive("items_per_s", end)]
         if wrong or float(ends[0]) > float(ends[1]):
@@ -161,8 +166,13 @@ def _wrong_band(text: str) -> Iterator[str]:
 
 def _band(text: str) -> tuple[float, float]:
     """Return both ends of a range; those of a single number are equal."""
-    ends = [float(end) for end in text.split("-")]
+    ends = [float(end) for end in _ends(text)]
     return ends[0], ends[-1]
+
+
+def _ends(text: str) -> list[str]:
+    """Return the parts of a range, which may have exponents below 0; a single number is one."""
+    return [end.strip() for end in re.split("(?<![eE])-", text)]
 
 
 def _settings(said: Mapping[str, str]) -> tuple[str, ...]:

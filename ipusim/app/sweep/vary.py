@@ -18,7 +18,7 @@ MOST_POINTS: Final = 100_000
 _MOST: Final = float(runs.MOST_NUMBER)
 #: Of numbers of a range, with more digits than any that its text can end at: powers of 1.0001 would have ever more.
 _NUMBERS: Final = Context(prec=200, traps=[])
-_NUMBER: Final = r"[+-]?\d{1,60}(?:\.\d{1,60})?(?:[eE][+-]?\d{1,3})?"
+_NUMBER: Final = r"[+-]?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: What begins as a range does, and is refused where it does not go on as one.
 _LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")

@@ -35,7 +35,7 @@ _SIGNS: Final = {
 }
 _COMPARED: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
 _BETWEEN: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
-_NUMBER: Final = re.compile(r"[+-]?\d{1,30}(?:\.\d{0,30})?(?:[eE][+-]?\d{1,2})?")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 _BARE: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers need no name of one.
 _WITHOUT_UNIT: Final = ("share", "samples per second")
@@ -173,7 +173,7 @@ def _equal(figure: Figure, value: str | int | float) -> str | int:
         return value
     if figure.unit in ("name", "any") and isinstance(value, str):
         return value
-    if figure.unit == "count" and isinstance(value, str) and value.isdecimal() and len(value) < 10:
+    if figure.unit == "count" and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
         return int(value)
     hint = "" if figure.unit in ("name", "count") else _with_sign(figure, value)
     raise QuantityError(f"expected {_what(figure)}, got {show(value)}{hint}")

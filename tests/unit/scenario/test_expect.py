@@ -69,6 +69,8 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
         ("memory", "<= 6 MiB", "expected fits, got '<= 6 MiB'; did you mean peak, which takes bytes?"),
         ("memory", "fit", "expected fits, got 'fit'; did you mean fits?"),
         ("time_steps", "36.5", "expected a comparison or a range such as 36 or at most 36, got '36.5'"),
+        ("time_steps", "٣٦", "expected a comparison or a range such as 36 or at most 36, got '٣٦'"),
+        ("time_steps", "<= ٣٦", "expected a comparison or a range such as 36 or at most 36, got '<= ٣٦'"),
         ("time_steps", True, "expected a comparison or a range such as 36 or at most 36, got true"),
         ("slowest_stage", "<= 5", "expected a name such as stage0, got '<= 5'"),
         ("mean_loss.lats", "<= 1", "expected mean_loss.first, mean_loss.last, mean_loss.most, mean_loss.least or "

@@ -146,6 +146,8 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
             "0F0,0F1\n,(1F0;1F1)OVERLAP_F_B",
             f", row 2, column 2: {EXPECTED} '(1F0;1F1)OVERLAP_F_B'{TOGETHER}",
         ),
+        ("0F0,0F٣", f", row 1, column 2: {EXPECTED} '0F٣'"),
+        ("0F0,٠SEND_F0", f", row 1, column 2: {EXPECTED} '٠SEND_F0'{FOLLOW}"),
         ("0F0,0SEND_F0,0WAIT_SEND_F0", f", row 1, column 3: {EXPECTED} '0WAIT_SEND_F0'{FOLLOW}"),
         (
             "0F0,0SEND_F0\n1RECV_F0,1F0,1RECV_F0",

@@ -48,6 +48,7 @@ def test_values_are_yaml_and_ranges(text, values):
         (f"{COUNT}=", f"vary: {COUNT}: expected values, such as 16,32,64 or a range, got none"),
         (f"{COUNT}=8..64", "expected a range such as 8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8"),
         (f"{COUNT}=8...64x2", "expected a range such as 8..256x2"),
+        (f"{COUNT}=8..64x٢", "expected a range such as 8..256x2"),
         (f"{COUNT}=64..8x2", "expected a range that grows, such as"),
         (f"{COUNT}=8..64x1", "expected a range that grows"),
         (f"{COUNT}=8..64+0", "expected a range that grows"),
