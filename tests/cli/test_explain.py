@@ -167,3 +167,14 @@ def test_run_prints_json_or_nothing_or_everything_but_not_two_of_them(tmp_path):
     both = ipusim("run", FOUR, "--out", tmp_path, "--json", "--quiet")
     assert both.returncode == 2
     assert "--verbose: expected one of --verbose, --quiet and --json, got several" in both.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "goodput"])
+def test_a_run_that_is_too_large_is_refused_at_its_place(tmp_path, command):
+    pipeline = "{gradient_accumulation_count: 8, repeat_count: 1000000, stages: [{name: a, forward: 9, backward: 9}]}"
+    disturbed = "disturbances: [{ipu: 0, jitter: 5 %}]\n"
+    (tmp_path / "s.yaml").write_text(f"system: {{name: free}}\n{disturbed}pipeline: {pipeline}\n")
+    refused = ipusim(command, "s.yaml", "--set", "pipeline.schedule=single", "--out", "o", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("s.yaml:3:58: pipeline.repeat_count: expected a run that takes at most 2 GiB of ")
+    assert not (tmp_path / "o").exists()

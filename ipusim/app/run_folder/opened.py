@@ -11,7 +11,9 @@ from typing import Final
 
 from ipusim.api import Job, Session, Timeline, analysis, assemble, runs
 from ipusim.app.run_folder.stored import read_run
-from ipusim.app.scenario.load import load_job, placed_request
+from ipusim.app.scenario.load import job_of, placed, placed_request
+from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file
@@ -35,20 +37,23 @@ class Opened:
         job: what ran; where that is not known, why, as the end of a sentence.
         stored: what happened, of a run that lies in the folder.
         waterfall: the parts of its time, as such a run has written them.
+        source: the scenario, of a run that has to be simulated.
     """
 
     folder: Path
     job: Job | str
     stored: Timeline | None = None
     waterfall: analysis.Waterfall | None = None
+    source: Source | None = None
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The Timeline of the run; a scenario runs when this is first read."""
-        if self.stored is not None or isinstance(self.job, str):
+        """The Timeline of the run; a scenario runs when this is first read, and what it refuses has its place."""
+        if self.source is None or isinstance(self.job, str):
             assert self.stored is not None
             return self.stored
-        return Session(self.job).run(self.job.executions)
+        with placed(self.source):
+            return Session(self.job).run(self.job.executions)
 
 
 def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
@@ -59,8 +64,9 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
     :func:`~ipusim.app.scenario.load.load_job` does.
     """
     if not path.is_dir():
-        job = load_job(path, (*overrides, _TIME_ALONE))
-        return Opened(Path("reports") / job.name, job)
+        source = apply_overrides(read_source(path), (*overrides, _TIME_ALONE))
+        job = job_of(source)
+        return Opened(Path("reports") / job.name, job, source=source)
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
     stored = read_run(path)

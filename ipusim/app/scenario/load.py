@@ -58,13 +58,20 @@ def _name_of(path: Path) -> str:
 @contextmanager
 def _request_of(source: Source) -> Iterator[Request]:
     """Yield the Request of ``source``; its problems, also those raised by the block, have positions in the file."""
-    try:
+    with placed(source):
         yield Request.from_dict(
             source.data,
             name=_name_of(source.path),
             description=source.description,
             folder=source.path.parent,
         )
+
+
+@contextmanager
+def placed(source: Source) -> Iterator[None]:
+    """Raise the problems of ``source`` that the block raises with their positions in its file."""
+    try:
+        yield
     except RequestError as error:
         problems = [
             runs.PlacedProblem(
