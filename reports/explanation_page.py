@@ -42,7 +42,8 @@ def _page(found: Explanation) -> str:
             "add up to the run, cycle by cycle.\n",
             parts,
             "Of the waits of an IPU for passes of others, what it would wait with balanced stages is fill and drain,\n"
-            "and the rest imbalance of stages.\n",
+            "what it would wait more if there were nothing but passes is imbalance of stages, and the rest belongs to\n"
+            "the parts by which those passes come later, as far as an average execution has them.\n",
             idle,
             "![The critical path on the execution trace](explanation-path.png)\n",
             "Each span of the critical path was released by the end of the one before: together they are the run.\n",

@@ -12,6 +12,7 @@ from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
 from ipusim.analysis.executions import executions_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
+from ipusim.analysis.waterfall import Waterfall
 from ipusim.app.explain.what_if import what_if
 from ipusim.runs.session import Session
 from ipusim.runs.waterfall import waterfall_of
@@ -42,8 +43,9 @@ def check_explained(timeline):
     holders = sorted(timeline.info.stages_of_ipu)
     copies = (SpanKind.SYNC, SpanKind.EXCHANGE, SpanKind.PRE_COPY, SpanKind.POST_COPY, SpanKind.BLOCKING_SEND)
     assert (whole.cycles[holders, CAUSES.index(Idle.COPIES)] >= by_kind[holders][:, copies].sum(axis=1)).all()
-    for fill in (None, 0, run_cycles // 7):
-        assert (sum(cycles for _, cycles in ipu_time(whole, fill)) == run_cycles).all()
+    for parts in (None, dict.fromkeys(TimePart, 0), dict.fromkeys(TimePart, run_cycles // 7)):
+        waterfall = None if parts is None else Waterfall(parts, 1)
+        assert (sum(cycles for _, cycles in ipu_time(whole, waterfall)) == run_cycles).all()
     assert (whole.cycles[holders, CAUSES.index(Idle.NO_STAGE)] == 0).all()
     return whole
 

@@ -3,7 +3,7 @@
 What an IPU does by itself (a copy, a sync, a host transfer) is its own cause. A wait is for what released it: where
 another IPU then carried out anything but passes, that is the cause (the host that kept it or its I/O tiles, its
 Streaming Memory, the tensor on its way); where it ran passes or waited itself, the wait is for passes of other IPUs.
-How much of that is fill and drain, and how much imbalance of stages, the waterfall tells (:func:`ipu_time`).
+How much of that is fill and drain, imbalance of stages or another part, the waterfall tells (:func:`ipu_time`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ipusim.analysis.critical_path import WAITS
 from ipusim.analysis.executions import find_execution
+from ipusim.analysis.waterfall import Waterfall
 from ipusim.base.looks import Look
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import (
@@ -88,30 +89,42 @@ class IdleCauses:
         return table
 
 
-def ipu_time(idle: IdleCauses, fill_cycles: int | None) -> tuple[tuple[Look, Column], ...]:
+def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look, Column], ...]:
     """Return the parts of each IPU's time: looks with cycles of shape (IPUs,), which add up to the window.
+
+    Of an IPU's waits for passes of others, fill and drain is what it would wait with balanced stages; imbalance of
+    stages what it would wait more with the stages as they are and nothing beside their passes, none where that part of
+    the waterfall is none. Passes that come later still are late for another part: the first of the waterfall's that the
+    IPU has less of by itself. What no part explains stays a wait for passes of other IPUs.
 
     Args:
         idle: of the window.
-        fill_cycles: for how long each IPU would wait for others there if stages were balanced: of its waits for passes
-            so much is fill and drain, and the rest imbalance of stages. None where that is not known: they are waits
-            for passes then.
+        waterfall: of the window; None where it is not known, and all waits for passes are no more than that.
     """
     cycles = dict(zip(CAUSES, idle.cycles.T, strict=True))
-    waits: tuple[tuple[Look, Column], ...] = ((Idle.PASSES.value, cycles[Idle.PASSES]),)
-    if fill_cycles is not None:
-        fill = np.minimum(cycles[Idle.PASSES], fill_cycles)
-        rest = cycles[Idle.PASSES] - fill
-        waits = ((TimePart.FILL_AND_DRAIN.value, fill), (TimePart.IMBALANCE.value, rest))
+    computes, waits = idle.busy - idle.recomputing - idle.updating, cycles[Idle.PASSES]
+    parts = {
+        TimePart.FILL_AND_DRAIN: np.zeros_like(waits),
+        TimePart.IMBALANCE: np.zeros_like(waits),
+        TimePart.COPIES: cycles[Idle.COPIES],
+        TimePart.RECOMPUTATION: idle.recomputing,
+        TimePart.HOST: cycles[Idle.HOST],
+        TimePart.STREAMING: cycles[Idle.STREAMING],
+        TimePart.UPDATE: cycles[Idle.UPDATE] + idle.updating,
+        TimePart.DISTURBANCES: cycles[Idle.DISTURBANCES],
+    }
+    if waterfall is not None:
+        whole = waterfall.cycles
+        passes_alone = whole[TimePart.USEFUL] + whole[TimePart.FILL_AND_DRAIN] + whole[TimePart.IMBALANCE] - computes
+        missing: dict[TimePart, Column | int] = {part: whole[part] - own for part, own in parts.items()}
+        missing[TimePart.IMBALANCE] = passes_alone - whole[TimePart.FILL_AND_DRAIN] if whole[TimePart.IMBALANCE] else 0
+        for part, less in missing.items():
+            moved = np.minimum(waits, np.maximum(less, 0))
+            parts[part], waits = parts[part] + moved, waits - moved
     return (
-        (COMPUTES, idle.busy - idle.recomputing - idle.updating),
-        *waits,
-        (TimePart.COPIES.value, cycles[Idle.COPIES]),
-        (TimePart.RECOMPUTATION.value, idle.recomputing),
-        (TimePart.HOST.value, cycles[Idle.HOST]),
-        (TimePart.STREAMING.value, cycles[Idle.STREAMING]),
-        (TimePart.UPDATE.value, cycles[Idle.UPDATE] + idle.updating),
-        (TimePart.DISTURBANCES.value, cycles[Idle.DISTURBANCES]),
+        (COMPUTES, computes),
+        (Idle.PASSES.value, waits),
+        *((part.value, column) for part, column in parts.items()),
         (Idle.NO_STAGE.value, cycles[Idle.NO_STAGE]),
     )
 

@@ -33,10 +33,10 @@ class Waterfall:
         """Cycles of the run."""
         return sum(self.cycles.values())
 
-    @property
-    def fill_cycles(self) -> int:
-        """Cycles in which an IPU would wait though stages were balanced, in one execution; each IPU waits as long."""
-        return self.cycles[TimePart.FILL_AND_DRAIN] // max(self.executions, 1)
+    def of_one(self) -> Waterfall:
+        """Return the parts of one execution, on average, rounded up."""
+        number = max(self.executions, 1)
+        return Waterfall({part: -(-cycles // number) for part, cycles in self.cycles.items()}, 1)
 
     def share(self, part: TimePart) -> float:
         """Return the part of the run's time that it takes; 0 of a run that takes no time."""

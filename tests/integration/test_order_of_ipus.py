@@ -82,7 +82,7 @@ LISTED = {
     "trace.png": lambda run, _: from_the_top(run.figure()),
     "memory.png": lambda run, _: from_the_top(run.memory_figure()),
     "idle_causes.png": lambda run, _: from_the_top(
-        idle_chart(run.timeline, explain(run.timeline, "not asked for").idle)
+        idle_chart(run.timeline, explain(run.timeline, "not asked for").ipu_time)
     ),
     "comparison.png": lambda run, _: from_the_top(comparison([Compared(run.timeline)])),
     "page, trace": lambda _, folder: named(track["label"] for track in folder.page["tracks"]),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ipusim.api import Job, Sync, Timeline, analysis, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
@@ -19,6 +23,7 @@ from ipusim.app.render.verdict import waterfall_table, waterfall_words
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
 from ipusim.base.errors import OptionError
+from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
 #: Parts of the critical path, and changes, that a table shows.
@@ -59,12 +64,11 @@ class Explanation:
         """Length of the critical path, which is that of the run."""
         return sum(part.cycles for part in self.parts)
 
-    @property
-    def fill_cycles(self) -> int | None:
-        """For how long an IPU would wait with balanced stages in what idle causes are of; None where not known."""
-        if self.waterfall is None:
-            return None
-        return self.waterfall.fill_cycles * (self.waterfall.executions if self.execution is None else 1)
+    @cached_property
+    def ipu_time(self) -> tuple[tuple[Look, npt.NDArray[np.int64]], ...]:
+        """The parts of each IPU's time in what idle causes are of, as :func:`~ipusim.analysis.causes.ipu_time` does."""
+        whole = self.waterfall
+        return analysis.ipu_time(self.idle, whole if whole is None or self.execution is None else whole.of_one())
 
     def words(self) -> Iterator[str]:
         """Yield the verdict: what the time goes into, which stages are the slowest, and what would help most."""
@@ -96,7 +100,7 @@ class Explanation:
 
     def _idle_table(self) -> Table:
         info, idle = self.timeline.info, self.idle
-        shown = [(look.name, cycles) for look, cycles in analysis.ipu_time(idle, self.fill_cycles) if cycles.any()]
+        shown = [(look.name, cycles) for look, cycles in self.ipu_time if cycles.any()]
         rows = tuple(
             (
                 str(ipu),
@@ -144,10 +148,7 @@ class Explanation:
             "ipus": [
                 {
                     "ipu": ipu,
-                    "cycles": {
-                        look.name.lower().replace(" ", "_"): int(cycles[ipu])
-                        for look, cycles in analysis.ipu_time(idle, self.fill_cycles)
-                    },
+                    "cycles": {look.name.lower().replace(" ", "_"): int(cycles[ipu]) for look, cycles in self.ipu_time},
                 }
                 for ipu in info.ipu_rows
             ],
@@ -176,7 +177,7 @@ class Explanation:
         shown = analysis.find_execution(self.timeline, self.execution or 0)
         return {
             EXPLANATION: json_bytes(self.to_dict()),
-            "idle_causes.png": to_png(idle_chart(self.timeline, self.idle, self.fill_cycles)),
+            "idle_causes.png": to_png(idle_chart(self.timeline, self.ipu_time)),
             "critical_path.png": to_png(trace_with_path(self.timeline, self.path.rows, shown.start, max(shown.end, 1))),
         }
 

@@ -59,7 +59,7 @@ class Explanation:
 
     def figure(self) -> Chart:
         """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure."""
-        return idle_chart(self.result.timeline, self.result.idle, self.result.fill_cycles)
+        return idle_chart(self.result.timeline, self.result.ipu_time)
 
     @checked
     def path_figure(self, execution: int = 0) -> Chart:

@@ -196,7 +196,7 @@ def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
 
 def _bars(why: Explanation) -> Bars:
     """Return the whole run's time of each IPU, arithmetic first."""
-    looks, cycles = zip(*analysis.ipu_time(why.idle, why.fill_cycles), strict=True)
+    looks, cycles = zip(*why.ipu_time, strict=True)
     rows = tuple((f"IPU {ipu}", of) for ipu, of in enumerate(zip(*(column.tolist() for column in cycles), strict=True)))
     return Bars("What IPUs take their time for", looks, rows, why.idle.window_cycles)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from ipusim.api import Timeline, analysis
+from ipusim.api import Timeline
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.legend import Entry, draw_legend, legend_lines
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
 #: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
@@ -22,14 +25,15 @@ _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(timeline: Timeline, idle: analysis.IdleCauses, fill_cycles: int | None = None) -> Chart:
-    """Return a figure with a bar for each IPU, divided into the parts of its time by :func:`ipu_time`."""
+def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, npt.NDArray[np.int64]]]) -> Chart:
+    """Return a figure with a bar for each IPU, divided into the parts of its time, which are as long on every IPU."""
     info = timeline.info
     ipus = len(info.ipus)
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
-    parts = [(look, cycles) for look, cycles in analysis.ipu_time(idle, fill_cycles) if cycles.any()]
+    parts = [(look, cycles) for look, cycles in ipu_time if cycles.any()]
+    window_cycles = sum(int(cycles[0]) for _, cycles in ipu_time)
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], WIDTH_IN - 2 * _EDGE)
-    length = f"{idle.window_cycles:,} cycles, {format_seconds(idle.window_cycles / info.clock_hz).replace('us', 'µs')}"
+    length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
     words = f"{info.order_and_sync}, time of each IPU, {length}"
     title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", WIDTH_IN - 2 * _EDGE)
     above, below = titles_height(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
@@ -40,7 +44,7 @@ def idle_chart(timeline: Timeline, idle: analysis.IdleCauses, fill_cycles: int |
     axes = figure.add_axes((_LEFT / WIDTH_IN, below / height, width / WIDTH_IN, bar * ipus / height))
     left = np.zeros(ipus)
     for look, cycles in parts:
-        share = cycles / max(idle.window_cycles, 1)
+        share = cycles / max(window_cycles, 1)
         rows = np.array(info.ipu_rows)
         axes.barh(rows, share, _FILLED, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
         for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _FILLED >= TEXT_SIZE)]:

@@ -7,12 +7,14 @@ import pytest
 
 from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
 from ipusim.analysis.critical_path import critical_path_of, path_parts
+from ipusim.analysis.waterfall import Waterfall
 from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import TimelineError
 from ipusim.runs.session import Session
+from ipusim.runs.waterfall import waterfall_of
 from ipusim.timeline.kind_row import Part
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.time_parts import Idle
+from ipusim.timeline.time_parts import Idle, TimePart
 from ipusim.timeline.timeline import Timeline
 from tests.places import SCENARIOS
 
@@ -45,11 +47,51 @@ def test_grouped_in_lock_step():
         assert found.busy[ipu] == 8 * 3_000 + 500
     # With balanced stages it would wait for 9,000 cycles, so that nothing of that is imbalance; else the rest is.
     for fill, imbalance in ((9_000, 0), (10_000, 0), (2_000, 7_000)):
-        parts = {look.name: column.tolist() for look, column in ipu_time(found, fill) if column.any()}
+        cycles_of = {TimePart.USEFUL: 24_000, TimePart.FILL_AND_DRAIN: fill, TimePart.IMBALANCE: imbalance}
+        waterfall = Waterfall({**dict.fromkeys(TimePart, 0), **cycles_of, TimePart.UPDATE: 500}, 1)
+        parts = {look.name: column.tolist() for look, column in ipu_time(found, waterfall) if column.any()}
         waits = {"fill and drain": [9_000 - imbalance] * 4, "imbalance of stages": [imbalance] * 4}
         rest = {"computes": [24_000] * 4, "collectives and weight update": [500] * 4}
         assert parts == rest | {name: column for name, column in waits.items() if any(column)}
     assert [look.name for look, column in ipu_time(found, None) if column.any()][1] == "passes of other IPUs"
+
+
+def parts_of(*overrides):
+    """Return the cycles of each IPU by part, and the waterfall's, of a run of the four equal stages."""
+    job = load_job(FOUR, overrides)
+    timeline = Session(job).run(job.executions)
+    waterfall = waterfall_of(job, timeline)
+    by_ipu = {look.name: column.tolist() for look, column in ipu_time(idle_causes(timeline), waterfall)}
+    return by_ipu, {part.words: cycles for part, cycles in waterfall.cycles.items()}
+
+
+def test_ipus_wait_for_copies_that_make_passes_of_others_late_and_not_for_an_imbalance_of_equal_stages():
+    # 1F1B's sends take none of an IPU's own time, and add up along the pipeline: each IPU waits for all of that.
+    sends = [f"pipeline.stages.{stage}.{way}_bytes=256 KiB" for stage in range(4) for way in ("output", "gradient")]
+    by_ipu, whole = parts_of("system.name=m2000", "pipeline.schedule=1f1b", *sends)
+    assert by_ipu["imbalance of stages"] == [0] * 4
+    assert by_ipu["passes of other IPUs"] == [0] * 4
+    assert by_ipu["copies and sync"][0] == whole["copies and sync"] > 0
+    assert by_ipu["fill and drain"] == [whole["fill and drain"]] * 4
+
+
+def test_ipus_wait_for_the_disturbance_of_another_and_not_for_an_imbalance_of_equal_stages():
+    # 44,250 cycles: IPU 2 takes 1.5 times as long for its 24,000, and for the update of 500, which ends 250 later.
+    by_ipu, whole = parts_of("disturbances=[{ipu: 2, slower: 1.5}]")
+    assert whole["disturbances"] == 10_750
+    assert by_ipu["computes"] == [24_000, 24_000, 36_000, 24_000]
+    assert by_ipu["imbalance of stages"] == [0] * 4
+    assert by_ipu["fill and drain"] == [9_000, 9_000, 7_500, 9_000]
+    assert by_ipu["disturbances"] == [10_500, 10_500, 0, 10_500]
+
+
+def test_of_unequal_stages_ipus_wait_for_the_slowest():
+    # Eight micro-batches of 4,500 cycles on the slowest IPU, whose ramps are three time-steps of 3,000: 8 x 1,500 more.
+    slow = ["pipeline.stages.2.forward=1500", "pipeline.stages.2.backward=3000", "pipeline.schedule=1f1b"]
+    by_ipu, whole = parts_of(*slow)
+    assert (whole["fill and drain"], whole["imbalance of stages"]) == (10_125, 6_375)
+    assert by_ipu["fill and drain"] == [10_125, 10_125, 7_000, 10_125]
+    assert by_ipu["imbalance of stages"] == [9_375, 8_875, 0, 8_875]  # all but IPU 0 wait for its update too
 
 
 def test_sequential_has_one_ipu_at_work_at_a_time():
