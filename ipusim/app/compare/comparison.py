@@ -75,8 +75,24 @@ class Comparison:
 
     @cached_property
     def best(self) -> Row | None:
-        """The one that decides for itself among those that fit, the first of equal ones; None where none fits."""
-        return min((row for row in self.ran if row.fits), key=self.cost, default=None)
+        """The fastest that fits, of equally fast ones what holds least, then the first; None where none fits."""
+        return min((row for row in self.ran if row.fits), key=lambda row: (self.cost(row), _peak(row)), default=None)
+
+    @cached_property
+    def as_fast(self) -> tuple[Row, ...]:
+        """The others that fit and are as fast as the best."""
+        best = self.best
+        fitting = [row for row in self.ran if row.fits and row is not best]
+        return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
+
+    @cached_property
+    def tied(self) -> tuple[Row, ...]:
+        """The best, and those that are as fast and hold as much."""
+        return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
+
+    def larger(self, row: Row) -> bool:
+        """Tell whether a row holds more memory than the best."""
+        return self.best is not None and _peak(row) > _peak(self.best)
 
     @cached_property
     def front(self) -> tuple[Row, ...]:
@@ -126,6 +142,11 @@ class Comparison:
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name
+
+
+def _peak(row: Row) -> int:
+    """Return the bytes of the fullest IPU; 0 where a row does not say what its stages hold."""
+    return row.memory.peak_bytes if row.memory is not None else 0
 
 
 def _order(row: Row) -> str:

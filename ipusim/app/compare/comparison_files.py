@@ -104,7 +104,7 @@ def comparison_data(result: Comparison) -> list[dict[str, Any]]:
             "selection_order": row.order,
             "refusal": row.refusal or None,
             "fits": row.fits,
-            "best": row is result.best,
+            "best": row in result.tied,
             "on_front": row in result.front,
             "decides": "time" if result.of_time else "throughput",
             "difference": None if row.times is None else result.difference(row, result.first),

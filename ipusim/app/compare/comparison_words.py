@@ -82,11 +82,13 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 
 
 def _best(comparison: Comparison, best: Row) -> str:
-    """Return which row is best, and by how much, over the next one that fits and over the first."""
-    fitting = [row for row in comparison.ranked(comparison.ran) if row.fits and row is not best]
-    over = [row for row in dict.fromkeys([*fitting[:1], comparison.first]) if row is not best]
-    words = [
-        f"{_by(comparison, best, row)} the {'next' if row in fitting[:1] else 'first'}, {comparison.label(row)}"
+    """Return which row is best, what is as fast, and by how much it beats the next one that fits and the first."""
+    as_fast = comparison.as_fast
+    slower = [row for row in comparison.ranked(comparison.ran) if row.fits and row not in (best, *as_fast)]
+    over = [row for row in dict.fromkeys([*slower[:1], comparison.first]) if row not in (best, *as_fast)]
+    words = list(_ties(comparison))
+    words += [
+        f"{_by(comparison, best, row)} the {'next' if row in slower[:1] else 'first'}, {comparison.label(row)}"
         for row in over
     ]
     refused = any(row.times is None for row in comparison.rows)
@@ -94,6 +96,17 @@ def _best(comparison: Comparison, best: Row) -> str:
     among = among or (" of those that run" if refused else "")
     text = f"Best{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
+
+
+def _ties(comparison: Comparison) -> Iterator[str]:
+    """Yield what is as fast as the best: what holds as much memory, and what holds more."""
+    for larger in (False, True):
+        labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
+        if labels:
+            named = [*labels[:_NAMED], *([f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else [])]
+            text = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
+            more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
+            yield f"as fast as {text}{more}"
 
 
 def _faster(comparison: Comparison) -> list[Row]:
@@ -189,7 +202,7 @@ def mark(comparison: Comparison, row: Row) -> str:
         return "refused"
     if not row.fits:
         return "too large"
-    words = ["best"] if row is comparison.best else []
+    words = ["best"] if row in comparison.tied else []
     words += ["front"] if row in comparison.front and len(comparison.front) > 1 else []
     return ", ".join(words) or ("fits" if row.memory is not None else "")
 

@@ -154,7 +154,7 @@ class Comparison:
         return cells | {
             "peak_bytes": row.memory.peak_bytes if row.memory else None,
             "fits": row.fits,
-            "best": row is self._result.best,
+            "best": row in self._result.tied,
             "on_front": row in self._result.front,
             "mean_loss": row.last_loss,
             "refusal": row.refusal or None,

@@ -202,6 +202,34 @@ def test_the_verdict_on_time_alone():
     assert table.rows[2] == ("sequential", "72.18 us", "110,833", "+191%", "75.0%", "")
 
 
+def test_of_equally_fast_runs_all_are_named_and_marked():
+    # 8 micro-batches and 3 time-steps of ramps, of 3,000 cycles each, whether forward passes go first or not.
+    found = Comparison(compare(FOUR, ("gpipe", "1f1b", "eager_1f1b", "interleaved")))
+    assert said(found)[0] == (
+        "Best: gpipe in point-to-point, 24.81 us per weight update; as fast as 1f1b in point-to-point and "
+        "eager_1f1b in point-to-point, and 17.5% less time than the next, interleaved in lock-step."
+    )
+    assert [row[-1] for row in comparison_table(found).rows] == ["best", "best", "best", ""]
+    assert [row["best"] for row in comparison_data(found)] == [True, True, True, False]
+
+
+def test_of_equally_fast_runs_the_best_holds_least():
+    # Of 4 stages GPipe stashes 8 micro-batches on each IPU, 1F1B 4 on the first, eager 1F1B 7: of a MiB each.
+    stages = [{"name": name, "forward": 100_000, "backward": 200_000, "stash_bytes": 1 << 20} for name in "abcd"]
+    pipeline = {"gradient_accumulation_count": 8, "stages": stages}
+    request = Request.from_dict(
+        {"name": "held", "system": {"name": "m2000", "auto_select_ipus": 4}, "pipeline": pipeline}
+    )
+    found = Comparison(compare(request, ("gpipe", "1f1b", "eager_1f1b")))
+    assert said(found)[0] == (
+        "Best: 1f1b in point-to-point, 2.481 ms per weight update; as fast as gpipe and eager_1f1b, which hold more "
+        "memory."
+    )
+    assert [(row[-2], row[-1]) for row in comparison_table(found).rows] == [
+        ("8 MiB", "fits"), ("4 MiB", "best"), ("7 MiB", "fits")
+    ]  # fmt: skip
+
+
 def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     found = Comparison(compare(LARGE))
     grouped, interleaved, *slow = found.rows
@@ -335,8 +363,11 @@ def test_best_and_front_are_of_those_that_fit(runs):
     ]
     found = Comparison(tuple(rows))
     fitting = [(cycles, peak, row) for row, (cycles, peak, fits) in zip(rows, runs, strict=True) if fits]
-    least = min((cycles for cycles, *_ in fitting), default=None)
-    assert found.best is next((row for cycles, _, row in fitting if cycles == least), None)
+    least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
+    tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
+    assert found.best is next(iter(tied), None)
+    assert [*found.tied] == tied
+    assert found.best is None or found.best in found.front
     beaten = [
         any(a <= cycles and b <= peak and (a, b) != (cycles, peak) for a, b, _ in fitting)
         for cycles, peak, _ in fitting
@@ -344,5 +375,5 @@ def test_best_and_front_are_of_those_that_fit(runs):
     assert list(found.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
     marks = [row[-1] for row in comparison_table(found).rows]
     assert [mark == "too large" for mark in marks] == [not fits for *_, fits in runs]
-    assert sum("best" in mark for mark in marks) == bool(fitting)
+    assert ["best" in mark for mark in marks] == [row in tied for row in rows]
     assert all(said(found))
