@@ -59,6 +59,16 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
         assert float(row["samples_per_s"]) == pytest.approx(count * 1.33e9 / (3000 * (count + 3) + 500), rel=1e-12)
 
 
+def test_points_as_good_as_the_best_are_named(workspace):
+    # 8 micro-batches and 3 ramps of 3,000 cycles, and an update of 500; GPipe stashes all 8, the others 4 and 7.
+    held = [word for stage in range(4) for word in ("--set", f"pipeline.stages.{stage}.stash_bytes=1 MiB")]
+    text = sweep(workspace, FOUR, "--vary", "pipeline.schedule=gpipe,1f1b,eager_1f1b,interleaved", *held)
+    assert text.splitlines()[0] == (
+        "Best of 4 points by throughput: schedule 1f1b, with 317,612 samples/s, a bubble of 27.3%, 4 MiB on the "
+        "fullest IPU. As good by throughput: schedule eager_1f1b; schedule gpipe."
+    )
+
+
 def test_tables_keep_to_80_columns(workspace):
     text = sweep(
         workspace, FOUR, "--vary", f"{COUNT}=8..64x2", "--vary", "pipeline.schedule=grouped,interleaved", columns="80"

@@ -47,6 +47,8 @@ _SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
 #: Rows that a terminal shows; of more, so many of the best.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
+#: Points as good as the best that a sentence names.
+_MOST_TIES: Final = 4
 #: Reasons that a terminal shows.
 _MOST_REASONS: Final = 5
 
@@ -186,9 +188,19 @@ def _scaled(measure: Measure, outcome: Outcome) -> float | None:
 
 
 def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
-    """Return the points that fit and have the measure, the best first; of equal ones the earlier."""
+    """Return the points that fit and have the measure, the best first; of equals what holds least, then the first."""
     having = [row for row in swept.finished if row[1].fits and measure.of(row[1]) is not None]
-    return sorted(having, key=lambda row: (measure.of(row[1]) or 0.0) * (1 if measure.least else -1))
+    sign = 1 if measure.least else -1
+    return sorted(having, key=lambda row: ((measure.of(row[1]) or 0.0) * sign, row[1].peak_bytes or 0))
+
+
+def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: Measure) -> str:
+    """Return which other points are as good as the best by the measure, in a sentence; nothing where none is."""
+    ties = [swept.words(point) for point, outcome in best[1:] if measure.of(outcome) == measure.of(best[0][1])]
+    if not ties:
+        return ""
+    more = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
+    return f" As good by {measure.name}: {'; '.join(ties[:_MOST_TIES])}{more}."
 
 
 def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
@@ -203,7 +215,8 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
-        lines.append(f"Best of {number} points by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}.")
+        text = f"Best of {number} points by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}."
+        lines.append(text + _ties(best, swept, measure))
     else:
         lines.append(f"None of {number} points fits.")
     if limit := _limit_of(best, limits, swept):
