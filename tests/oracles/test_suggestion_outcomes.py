@@ -23,7 +23,7 @@ from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
-from ipusim.app.suggest.words import searched_lines, verdict
+from ipusim.app.suggest.words import plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.runs.request.request import Request
@@ -233,3 +233,31 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             assert not len(fit) or bounds.least <= exact.min()
         tried += 1
     assert tried > 1
+
+
+def equal_stages(**pipeline: Any) -> Request:
+    stages = [{"name": name, "forward": 1000, "backward": 2000, "update": 500} for name in "abcd"]
+    pipeline = {"gradient_accumulation_count": 8, "stages": stages, **pipeline}
+    return Request.from_dict({"name": "equal", "system": {"name": "free", "auto_select_ipus": 4}, "pipeline": pipeline})
+
+
+def test_a_given_plan_that_a_limited_search_finds_again_is_kept() -> None:
+    found = suggest(equal_stages(schedule="grouped"), Limits(replicas=(1,)))
+    assert next(verdict(found)) == (
+        "Keep the given plan: grouped in lock-step, 4 stages on 4 IPUs, 8 micro-batches of 1. Nothing faster is among "
+        "the plans that were searched, which is proven."
+    )
+    names = [row[0] for row in plan_table(found).rows]
+    assert names == ["other"] * (len(names) - 1) + ["given"]
+
+
+def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
+    # Four replicas of one IPU each take 2 x 4 x 3,000 cycles and four updates of 500, in whatever order.
+    limits = Limits(schedules=("sequential", "grouped", "1f1b"), sync=("lock_step", "point_to_point"))
+    found = suggest(equal_stages(schedule="1f1b"), limits)
+    assert found.trial.cycles == 26_000
+    assert found.changes["pipeline.schedule"] == "1f1b"
+    rows = [row for row in plan_table(found).rows if row[-1] == "1.000"]
+    assert rows[0][:2] == ("best", "1f1b in point-to-point")
+    assert {row[0] for row in rows[1:]} == {"other"}
+    assert len({row[1] for row in rows}) == len(rows)

@@ -199,7 +199,8 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
     states = _states(baseline, limits)
-    syncs = limits.sync or (baseline.request.options.pipeline.sync or "",)
+    own_sync = baseline.request.options.pipeline.sync
+    syncs = sorted(limits.sync or (own_sync or "",), key=lambda sync: sync != own_sync)
     for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
         count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
@@ -277,13 +278,14 @@ def possible(choice: Choice, units: Units) -> bool:
 
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
+    """Return the schedules by their names; the given one first, which stays where another is no faster."""
     own = baseline.request.options.pipeline.schedule
     candidates = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
     result: dict[str, Schedule] = {}
     for name in candidates:
         schedule = core_schedules.schedule_of(name, baseline.request.folder)
         result[schedule.name if schedule.name in core_schedules.names() else name] = schedule
-    return list(result.items())
+    return sorted(result.items(), key=lambda item: item[0] != own)
 
 
 def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> tuple[str, ...]:

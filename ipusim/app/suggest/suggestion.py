@@ -19,7 +19,7 @@ from ipusim.app.suggest.choices import Choice, Limits
 from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
-from ipusim.app.suggest.trial import Trial, host_part, laid_out, simulated, tried
+from ipusim.app.suggest.trial import Trial, host_part, laid_out, same_plan, simulated, tried
 from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
 
@@ -136,7 +136,8 @@ class Suggestion:
         plans = self.searched.plans
         if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
             return None
-        return plans[0]
+        unchanged = not self.moved and self.own.fits and same_plan(plans[0].trial.job, self.own.job)
+        return None if unchanged else plans[0]
 
     @property
     def trial(self) -> Trial:

@@ -45,6 +45,11 @@ class Trial:
         return program.micro_batch_size * program.shape.micro_batches * self.job.system.learners
 
 
+def same_plan(one: Job | None, other: Job | None) -> bool:
+    """Tell whether both are laid out, as the same plan at the same costs."""
+    return one is not None and other is not None and one.plan == other.plan and one.costs == other.costs
+
+
 def host_part(job: Job) -> Fraction:
     """Return the cycles that each weight update has of what the host does between session runs."""
     host = job.costs.host

@@ -12,13 +12,11 @@ from ipusim.app.render.tables import Table
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
-from ipusim.app.suggest.trial import Trial
+from ipusim.app.suggest.trial import Trial, same_plan
 from ipusim.base.units import format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)
-#: What the plans of the table are called, from the best on.
-_PLACES: Final = ("best", "second", "third", "fourth", "fifth")
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
@@ -163,23 +161,23 @@ def _rate(trial: Trial) -> str:
 
 
 def plan_table(suggestion: Suggestion) -> Table:
-    """Return the suggested plan, those behind it, and the given one."""
+    """Return the suggested plan, good ones of other kinds, which need not be the next best, and the given one."""
     rows = []
     best = suggestion.trial.period or Fraction(1)
-    first = int(suggestion.plan is None)
-    shown = enumerate(suggestion.searched.shown[: RUNNERS_UP + 1 - first], first)
-    trials = [(_PLACES[number], plan.trial) for number, plan in shown]
-    if suggestion.plan is None and suggestion.moved_baseline is not None:
-        trials.insert(0, (_PLACES[0], suggestion.moved_baseline))
-    if suggestion.own.job is not None:
+    own = suggestion.own.job
+    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
+    others = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
+    trials += [("other", trial) for trial in others if not same_plan(trial.job, own)][:RUNNERS_UP]
+    if own is not None:
         trials.append(("given", suggestion.own))
+    syncs = {trial.job.plan.sync for _, trial in trials if trial.job is not None}
     for name, trial in trials:
         assert trial.job is not None
         job, shape = trial.job, trial.job.program.shape
         rows.append(
             (
                 name,
-                job.schedule.name,
+                job.schedule.name if len(syncs) == 1 else f"{job.schedule.name} in {job.plan.sync.words}",
                 str(shape.positions),
                 f"{len(job.plan.ipus)}x{job.system.replicas}",
                 str(job.request.options.pipeline.gradient_accumulation_count),
@@ -215,8 +213,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if not searched.choices:
         return
     yield (
-        "IPUs: of a replica x replicas; again: activations are computed again, in passes apart or inside backward "
-        "ones; full: the fullest IPU's memory; time: times the best."
+        "Other: a good plan of each of some other kinds. IPUs: of a replica x replicas; again: activations are "
+        "computed again, in passes apart or inside backward ones; full: the fullest IPU's memory; time: times the best."
     )
     yield (
         f"Searched: {searched.choices} ways to lay the model out but for its cuts, {searched.refused.total()} refused "

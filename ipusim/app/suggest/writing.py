@@ -14,6 +14,7 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import parse_source, read_source
 from ipusim.app.suggest.scenario_text import suggested_text
 from ipusim.app.suggest.suggestion import Suggestion
+from ipusim.app.suggest.trial import same_plan
 from ipusim.app.synthesize.files import words_file
 from ipusim.app.synthesize.synthesis import NAME, Synthesis
 from ipusim.base.errors import OutputError
@@ -38,7 +39,7 @@ def write_suggested(
         raise OutputError(
             f"{out}: expected a place where the scenario runs, beside the files that it names:\n{error}"
         ) from None
-    if job.plan != suggestion.job.plan or job.costs != suggestion.job.costs:
+    if not same_plan(job, suggestion.job):
         raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
     if order is not None and order.made is not None:
         words = out.with_suffix(".py")
