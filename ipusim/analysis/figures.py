@@ -39,7 +39,7 @@ class Figure:
         path: its keys in ``summary.json``, with dots between them; ``{}`` stands for an item of a list.
         item: what is taken of that list where none is chosen: a key of :data:`ITEMS`.
         less_is_better: whether a smaller one is.
-        names: the list in ``summary.json`` in which it numbers an item, whose name it is; empty for others.
+        names: the list in ``summary.json`` whose items its numbers stand for, as their names; empty for others.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Figure:
     def of(self, summary: Mapping[str, Any], item: str = "") -> Any:
         """Return the figure out of the data of ``summary.json``; raises LookupError for what it does not have.
 
-        A loss that is no finite number is NaN.
+        A loss that is no finite number is NaN. Of several names it is a list.
         """
         *lists, last = self.path.split(_ITEM)
         here: Any = _at(summary, lists[0] if lists else last)
@@ -63,12 +63,17 @@ class Figure:
             return nan
         if here is None:
             raise LookupError(self.name)
-        return summary[self.names][here] if self.names else here
+        if self.names:
+            named = [summary[self.names][number] for number in here]
+            return named if len(named) > 1 else named[0]
+        return here
 
     def text(self, value: Any) -> str:
         """Return its value for people, with its unit."""
         if self.unit == "fits":
             return "fits" if value else "too large"
+        if self.names and isinstance(value, list):
+            return f"{', '.join(value[:-1])} and {value[-1]} tie"
         if isinstance(value, str | bool | list | dict):
             return str(value)
         return _TEXTS.get(self.unit, _number)(value)
@@ -161,7 +166,13 @@ FIGURES: Final = (
     Figure("utilisation", "share", "arithmetic / (IPUs x makespan), which with the bubble is 1", "utilisation"),
     Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
     Figure("speed_up", "number", "times as fast as one IPU with the memory for it", "verdict.speed_up"),
-    Figure("slowest_stage", "name", "the stage whose passes take longest", "verdict.slowest_stage", names="stages"),
+    Figure(
+        "slowest_stage",
+        "name",
+        "the stage whose passes take longest, any of those that tie",
+        "verdict.slowest_stages",
+        names="stages",
+    ),
     Figure("time_steps", "count", "of an execution, in lock-step", "time_steps", less_is_better=True),
     Figure("memory", "fits", "whether every IPU holds what it needs", "memory.fits"),
     Figure(

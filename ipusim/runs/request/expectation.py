@@ -82,6 +82,8 @@ class Expectation:
         """Return whether a value of the figure meets the expectation."""
         if self.figure.unit == "fits":
             return value is True
+        if self.figure.names and isinstance(value, list):
+            return self.equal in value
         if self.equal is not None:
             return bool(value == self.equal and type(value) is not bool)
         if isinstance(value, bool) or not isinstance(value, int | float):

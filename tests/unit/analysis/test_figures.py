@@ -56,6 +56,12 @@ def test_every_figure_is_a_value_of_the_summary(run):
     assert figure("peak").of(summary) == max(peaks.values())
 
 
+def test_stages_that_tie_are_all_the_slowest(run):
+    slowest, summary = figure("slowest_stage"), run.summary.to_dict()
+    tied = slowest.of({**summary, "verdict": {"slowest_stages": [0, 1]}})
+    assert (tied, slowest.text(tied)) == (["stage0", "stage1"], "stage0 and stage1 tie")
+
+
 def test_what_a_run_does_not_have_is_not_there(run):
     summary = {**run.summary.to_dict(), "learning": None, "time_steps": None}
     assert {each.name for each in FIGURES} - set(known_figures(summary)) == {"time_steps", "mean_loss", "accuracy"}
