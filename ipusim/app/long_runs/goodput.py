@@ -32,6 +32,8 @@ _AROUND: Final = 16
 _POINTS: Final = 240
 #: Times between checkpoints that a picture has trainings of.
 _DRAWN: Final = 7
+#: The name of the time between checkpoints that loses least.
+_LEAST: Final = "least lost"
 #: Percentiles of trainings that are printed.
 _PERCENTILES: Final = (5, 95)
 
@@ -130,7 +132,7 @@ class Goodput:
             f"{format_figure(self.wall_s / renewal.mtbf_s)} times in {over}"
             + (f" ({'; '.join(self.sources)})." if self.sources else ".")
         )
-        best = min(self.periods, key=lambda period: period.waste)
+        best = next(period for period in self.periods if _LEAST in period.name)
         if best is not chosen:
             yield (
                 f"A checkpoint every {_updates(best.updates)} would lose least, {_percent(best.waste)} instead of "
@@ -315,7 +317,7 @@ def goodput(timeline: Timeline, settings: Settings) -> Goodput:
     )
     rules = {
         **({} if settings.every is None else {"the option": settings.every}),
-        "least lost": renewal.best_updates(),
+        _LEAST: renewal.best_updates(),
         "Young (1974)": renewal.updates(renewal.young_s),
         "Daly (2006)": renewal.updates(renewal.daly_s),
     }

@@ -87,13 +87,17 @@ class Renewal:
     def best_updates(self) -> int:
         """Return the weight updates between checkpoints that lose least.
 
-        The share lost falls and then rises with the period, so that halving finds its least.
+        With x = P / mu and c = C / mu the share lost falls while 1 - e^-(x + c) is more than x, and rises from there
+        on: of whole updates the last before or the first behind that loses least. The shares themselves differ too
+        little from one update to the next to be compared.
         """
-        low, high = 1, max(int(_HOPELESS * self.mtbf_s / self.update_s), 1)
+        update, written = self.update_s / self.mtbf_s, self.checkpoint_s / self.mtbf_s
+        low, high = 1, max(int(_HOPELESS / update), 1)
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.waste(middle) <= self.waste(middle + 1) else (middle + 1, high)
-        return low
+            falls = -expm1(-(middle * update + written)) > middle * update
+            low, high = (middle + 1, high) if falls else (low, middle)
+        return min(max(low - 1, 1), low, key=self.waste)
 
     def lived(self, updates: int, wall_s: float, rng: np.random.Generator) -> Lived:
         """Return the parts of so many seconds, with a checkpoint after so many updates and failures by ``rng``."""
