@@ -137,6 +137,17 @@ def test_of_a_program_that_fits_what_costs_least_is_told(load):
     assert move_words(moves)[0].startswith(f"What costs the least time: {moves.moves[0].words}")
 
 
+def test_what_leaves_another_ipu_as_full_is_no_advice(load):
+    # Of 8.75 MiB on either IPU the last holds all in its backward pass, with accumulators in Streaming Memory too.
+    stage = "forward: 100000, backward: 200000, update: 5000, parameter_bytes: 4 MiB"
+    stages = f"[{{name: a, {stage}, output_bytes: 256 KiB}}, {{name: b, {stage}, gradient_bytes: 256 KiB}}]"
+    pipeline = f"pipeline: {{schedule: grouped, gradient_accumulation_count: 8, stages: {stages}}}"
+    moves = memory_moves(load(f"system: {{name: m2000, auto_select_ipus: 2}}\n{pipeline}\n"))
+    assert moves.peak_bytes == 8.75 * MIB
+    assert [(move.freed_bytes, move.peak_bytes) for move in moves.moves] == [(MIB / 4, 8.75 * MIB)]
+    assert move_words(moves)[0] == "No option lowers what the fullest IPU holds; more stages on more IPUs would."
+
+
 def test_without_a_limit_nothing_is_said_to_fit(load):
     moves = memory_moves(load(STAGES.replace("STATE", "600 MiB"), "memory=off"))
     assert moves.sram_bytes is None

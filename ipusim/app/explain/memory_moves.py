@@ -327,10 +327,14 @@ def move_words(of: Moves) -> list[str]:
 
 
 def _best_words(of: Moves) -> list[str]:
-    """Return the options of the fastest change that fits, and those as fast; or that none does."""
-    if not of.moves:
-        return ["No option takes memory off the fullest IPU; more stages on more IPUs would."]
-    best, *others = of.moves
+    """Return the options of the fastest change that fits, and those as fast; or that none does.
+
+    One that takes memory off the fullest IPU, while another stays as full, is not among them.
+    """
+    lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
+    if not lower:
+        return ["No option lowers what the fullest IPU holds; more stages on more IPUs would."]
+    best, *others = lower
     options = options_of(best)
     if of.sram_bytes is not None and not best.fits:
         return [f"None of these fits. What frees most: {best.words}, {options}"]
