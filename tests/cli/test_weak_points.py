@@ -45,6 +45,21 @@ def test_each_ipu_and_cable_is_the_scenario_with_that_disturbance(tmp_path):
         assert (tmp_path / name).stat().st_size > 5_000
 
 
+@pytest.mark.parametrize(
+    ("schedules", "told"),
+    [
+        # One IPU at a time works, a quarter of the 96,000 cycles each: half as long again for it is an eighth for all.
+        ("sequential,sharded", "A slow IPU costs as much under each: S = 1.125 in the mean of all IPUs."),
+        ("sequential,sharded,gpipe", "A slow IPU costs least under sequential and sharded: S = 1.125 in the mean"),
+    ],
+)
+def test_schedules_that_bear_slow_ipus_alike_are_all_named(tmp_path, schedules, told):
+    free = [word for stage in range(4) for word in ("--set", f"pipeline.stages.{stage}.update=0")]
+    vary = ("--vary", f"pipeline.schedule={schedules}", "--workers", "1", "--out", tmp_path / "out")
+    done = ipusim("sweep", SCENARIOS / "schedules_four_ipus.yaml", "--slower", "1.5", *vary, *free)
+    assert (done.returncode, told in done.stdout) == (0, True), done.stderr
+
+
 def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
     own = "disturbances=[{ipu: 0, slower: 2}]"
     _, found = swept(tmp_path, "--set", own)

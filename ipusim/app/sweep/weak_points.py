@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from statistics import fmean
 from typing import Any, Final
 
 from ipusim.api import Request, assemble, runs
@@ -84,20 +85,21 @@ class WeakPoints:
 
     def words(self) -> Iterator[str]:
         """Yield which IPU and which cable costs most, under each schedule, and which schedule bears slow IPUs best."""
-        means = {}
+        means: dict[str, float] = {}
         for under, of in self.slowdowns.items():
             named = []
             for kind in ("IPU", "cable"):
                 own = {at: cost for (what, at), cost in of.items() if what == kind}
                 if own:
                     named.append(self._worst(kind, own))
-            means[under] = sum(cost for (kind, _), cost in of.items() if kind == "IPU")
+            costs = [cost for (kind, _), cost in of.items() if kind == "IPU"]
+            means |= {under: fmean(costs)} if costs else {}
             yield f"{f'{under}: ' if under else ''}{'; '.join(named)}."
         if len(means) > 1:
-            best = min(means, key=lambda under: means[under])
-            ipus = sum(kind == "IPU" for kind, _ in next(iter(self.slowdowns.values())))
-            mean = means[best] / max(ipus, 1)
-            yield f"A slow IPU costs least under {best}: S = {mean:.3f} in the mean of all IPUs."
+            least = min(means.values())
+            best = [under for under, mean in means.items() if mean - least < _NOTHING]
+            where = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
+            yield f"A slow IPU costs {where}: S = {least:.3f} in the mean of all IPUs."
         refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
         if refused:
             yield f"{len(refused)} of {len(self.sweep.finished)} did not run, such as: {refused[0]}"
