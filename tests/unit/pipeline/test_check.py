@@ -9,10 +9,12 @@ from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.grid import format_grid
+from ipusim.pipeline.instructions import COLUMNS, Code
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.plan import Sync
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.waits import feeds
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
@@ -71,6 +73,20 @@ def test_segments_of_a_micro_batch_run_in_order_and_back(swapped, text, sync):
     table[rows] = table[rows[::-1]]
     plan = lower(Order("mine", order.shape, table=table), sync)
     assert any(text in str(violation) for violation in violations(plan))
+
+
+@pytest.mark.parametrize("micro_batch", [-4, 4])
+def test_an_element_of_the_infeed_for_no_micro_batch_of_the_plan_breaks_a_rule(micro_batch):
+    table = PLAN.instructions.copy()
+    row = np.flatnonzero(
+        (table[:, COLUMNS.index("code")] == Code.INFEED) & (table[:, COLUMNS.index("micro_batch")] == 0)
+    )
+    table[row, COLUMNS.index("micro_batch")] = micro_batch
+    plan = Plan(PLAN.order, PLAN.sync, table=PLAN.table.copy(), emitted=PLAN.emitted, make=lambda: table)
+    assert [str(violation) for violation in feeds(plan)] == [
+        f"IPU 0: 'infeed {micro_batch}' comes too late for its pass",
+        "IPU 0: F0.0 gets no element of the infeed",
+    ]
 
 
 def test_message_shows_the_bad_row():
