@@ -73,13 +73,18 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Leave the slowest tests to ``--all`` and the rarest to ``--every``, and hand out whole files."""
     for item in items:
-        if "validate" in getattr(item, "fixturenames", ()):  # which simulates all published trainings
+        if simulates_published(item):
             item.add_marker("slowest")
     runs = {"slowest": effort.runs_slowest(), "rarest": effort.draws_everything()}
     left_out = [item for item in items if any(item.get_closest_marker(name) and not runs[name] for name in runs)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def simulates_published(item: pytest.Item) -> bool:
+    """Return whether a test has the fixture ``validate``, which simulates all published trainings."""
+    return "validate" in getattr(item, "fixturenames", ())
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
@@ -90,7 +95,7 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     first: no thread that another test has left is there yet, beside which no process forks. What looks at all published
     trainings stands at the head of the first worker's files, so that no other simulates them again, for a minute.
     """
-    items = sorted(items, key=lambda item: "validate" not in getattr(item, "fixturenames", ()))
+    items = sorted(items, key=lambda item: not simulates_published(item))
     units = [item for item in items if item.nodeid.startswith("tests/unit/")]
     rest = [item for item in items if not item.nodeid.startswith("tests/unit/")]
     files = [[*tests] for _, tests in itertools.groupby(rest, lambda item: item.path)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, Final
 
-from ipusim.base.units import format_bytes, format_figure, format_seconds
+from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
 SCHEMA_VERSION: Final = 3
@@ -73,7 +73,7 @@ class Figure:
         if self.unit == "fits":
             return "fits" if value else "too large"
         if self.names and isinstance(value, list):
-            return f"{', '.join(value[:-1])} and {value[-1]} tie"
+            return f"{enumerated(value)} tie"
         if isinstance(value, str | bool | list | dict):
             return str(value)
         return _TEXTS.get(self.unit, _number)(value)

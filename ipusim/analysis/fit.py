@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipusim.base.units import format_bytes
+from ipusim.base.units import enumerated, format_bytes
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Footprint
@@ -123,7 +123,7 @@ def _neither(others: list[Peak]) -> str:
     numbers = [str(peak.ipu) for peak in sorted(others)]
     if len(numbers) < 2:
         return "".join(f" IPU {number} does not fit either." for number in numbers)
-    return f" IPUs {', '.join(numbers[:-1])} and {numbers[-1]} do not fit either."
+    return f" IPUs {enumerated(numbers)} do not fit either."
 
 
 def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None) -> Fit:

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
+from ipusim.base.units import enumerated
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.kinds import COMPUTE_KINDS
@@ -74,7 +75,7 @@ def stage_words(stages: Sequence[int], names: Sequence[str]) -> str:
         for row in rows
         for word in ([f"{names[row[0]]} to {names[row[-1]]}"] if len(row) > 2 else [names[stage] for stage in row])
     ]
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+    return enumerated(words)
 
 
 def _passes(costs: Costs, stages: int, training: bool) -> list[int]:

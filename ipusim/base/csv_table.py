@@ -134,7 +134,7 @@ def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
 
 
 def wrong_positive(name: str, text: str) -> Iterator[str]:
-    """Yield what is wrong with a cell that has to be a number above 0, of ordinary size."""
+    """Yield the error of a cell whose number is not above 0, or not within 1 / ``_MOST`` and ``_MOST``."""
     value = float(text) if _POSITIVE.fullmatch(text) else 0
     if value > 0 and not 1 / _MOST <= value <= _MOST:
         yield f"column {name}: expected a number from {1 / _MOST:.0e} to {_MOST:.0e}, got {text!r}"

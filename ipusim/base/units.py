@@ -7,6 +7,7 @@ or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -158,3 +159,13 @@ def format_long(seconds: float) -> str:
 def format_figure(number: float, digits: int = 3) -> str:
     """Return a number for people, to so many digits at least: ``format_figure(0.0412) == '0.0412'``."""
     return f"{number:,.0f}" if abs(number) >= 10 ** (digits - 1) else f"{number:.{digits}g}"
+
+
+def enumerated(words: Iterable[object]) -> str:
+    """Return words as a sentence lists them.
+
+    >>> enumerated(["gpipe", "1f1b", "zbv"])
+    'gpipe, 1f1b and zbv'
+    """
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -9,7 +9,7 @@ from ipusim.api import analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
-from ipusim.base.units import format_bytes, format_figure, format_seconds
+from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
 
 #: From this difference on, decimals of percents say nothing.
 _WHOLE: Final = 1.0
@@ -78,11 +78,11 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
         yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."
     ipus = sorted({len(row.times.ipus) for row in comparison.ran if row.times is not None})
     if len(ipus) > 1:
-        yield f"The runs are on {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} IPUs."
+        yield f"The runs are on {enumerated(ipus)} IPUs."
 
 
 def _best(comparison: Comparison, best: Row) -> str:
-    """Return which row is best, what is as fast, and by how much it beats the next one that fits and the first."""
+    """Return the sentence on the best run: equally fast runs, and its lead over the next that fits and the first."""
     as_fast = comparison.as_fast
     slower = [row for row in comparison.ranked(comparison.ran) if row.fits and row not in (best, *as_fast)]
     over = [row for row in dict.fromkeys([*slower[:1], comparison.first]) if row not in (best, *as_fast)]
@@ -99,14 +99,13 @@ def _best(comparison: Comparison, best: Row) -> str:
 
 
 def _ties(comparison: Comparison) -> Iterator[str]:
-    """Yield what is as fast as the best: what holds as much memory, and what holds more."""
+    """Yield the runs as fast as the best run: those of equal peak memory, then those of a larger peak."""
     for larger in (False, True):
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
             named = [*labels[:_NAMED], *([f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else [])]
-            text = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
             more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {text}{more}"
+            yield f"as fast as {enumerated(named)}{more}"
 
 
 def _faster(comparison: Comparison) -> list[Row]:

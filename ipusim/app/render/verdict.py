@@ -8,7 +8,7 @@ from typing import Final
 
 from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
-from ipusim.base.units import format_figure, format_seconds
+from ipusim.base.units import enumerated, format_figure, format_seconds
 
 #: Least share of the time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
@@ -77,7 +77,7 @@ def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
         parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
         more = format_seconds(summary.seconds(cycles))
-        who = f"IPU {ipus[0]}" if len(ipus) == 1 else f"IPUs {', '.join(map(str, ipus[:-1]))} and {ipus[-1]} together"
+        who = f"IPU {ipus[0]}" if len(ipus) == 1 else f"IPUs {enumerated(ipus)} together"
         waits = "waits" if len(ipus) == 1 else "wait"
         parts.append(f"{who} {waits} {more} longer for IPU {source}")
     if cost.recovery is not None:
