@@ -79,7 +79,7 @@ def _pin(file, name):
         (TUTORIAL, "pipeline.schedule", "interleaved", "shape: schedule was grouped, is interleaved"),
         (TUTORIAL, "optimizer.learning_rate", 0.02, "losses: step 0: the mean was"),
         (TUTORIAL, "seed", 7, "losses: step 0: the mean was"),
-        (TUTORIAL, "precision", "float16", "price: "),
+        ("inference", "precision", "float16", "price: "),
         (TUTORIAL, "model.layers.1.units", 320, "price: forward of stage0"),
         (TUTORIAL, "system.name", "bow2000", "device: system was m2000, is bow2000"),
         (TUTORIAL, "system.clock", "1.5 GHz", "device: clock_hz"),
