@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import replace
+from operator import methodcaller
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -20,7 +21,6 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.base.files import write_file
 from ipusim.ipu.estimators import training
 from ipusim.ipu.estimators.program import EstimatorProgram, Streamed, arguments_of, call_with, dataset_of, examples_of
-from ipusim.ipu.estimators.training import settings_of, warm_start
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
@@ -91,7 +91,7 @@ class Estimator(ABC):
         self._model_dir = chosen
         self._model_fn, self._arguments = model_fn, arguments_of(model_fn)
         self._params: dict[str, Any] = deepcopy(params or {})
-        self._warm_start = settings_of(warm_start_from)
+        self._warm_start = training.settings_of(warm_start_from)
 
     @abstractmethod
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorProgram:
@@ -150,7 +150,7 @@ class Estimator(ABC):
         workers = self._workers(ModeKeys.TRAIN)
         workers.check(self._config.num_worker_replicas)
         start = self._agreed(workers)
-        if max_steps is not None and start is not None and training.steps_of(start) >= max_steps:
+        if max_steps is not None and start is not None and int(load_variable(start, "global_step")) >= max_steps:
             get_logger().info("Skipping training since max_steps has already saved.")
             return self
         stop = StopAtStepHook(num_steps=steps, last_step=max_steps)
@@ -208,8 +208,9 @@ class Estimator(ABC):
 
         result: dict[str, Any] = _run(evaluate, workers)
         if workers.is_chief:
-            get_logger().info(f"Saving dict for global step {result['global_step']}: {_text(result)}")
-            write_file(folder / _FILE, (json.dumps(result, indent=2, default=_plain) + "\n").encode())
+            values = ", ".join(f"{name} = {value}" for name, value in sorted(result.items()))
+            get_logger().info(f"Saving dict for global step {result['global_step']}: {values}")
+            write_file(folder / _FILE, (json.dumps(result, indent=2, default=methodcaller("tolist")) + "\n").encode())
         return result
 
     def predict(
@@ -261,11 +262,9 @@ class Estimator(ABC):
     def get_variable_value(self, name: Any) -> Any:
         """Return a variable of the latest checkpoint, or of a list a dictionary; raises ProgramError for others."""
         prefix = self._trained()
-        return (
-            {item: load_variable(prefix, item) for item in name}
-            if isinstance(name, list | tuple)
-            else (load_variable(prefix, name))
-        )
+        if isinstance(name, list | tuple):
+            return {item: load_variable(prefix, item) for item in name}
+        return load_variable(prefix, name)
 
     def export_saved_model(
         self,
@@ -350,7 +349,7 @@ class Estimator(ABC):
                 Saver().restore(session, start)
             elif warm and self._warm_start is not None:
                 get_logger().info(f"Warm-starting with {self._warm_start}")
-                warm_start(self._warm_start)
+                training.warm_start(self._warm_start)
 
         return restore
 
@@ -380,14 +379,6 @@ def _run(function: Callable[[], T], workers: Workers) -> T:
             return function()
 
     return copy_context().run(run)
-
-
-def _text(result: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in sorted(result.items()))
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()
 
 
 def _refuse_export(name: str) -> NoReturn:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ipusim.api import machine
-from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.estimators.estimator import Estimator
+from ipusim.ipu.estimators.training import check_positive
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.estimator_spec import spec_hooks
 from ipusim.ipu.tensorflow.session import get_logger
@@ -44,7 +45,7 @@ class TrainSpec(_TrainFields):
     ) -> TrainSpec:
         """Check the arguments."""
         _check_function(input_fn)
-        _check_steps("max_steps", max_steps)
+        check_positive("max_steps", max_steps)
         return super().__new__(cls, input_fn, max_steps, spec_hooks(hooks), tuple(checked_listeners(saving_listeners)))
 
 
@@ -85,7 +86,7 @@ class EvalSpec(_EvalFields):
     ) -> EvalSpec:
         """Check the arguments."""
         _check_function(input_fn)
-        _check_steps("steps", steps)
+        check_positive("steps", steps)
         if name is not None:
             checks.text("name", name)
         if exporters is not None and not (isinstance(exporters, list | tuple) and not exporters):
@@ -173,11 +174,3 @@ class _Evaluates(CheckpointSaverListener):
 def _check_function(input_fn: Any) -> None:
     if not callable(input_fn):
         raise ProgramTypeError(f"`input_fn` must be callable, given: {input_fn}")
-
-
-def _check_steps(name: str, steps: Any) -> None:
-    if steps is None:
-        return
-    if checks.integer(name, steps) <= 0:
-        raise ProgramError(f"Must specify {name} > 0, given: {steps}")
-    checks.whole(name, steps)

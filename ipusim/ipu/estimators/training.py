@@ -26,7 +26,6 @@ from ipusim.ipu.tensorflow.saver import (
     get_checkpoint_state,
     go_on_from,
     latest_checkpoint,
-    load_variable,
     state_now,
 )
 from ipusim.ipu.tensorflow.session import Session
@@ -49,18 +48,18 @@ def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
         raise ProgramError("Can not provide both steps and max_steps.")
     if steps is None and max_steps is None:
         raise ProgramError("One of `num_steps` or `final_step` must be specified.")
-    for name, value in (("steps", steps), ("max_steps", max_steps)):
-        if value is not None:
-            if checks.integer(name, value) <= 0:
-                raise ProgramError(f"Must specify {name} > 0, given: {value}")
-            checks.whole(name, value)
+    check_positive("steps", steps)
+    check_positive("max_steps", max_steps)
     if steps is not None and steps % iterations:
         raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")
 
 
-def steps_of(checkpoint: str) -> int:
-    """Return the global step of a checkpoint."""
-    return int(load_variable(checkpoint, "global_step"))
+def check_positive(name: str, steps: Any) -> None:
+    """Refuse what is neither None nor a number of steps above 0; raises ProgramError in TensorFlow's words."""
+    if steps is not None:
+        if checks.integer(name, steps) <= 0:
+            raise ProgramError(f"Must specify {name} > 0, given: {steps}")
+        checks.whole(name, steps)
 
 
 def counting(iterations: int) -> Callable[[], None]:
@@ -207,11 +206,10 @@ def settings_of(value: Any) -> WarmStartSettings | None:
         return None
     if isinstance(value, str | PathLike):
         return WarmStartSettings(fspath(value))
-    if not isinstance(value, WarmStartSettings):
-        checks.wrong_type("warm_start_from", "a path, or WarmStartSettings", value)
-    if value.var_name_to_vocab_info:
-        checks.wrong_value("var_name_to_vocab_info", "none, as vocabularies are not simulated", value[2])
-    return value
+    settings = checks.instance("warm_start_from", "a path, or WarmStartSettings", value, WarmStartSettings)
+    if settings.var_name_to_vocab_info:
+        checks.wrong_value("var_name_to_vocab_info", "none, as vocabularies are not simulated", settings[2])
+    return settings
 
 
 def warm_start(settings: WarmStartSettings) -> None:

@@ -65,12 +65,8 @@ class GroupNormalization(layers.GroupNormalization):
         name: str | None = None,
     ) -> None:
         """Take the arguments; raises UnsupportedProgramError for channels that are not the last axis."""
-        super().__init__(
-            groups=groups,
-            strided_channel_grouping=strided_channel_grouping,
-            **_normal(dtype, channels_axis, center, scale, epsilon, trainable, name),
-            **_chosen(beta=beta_initializer, gamma=gamma_initializer),
-        )
+        _check_last("channels_axis", channels_axis)
+        super().__init__(**_options(locals(), ["channels_axis"], ["beta", "gamma"]))
 
 
 class InstanceNormalization(layers.InstanceNormalization):
@@ -92,10 +88,8 @@ class InstanceNormalization(layers.InstanceNormalization):
         name: str | None = None,
     ) -> None:
         """Take the arguments; raises UnsupportedProgramError for channels that are not the last axis."""
-        super().__init__(
-            **_normal(dtype, channels_axis, center, scale, epsilon, trainable, name),
-            **_chosen(beta=beta_initializer, gamma=gamma_initializer),
-        )
+        _check_last("channels_axis", channels_axis)
+        super().__init__(**_options(locals(), ["channels_axis"], ["beta", "gamma"]))
 
 
 class LayerNormalization(layers.LayerNormalization):
@@ -118,39 +112,28 @@ class LayerNormalization(layers.LayerNormalization):
         **kwargs: Any,
     ) -> None:
         """Take the arguments; raises UnsupportedProgramError for another axis."""
-        super().__init__(
-            **_normal(
-                dtype, axis[0] if axis in ([-1], (-1,)) else axis, center, scale, epsilon, trainable, name, "axis"
-            ),
-            **_chosen(beta=beta_initializer, gamma=gamma_initializer),
-            **kwargs,
-        )
+        _check_last("axis", axis[0] if axis in ([-1], (-1,)) else axis)
+        super().__init__(**_options(locals(), ["axis"], ["beta", "gamma"]))
 
 
-def _normal(
-    dtype: Any,
-    axis: Any,
-    center: bool,
-    scale: bool,
-    epsilon: float,
-    trainable: bool,
-    name: str | None,
-    argument: str = "channels_axis",
-) -> dict[str, Any]:
-    """Return the arguments that normalisations have in common.
-
-    Raises UnsupportedProgramError for another axis than the last, which ``argument`` is.
-    """
+def _check_last(argument: str, axis: Any) -> None:
+    """Refuse another axis than the last; raises UnsupportedProgramError."""
     if axis != -1:
         raise UnsupportedProgramError(f"{argument}: expected -1, the last one, got {axis!r}")
-    return {
-        "dtype": dtype,
-        "center": center,
-        "scale": scale,
-        "epsilon": epsilon,
-        "trainable": trainable,
-        "name": name,
-    }
+
+
+def _options(arguments: Mapping[str, Any], without: Sequence[str], weights: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments of a constructor for the layer below it, ``without`` some, and ``kwargs`` as they are.
+
+    Initializers of ``weights`` are among them where they are not Keras' defaults.
+    """
+    options = {**arguments, **arguments.get("kwargs", {})}
+    for name in ("self", "__class__", "kwargs", *without):
+        options.pop(name, None)
+    last = [name for name in ("center", "scale", "epsilon") if name in options]  # in messages
+    options |= {name: options.pop(name) for name in last}
+    initializers = {name: options.pop(f"{name}_initializer") for name in weights}
+    return options | _chosen(**initializers)
 
 
 def _chosen(**initializers: Any) -> dict[str, Any]:
@@ -167,15 +150,12 @@ class _Popnn(RecurrentLayer):
 
     def _popnn(self, arguments: Mapping[str, Any]) -> None:
         """Take the arguments; raises UnsupportedProgramError for what Graphcore calls unsupported."""
-        options = dict(arguments)
-        options |= options.pop("kwargs")
-        for name in ("self", "__class__", "seed", "dropout_seed", "implementation"):
-            options.pop(name, None)
+        without = ["seed", "dropout_seed", "implementation"]
+        options = _options(arguments, without, ["kernel", "recurrent", "bias"])
         self._partials = partials_itemsize(options.pop("partials_dtype"))
         rate = options.pop("dropout")
         self._dropout = core_layers.Dropout(rate) if rate else None
-        named = {name: options.pop(f"{name}_initializer") for name in ("kernel", "recurrent", "bias")}
-        super().__init__(**options, **_chosen(**named))
+        super().__init__(**options)
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""

@@ -29,9 +29,7 @@ class MapGradientOptimizer(IpuOptimizer):
         Raises ProgramTypeError for what is no optimizer, or no function.
         """
         super().__init__(wrapped_optimizer, name)
-        if not callable(gradient_mapping_function):
-            checks.wrong_type("gradient_mapping_function", "a function", gradient_mapping_function)
-        self._function = gradient_mapping_function
+        self._function = checks.function("gradient_mapping_function", "a function", gradient_mapping_function)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Pair]:
         """Return what the wrapped optimizer computes, each gradient mapped.

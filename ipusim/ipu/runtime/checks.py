@@ -6,13 +6,16 @@ All raise ProgramTypeError for a value of another type than they return.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from os import PathLike, fspath
 from reprlib import Repr
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
+
+T = TypeVar("T")
 
 _INT32_MAX: Final = 2**31 - 1
 _SHORT: Final = Repr()
@@ -86,6 +89,27 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         wrong_type(name, "a text", value)
     return value
+
+
+def function(name: str, expected: str, value: Any) -> Callable[..., Any]:
+    """Return something that can be called."""
+    if not callable(value):
+        wrong_type(name, expected, value)
+    result: Callable[..., Any] = value
+    return result
+
+
+def instance(name: str, expected: str, value: object, kind: type[T]) -> T:
+    """Return an object of a class."""
+    if not isinstance(value, kind):
+        wrong_type(name, expected, value)
+    return value
+
+
+def nothing(name: str, why: str, value: object) -> None:
+    """Refuse any value but None, with the reason; raises ProgramError."""
+    if value is not None:
+        wrong_value(name, f"None, as {why}", value)
 
 
 def path(name: str, value: Any) -> str:

@@ -20,10 +20,9 @@ from ipusim.ipu.runtime.offered import Row, in_module, offering
 _HERE: Final = "ipusim.ipu.tensorflow"
 _ARRAYS: Final = f"{_HERE}.array_functions"
 _INITIALIZERS: Final = "ipusim.ipu.runtime.initializers"
-_HOOKS: Final = f"{_HERE}.session_run_hooks"
 _STATE: Final = "ipusim.ipu.runtime.program_state"
 
-_MODULES: Final = "data distribute keras logging losses metrics nn random train"
+_MODULES: Final = ("data", "distribute", "keras", "logging", "losses", "metrics", "nn", "random", "train")
 #: Functions of arrays that ``tf.math`` has too.
 _MATH: Final = (
     "abs add argmax argmin cos divide equal exp greater greater_equal less less_equal log log1p logical_and "
@@ -40,7 +39,7 @@ _ESTIMATOR: Final = (
     in_module(f"{_HERE}.estimator_spec", "EstimatorSpec ModeKeys")
     | in_module(f"{_HERE}.run_config", "RunConfig")
     | in_module(
-        _HOOKS,
+        f"{_HERE}.session_run_hooks",
         "CheckpointSaverListener LoggingTensorHook NanLossDuringTrainingError NanTensorHook SecondOrStepTimer "
         "SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook",
     )
@@ -63,10 +62,7 @@ _ERRORS: Final[dict[str, Row]] = {
 
 __getattr__, __dir__ = offering(
     "tf",
-    {
-        name: f"{_HERE}.{name}"
-        for name in ["data", "distribute", "keras", "logging", "losses", "metrics", "nn", "random", "train"]
-    }
+    {name: f"{_HERE}.{name}" for name in _MODULES}
     | {"compat": {"v1": _HERE}, "contrib": {"distribute": f"{_HERE}.distribute"}}
     | {"errors": _ERRORS, "estimator": _ESTIMATOR, "math": in_module(_ARRAYS, _MATH)}
     | {"initializers": _INITIALIZERS, "layers": f"{_HERE}.keras.legacy_tf_layers"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import autograd.numpy as anp
@@ -128,33 +128,21 @@ def linear(x: Any) -> Any:
 
 
 #: Keras' names of activations.
-_BY_NAME: Final[dict[str, Callable[[Any], Any]]] = {
-    "elu": elu,
-    "exponential": exponential,
-    "gelu": gelu,
-    "hard_sigmoid": hard_sigmoid,
-    "leaky_relu": leaky_relu,
-    "linear": linear,
-    "log_softmax": log_softmax,
-    "mish": mish,
-    "relu": relu,
-    "relu6": relu6,
-    "selu": selu,
-    "sigmoid": logistic,
-    "silu": silu,
-    "softmax": softmax,
-    "softplus": softplus,
-    "softsign": softsign,
-    "swish": swish,
-    "tanh": tanh,
-}
+_BY_NAME: Final[Mapping[str, Callable[[Any], Any]]] = {
+    function.__name__: function
+    for function in (
+        *(elu, exponential, gelu, hard_sigmoid, leaky_relu, linear, log_softmax, mish, relu, relu6, selu, logistic),
+        *(softmax, softplus, softsign, swish, tanh),
+    )
+} | {"silu": silu}
 
 
 def by_name(name: str) -> Callable[[Any], Any]:
     """Return the activation that Keras has by a name; raises ProgramError for a name that it does not have."""
     if name not in _BY_NAME:
-        near = did_you_mean(name, _BY_NAME) or "."
-        raise ProgramError(f"Unknown activation function: {name}{near} Expected one of {', '.join(_BY_NAME)}")
+        known = sorted(_BY_NAME)
+        near = did_you_mean(name, known) or "."
+        raise ProgramError(f"Unknown activation function: {name}{near} Expected one of {', '.join(known)}")
     return _BY_NAME[name]
 
 

@@ -168,11 +168,8 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | 
 
 def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the mean over some axes, by default all; of losses of all samples it is the core's own loss."""
-    if (
-        isinstance(input_tensor, PerExampleLoss)
-        and not keepdims
-        and axis in (None, *([0] if input_tensor.ndim == 1 else []))
-    ):
+    is_loss = isinstance(input_tensor, PerExampleLoss) and not keepdims
+    if is_loss and (axis is None or (axis == 0 and input_tensor.ndim == 1)):
         return input_tensor.mean_of_all()
     return _reduced("reduce_mean", anp.mean, input_tensor, axis, keepdims)
 
@@ -299,9 +296,6 @@ def size(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
 def rank(input: Any, name: str | None = None) -> Any:
     """Return the tensor's number of axes."""
     return np.asarray(tensor(input).ndim, np.int32)
-
-
-_as_tensor = tensor
 
 
 def without_repeats(equation: str, operands: list[Any]) -> tuple[str, list[Any]]:

@@ -8,20 +8,13 @@ from typing import Any
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.tensorflow import session_run_hooks as hooks
 from ipusim.ipu.tensorflow.saver import Saver
 from ipusim.ipu.tensorflow.session import get_logger
-from ipusim.ipu.tensorflow.session_run_hooks import (
-    CheckpointSaverListener,
-    SecondOrStepTimer,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    checked_listeners,
-)
 from ipusim.ipu.tensorflow.variables import current_global_step
 
 
-class CheckpointSaverHook(SessionRunHook):
+class CheckpointSaverHook(hooks.SessionRunHook):
     """Saves a checkpoint at the beginning, every so many steps or seconds, and at the end.
 
     Args:
@@ -59,8 +52,8 @@ class CheckpointSaverHook(SessionRunHook):
             checks.wrong_type("saver", "a tf.train.Saver", saver)
         self._prefix = str(Path(self._folder) / checks.text("checkpoint_basename", checkpoint_basename))
         self._saver = saver
-        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
-        self.listeners: list[CheckpointSaverListener] = checked_listeners(listeners)
+        self._timer = hooks.SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self.listeners: list[hooks.CheckpointSaverListener] = hooks.checked_listeners(listeners)
 
     def begin(self) -> None:
         """Let listeners prepare."""
@@ -75,7 +68,7 @@ class CheckpointSaverHook(SessionRunHook):
         self._save(session, current_global_step())
         self._timer.update_last_triggered_step(current_global_step())
 
-    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+    def after_run(self, run_context: hooks.SessionRunContext, run_values: hooks.SessionRunValues) -> None:
         """Save, where it is due."""
         step = current_global_step()
         if self._timer.should_trigger_for_step(step):

@@ -44,8 +44,7 @@ def cond(
     """
     branches = [true_fn or fn1, false_fn or fn2]
     for argument, branch in zip(("true_fn", "false_fn"), branches, strict=True):
-        if not callable(branch):
-            checks.wrong_type(argument, "a function without arguments", branch)
+        checks.function(argument, "a function without arguments", branch)
     if isinstance(pred, Tensor) and not functions.inside():
         whole = [_tensors(branch()) for branch in branches]
         _check_alike(*whole)
@@ -96,8 +95,7 @@ def while_loop(
     end; ProgramTypeError for what is no function, and as :func:`cond`.
     """
     for argument, function in (("cond", cond), ("body", body)):
-        if not callable(function):
-            checks.wrong_type(argument, "a function of the loop's variables", function)
+        checks.function(argument, "a function of the loop's variables", function)
     alone = not isinstance(loop_vars, list | tuple)
     values = _tensors([loop_vars] if alone else loop_vars)
     most = (

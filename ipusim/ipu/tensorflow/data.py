@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.dataset import Dataset
 from ipusim.ipu.tensorflow.dataset_elements import SessionIterator
 
@@ -33,12 +33,9 @@ def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None
 
 
 def _dataset(dataset: object) -> Dataset:
-    if not isinstance(dataset, Dataset):
-        checks.wrong_type("dataset", "a tf.data.Dataset", dataset)
-    return dataset
+    return checks.instance("dataset", "a tf.data.Dataset", dataset, Dataset)
 
 
 __getattr__, __dir__ = offering(
-    "tf.data",
-    {name: f"{__name__}:{name}" for name in ("Dataset", "make_initializable_iterator", "make_one_shot_iterator")},
+    "tf.data", in_module(__name__, "Dataset make_initializable_iterator make_one_shot_iterator")
 )

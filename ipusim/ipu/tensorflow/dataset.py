@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,8 +101,7 @@ class Dataset:
 
         ``output_signature`` says the types as specifications, such as ``tf.TensorSpec``.
         """
-        if not callable(generator):
-            checks.wrong_type("generator", "a function that returns something to iterate over", generator)
+        checks.function("generator", "a function that returns something to iterate over", generator)
         if not isinstance(args, list | tuple):
             checks.wrong_type("args", "a tuple of the generator's arguments", args)
 
@@ -135,8 +135,7 @@ class Dataset:
         self, map_func: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: object = None
     ) -> Dataset:
         """Return a dataset of ``map_func`` of each element; the arrays of a tuple are its arguments, one each."""
-        if not callable(map_func):
-            checks.wrong_type("map_func", "a function of an element", map_func)
+        checks.function("map_func", "a function of an element", map_func)
         return Dataset(
             lambda: (element_of(called("map_func", map_func, element)) for element in self._begin()), self.length
         )
@@ -156,15 +155,13 @@ class Dataset:
         ahead = num_parallel_calls if num_parallel_calls is not None and num_parallel_calls > 0 else 1
         cycle = checks.whole("cycle_length", ahead if cycle_length in (None, -1) else cycle_length, 1)
         block = checks.whole("block_length", block_length, 1)
-        if not callable(map_func):
-            checks.wrong_type("map_func", "a function from an element to a dataset", map_func)
+        checks.function("map_func", "a function from an element to a dataset", map_func)
 
         def sources() -> Iterator[Iterator[Element]]:
             for element in self._begin():
                 source = called("map_func", map_func, element)
-                if not isinstance(source, Dataset):
-                    checks.wrong_type("map_func", "a function from an element to a dataset", source)
-                yield source._begin()
+                expected = "a function from an element to a dataset"
+                yield checks.instance("map_func", expected, source, Dataset)._begin()
 
         return Dataset(lambda: taking_turns(sources(), cycle, block), self._unknown)
 
@@ -178,11 +175,8 @@ class Dataset:
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """Return a dataset of the elements for which ``predicate`` holds."""
-        if not callable(predicate):
-            checks.wrong_type("predicate", "a function of an element", predicate)
-        return Dataset(
-            lambda: (element for element in self._begin() if called("predicate", predicate, element)), self._unknown
-        )
+        checks.function("predicate", "a function of an element", predicate)
+        return Dataset(lambda: filter(partial(called, "predicate", predicate), self._begin()), self._unknown)
 
     def shuffle(
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool | None = None
@@ -361,8 +355,7 @@ class BufferDataset(Dataset):
 
     def __init__(self, input_dataset: Dataset, buffer_size: int) -> None:
         """Check the arguments."""
-        if not isinstance(input_dataset, Dataset):
-            checks.wrong_type("input_dataset", "a Dataset", input_dataset)
+        checks.instance("input_dataset", "a Dataset", input_dataset, Dataset)
         if checks.integer("buffer_size", buffer_size) < 1:
             raise ProgramError("Buffer size must be greater than zero.")
 

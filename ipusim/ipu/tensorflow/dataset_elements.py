@@ -28,15 +28,12 @@ def element_of(value: Any) -> Element:
     """
     if isinstance(value, Mapping):
         return {name: element_of(item) for name, item in value.items()}
-    if isinstance(value, tuple) or (isinstance(value, list) and any(map(_has_axes, value))):
+    has_arrays = isinstance(value, list) and any(isinstance(item, Tensor) or np.ndim(item) for item in value)
+    if has_arrays or isinstance(value, tuple):
         return tuple(map(element_of, value))
     if isinstance(value, np.generic | Tensor):
         return value
     return as_tensor(checks.numbers("element", value))
-
-
-def _has_axes(value: Any) -> bool:
-    return isinstance(value, Tensor) or bool(np.ndim(value))
 
 
 def now(element: Element) -> Element:
@@ -201,7 +198,7 @@ class SessionIterator:
     @property
     def initializer(self) -> Fetch:
         """The operation that begins with the first element, from what placeholders are fed in its run."""
-        return _Beginning(self)
+        return _Step("MakeIterator", self.begin)
 
     def get_next(self, name: str | None = None) -> Any:
         """Return tensors of the host in the structure of an element: those of the next one in each run of a session.
@@ -212,7 +209,7 @@ class SessionIterator:
             first = next(self._begin(), None)
         if first is None:
             raise ModelError("get_next: expected a dataset with elements, got none")
-        element = _NextElement(self)
+        element = _Step("IteratorGetNext", self.take)
         if isinstance(first, Mapping):
             return {key: _PartOfElement(element, key, item) for key, item in first.items()}
         if isinstance(first, tuple):
@@ -223,7 +220,7 @@ class SessionIterator:
         """Begin anew, with what is fed in a run; the first element is read at once."""
         with reading(running):
             elements = self._begin()
-            self._elements = chain(list(_first(elements)), elements)
+            self._elements = chain(list(islice(elements, 1)), elements)
 
     def take(self, running: Running) -> Any:
         """Return the next element; raises EndOfDataError at the end, ProgramStateError before the beginning."""
@@ -239,38 +236,20 @@ class SessionIterator:
         raise EndOfDataError("End of sequence")
 
 
-def _first(elements: Iterator[Any]) -> Iterator[Any]:
-    for element in elements:
-        yield element
-        return
+class _Step(Fetch):
+    """A step of an iterator, which is made once in a run, wherever it is used: its beginning, or its next element."""
 
-
-class _Beginning(Fetch):
-    """The operation that lets an iterator begin."""
-
-    name = "MakeIterator"
-
-    def __init__(self, iterator: SessionIterator) -> None:
-        self._iterator = iterator
-
-    def evaluate(self, running: Running) -> None:
-        self._iterator.begin(running)
-
-
-class _NextElement(Fetch):
-    """The next element of an iterator, which is the same wherever it is used in a run."""
-
-    def __init__(self, iterator: SessionIterator) -> None:
-        self._iterator = iterator
+    def __init__(self, name: str, step: Callable[[Running], Any]) -> None:
+        self.name, self._step = name, step
 
     def evaluate(self, running: Running) -> Any:
-        return self._iterator.take(running)
+        return self._step(running)
 
 
 class _PartOfElement(Tensor):
     """One of the arrays of the next element."""
 
-    def __init__(self, element: _NextElement, key: Any, example: Any) -> None:
+    def __init__(self, element: _Step, key: Any, example: Any) -> None:
         arrays = list(leaves(example))
         if len(arrays) != 1:
             raise ModelError("get_next: expected arrays in each element, or a tuple or dictionary of arrays")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.api import machine, runs
@@ -17,6 +18,11 @@ from ipusim.ipu.runtime.offered import in_module, rows
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"
 _CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
+
+
+def read_only(path: str, doc: str) -> Any:
+    """Return a property whose value is the attribute at ``path`` of the object that has it."""
+    return property(attrgetter(path), doc=doc)
 
 
 class ClusterSpec:
@@ -72,18 +78,16 @@ class ClusterConfig(NamedTuple):
 
 def cluster_spec() -> ClusterSpec:
     """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
-    result = _environment()
-    cluster, (kind, index) = _cluster_in(result), _task_in(result)
-    if cluster.jobs and "type" in _part(result, "task"):
+    cluster, task, kind, index = _environment()
+    if cluster.jobs and "type" in task:
         _check_task(cluster.as_dict(), kind, index)
     return cluster
 
 
 def cluster_config() -> ClusterConfig:
     """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
-    result = _environment()
-    cluster, task = _cluster_in(result).as_dict(), _part(result, "task")
-    kind, index = _task_in(result)
+    spec, task, kind, index = _environment()
+    cluster = spec.as_dict()
     if cluster and ("type" not in task or "index" not in task):
         _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
     if kind == _EVALUATOR:
@@ -111,7 +115,11 @@ def cluster_of(strategy: HostStrategy) -> ClusterConfig:
     return ClusterConfig(cluster, resolver.task_type, resolver.task_id, resolver.master(), servers, count, rank == 0)
 
 
-def _environment() -> Mapping[str, Any]:
+def _environment() -> tuple[ClusterSpec, Mapping[str, Any], str, int]:
+    """Return the cluster that the variable says, this process's task, and the type and index of that.
+
+    Raises ProgramError where one is not of its form.
+    """
     text = os.environ.get(VARIABLE, "{}")
     try:
         result = json.loads(text)
@@ -119,7 +127,16 @@ def _environment() -> Mapping[str, Any]:
         result = None
     if not isinstance(result, dict):
         _refuse('expected {"cluster": {"worker": ["host:port", ...]}, "task": ...} in JSON', text)
-    return result
+    cluster = _part(result, "cluster")
+    if not _is_cluster(cluster):
+        _refuse("expected a list of addresses for each type of task of the cluster", cluster)
+    task = _part(result, "task")
+    kind, index = task.get("type", _WORKER), task.get("index", 0)
+    if not isinstance(kind, str):
+        _refuse("expected a text as type of its task", kind)
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        _refuse("expected a whole number from 0 as index of its task", index)
+    return ClusterSpec(cluster), task, kind, index
 
 
 def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -129,35 +146,17 @@ def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
-def _task_in(result: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the type and index of this process's task."""
-    task = _part(result, "task")
-    kind, index = task.get("type", _WORKER), task.get("index", 0)
-    if not isinstance(kind, str):
-        _refuse("expected a text as type of its task", kind)
-    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        _refuse("expected a whole number from 0 as index of its task", index)
-    return kind, index
-
-
 def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> None:
     """Refuse a task that the cluster has not; an evaluator stands outside of it."""
     if kind == _EVALUATOR:
         return
     if kind not in cluster:
         _refuse(f"expected {runs.one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
-    if index >= len(cluster[kind]):
-        tasks = len(cluster[kind])
+    tasks = len(cluster[kind])
+    if index >= tasks:
         _refuse(
             f"expected one of its cluster's {tasks:,} tasks of {kind!r}, counted from 0, as index of its task", index
         )
-
-
-def _cluster_in(result: Mapping[str, Any]) -> ClusterSpec:
-    cluster = _part(result, "cluster")
-    if not _is_cluster(cluster):
-        _refuse("expected a list of addresses for each type of task of the cluster", cluster)
-    return ClusterSpec(cluster)
 
 
 def _is_cluster(cluster: Any) -> bool:
@@ -216,6 +215,10 @@ class InputContext:
     Raises ProgramError and ProgramTypeError for what are no whole numbers.
     """
 
+    num_input_pipelines: int = read_only("_count", "The workers.")
+    input_pipeline_id: int = read_only("_number", "The number of this one.")
+    num_replicas_in_sync: int = read_only("_in_sync", "The workers that train together.")
+
     def __init__(self, num_input_pipelines: int = 1, input_pipeline_id: int = 0, num_replicas_in_sync: int = 1) -> None:
         """Check the arguments."""
         self._count = checks.whole("num_input_pipelines", num_input_pipelines, 1)
@@ -226,21 +229,6 @@ class InputContext:
         """Return the number of the input pipeline, as TensorFlow writes it."""
         return f"tf.distribute.InputContext(input pipeline id {self._number}, total: {self._count})"
 
-    @property
-    def num_input_pipelines(self) -> int:
-        """The workers."""
-        return self._count
-
-    @property
-    def input_pipeline_id(self) -> int:
-        """The number of this one."""
-        return self._number
-
-    @property
-    def num_replicas_in_sync(self) -> int:
-        """The workers that train together."""
-        return self._in_sync
-
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
         """Return this worker's part of a batch; raises ProgramError in TensorFlow's words where there is none."""
         size = checks.whole("global_batch_size", global_batch_size)
@@ -249,10 +237,6 @@ class InputContext:
                 f"The `global_batch_size` {size} is not divisible by `num_replicas_in_sync` {self._in_sync} "
             )
         return size // self._in_sync
-
-
-#: Kinds of tasks that train; the first task of the cluster is a chief where there is one.
-_TRAINING: Final = ("chief", "worker")
 
 
 class TFConfigClusterResolver:
@@ -271,7 +255,7 @@ class TFConfigClusterResolver:
         cluster = cluster_spec().as_dict()
         if not cluster and host is not None:
             cluster = {"worker": [f"host{number}" for number in range(count)]}
-        tasks = [(kind, index) for kind in _TRAINING for index in range(len(cluster.get(kind, ())))]
+        tasks = [(kind, index) for kind in (_CHIEF, _WORKER) for index in range(len(cluster.get(kind, ())))]
         if cluster and len(tasks) != count:
             raise ProgramError(
                 f"{VARIABLE}: expected as many workers, with the chief, as there are simulated hosts, {count}, got "
@@ -315,11 +299,9 @@ class Server:
         start: bool = True,
     ) -> None:
         """Check the arguments; raises ProgramError for a task that the cluster has not."""
-        spec = (
-            server_or_cluster_def
-            if isinstance(server_or_cluster_def, ClusterSpec)
-            else ClusterSpec(server_or_cluster_def)
-        )
+        spec = server_or_cluster_def
+        if not isinstance(spec, ClusterSpec):
+            spec = ClusterSpec(spec)
         kind = None if job_name is None else checks.text("job_name", job_name)
         index = None if task_index is None else checks.whole("task_index", task_index)
         if kind is not None and index is not None and spec.jobs and index >= spec.num_tasks(kind):

@@ -16,18 +16,7 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 from autograd.numpy.numpy_vjps import unbroadcast_f
 
-
-@primitive  # type: ignore[untyped-decorator]
-def maximum(x: Any, y: Any) -> Any:
-    """Return the larger of the elements of two tensors, spread over each other."""
-    return np.maximum(x, y)
-
-
-@primitive  # type: ignore[untyped-decorator]
-def minimum(x: Any, y: Any) -> Any:
-    """Return the smaller of the elements of two tensors, spread over each other."""
-    return np.minimum(x, y)
-
+maximum, minimum, power, sqrt, prod = map(primitive, (np.maximum, np.minimum, np.power, np.sqrt, np.prod))
 
 defvjp(
     maximum,
@@ -39,12 +28,6 @@ defvjp(
     lambda _, x, y: unbroadcast_f(x, lambda g: g * (x <= y)),
     lambda _, x, y: unbroadcast_f(y, lambda g: g * anp.logical_not(x <= y)),
 )
-
-
-@primitive  # type: ignore[untyped-decorator]
-def power(x: Any, y: Any) -> Any:
-    """Return x to the power of y, element by element."""
-    return np.power(x, y)
 
 
 def _logarithm(x: Any) -> Any:
@@ -59,19 +42,7 @@ defvjp(
 )
 
 
-@primitive  # type: ignore[untyped-decorator]
-def sqrt(x: Any) -> Any:
-    """Return the square root of each element."""
-    return np.sqrt(x)
-
-
 defvjp(sqrt, lambda ans, _: lambda g: g * 0.5 / ans)
-
-
-@primitive  # type: ignore[untyped-decorator]
-def prod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """Return the product over some axes, by default all."""
-    return np.prod(x, axis=axis, keepdims=keepdims)
 
 
 def _pull_prod(_: Any, x: Any, axis: Any = None, keepdims: bool = False) -> Callable[[Any], Any]:

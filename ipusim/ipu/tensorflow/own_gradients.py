@@ -70,8 +70,7 @@ class GradientTape:
         record, loss = _body(), concrete(target)
         if not is_tensor(loss):
             checks.wrong_type("target", "a tensor, the loss", target)
-        if output_gradients is not None:
-            checks.wrong_value("output_gradients", "None, as the gradient of a loss by itself is one", output_gradients)
+        checks.nothing("output_gradients", "the gradient of a loss by itself is one", output_gradients)
         return _gradients(record, loss, sources)
 
 
@@ -182,8 +181,7 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
     """
     if f is None:
         return custom_gradient
-    if not callable(f):
-        checks.wrong_type("f", "a function that returns its result and its gradient function", f)
+    checks.function("f", "a function that returns its result and its gradient function", f)
     name = getattr(f, "__name__", type(f).__name__)
 
     @wraps(f)

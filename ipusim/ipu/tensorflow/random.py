@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -179,9 +179,8 @@ class LogUniformCandidates(WithoutGradient):
         return LayerCost(work, Work())
 
 
-_STATE: Final = "ipusim.ipu.runtime.program_state"
 __getattr__, __dir__ = offering(
     "tf.random",
     in_module(__name__, "log_uniform_candidate_sampler normal shuffle truncated_normal uniform")
-    | dict.fromkeys(("set_random_seed", "set_seed"), f"{_STATE}:set_random_seed"),
+    | dict.fromkeys(("set_random_seed", "set_seed"), "ipusim.ipu.runtime.program_state:set_random_seed"),
 )

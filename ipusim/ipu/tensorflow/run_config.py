@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.ipu_strategy import HostStrategy
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.distribute import DistributeConfig, cluster_config, cluster_of
+from ipusim.ipu.tensorflow.distribute import DistributeConfig, cluster_config, cluster_of, read_only
 
 T = TypeVar("T")
 
@@ -69,6 +69,16 @@ class RunConfig:
     keep_checkpoint_every_n_hours = _Argument[float]()
     log_step_count_steps = _Argument[int | None]()
     experimental_distribute = _Argument[DistributeConfig | None]()
+    train_distribute: HostStrategy | None = read_only("_strategies.train_distribute", "The strategy that trains.")
+    eval_distribute: HostStrategy | None = read_only("_strategies.eval_distribute", "The strategy that evaluates.")
+    cluster_spec: Mapping[str, Any] = read_only(
+        "_cluster.cluster_spec", "Addresses by the type of task, as TF_CONFIG or the strategy that trains says."
+    )
+    is_chief: bool = read_only("_cluster.is_chief", "Whether this process is the chief.")
+    task_type: str = read_only("_cluster.task_type", "The type of this process's task.")
+    task_id: int = read_only("_cluster.task_id", "Which of its type this process is.")
+    num_ps_replicas: int = read_only("_cluster.num_ps_replicas", "Servers of parameters.")
+    num_worker_replicas: int = read_only("_cluster.num_worker_replicas", "Workers, the chief among them.")
 
     def __init__(
         self,
@@ -132,21 +142,6 @@ class RunConfig:
         return type(self)(**options)
 
     @property
-    def train_distribute(self) -> HostStrategy | None:
-        """The strategy that trains."""
-        return self._strategies[0]
-
-    @property
-    def eval_distribute(self) -> HostStrategy | None:
-        """The strategy that evaluates."""
-        return self._strategies[1]
-
-    @property
-    def cluster_spec(self) -> Mapping[str, Any]:
-        """Addresses by the type of task, as TF_CONFIG or the strategy that trains says."""
-        return self._cluster.cluster_spec
-
-    @property
     def master(self) -> str:
         """Address of this process; empty without a cluster."""
         return self._cluster.master
@@ -156,33 +151,8 @@ class RunConfig:
         """No address: evaluation is this process's own."""
         return ""
 
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process is the chief."""
-        return self._cluster.is_chief
 
-    @property
-    def task_type(self) -> str:
-        """The type of this process's task."""
-        return self._cluster.task_type
-
-    @property
-    def task_id(self) -> int:
-        """Which of its type this process is."""
-        return self._cluster.task_id
-
-    @property
-    def num_ps_replicas(self) -> int:
-        """Servers of parameters."""
-        return self._cluster.num_ps_replicas
-
-    @property
-    def num_worker_replicas(self) -> int:
-        """Workers, the chief among them."""
-        return self._cluster.num_worker_replicas
-
-
-def _strategies(train: Any, evaluate: Any, both: Any) -> tuple[HostStrategy | None, HostStrategy | None]:
+def _strategies(train: Any, evaluate: Any, both: Any) -> DistributeConfig:
     """Return the strategies of training and evaluation; raises ProgramError in TensorFlow's words for one set twice."""
     if both is not None and not isinstance(both, DistributeConfig):
         checks.wrong_type("experimental_distribute", "a DistributeConfig, or None", both)
@@ -195,7 +165,7 @@ def _strategies(train: Any, evaluate: Any, both: Any) -> tuple[HostStrategy | No
         if strategy is not None and not isinstance(strategy, HostStrategy):
             checks.wrong_type(name, "a strategy of several hosts, such as IPUMultiWorkerStrategy, or None", strategy)
         result.append(strategy)
-    return result[0], result[1]
+    return DistributeConfig(*result)
 
 
 def _path(model_dir: Any) -> str:

@@ -14,20 +14,7 @@ from ipusim.api import Array, checkpoint
 from ipusim.base.errors import ProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.ipu_compiler import compiled
-from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.checkpoint_files import (
-    LIST,
-    Listed,
-    delete_checkpoint,
-    lies_below,
-    names_in_checkpoint,
-    of_checkpoint,
-    read_checkpoint,
-    read_list,
-    there,
-    write_checkpoint,
-    write_list,
-)
+from ipusim.ipu.runtime import checkpoint_files, checks
 from ipusim.ipu.runtime.host import Fetch
 from ipusim.ipu.runtime.program_state import store
 from ipusim.ipu.runtime.run import Pipeline
@@ -74,7 +61,7 @@ class Saver:
         if checks.truth("reshape", reshape):
             checks.wrong_value("reshape", "False, as arrays are restored in their shapes", reshape)
         self._chosen = _filter_of(var_list)
-        if not allow_empty and not defer_build and not has_variables():
+        if not allow_empty and not defer_build and not (_programs() or store().variables):
             raise ProgramError("No variables to save")
         self._keep = 0 if max_to_keep is None else checks.whole("max_to_keep", max_to_keep)
         self._pad = checks.truth("pad_step_number", pad_step_number)
@@ -94,7 +81,9 @@ class Saver:
         When there are too many, those of them are deleted that lie below the folder of what is saved then; others,
         which a list of checkpoints may name as well, are forgotten.
         """
-        self._last = [(path, Path(f"{path}.npz").stat().st_mtime) for path in checkpoint_paths if there(path)]
+        self._last = [
+            (path, Path(f"{path}.npz").stat().st_mtime) for path in checkpoint_paths if checkpoint_files.there(path)
+        ]
 
     def save(
         self,
@@ -127,13 +116,15 @@ class Saver:
             raise ProgramError(f"Parent directory of {prefix} doesn't exist, can't save.")
         if not Path(prefix).name or (latest_filename is not None and Path(prefix).name == latest_filename):
             raise ProgramError(f"'latest_filename' collides with 'save_path': '{latest_filename}' and '{prefix}'")
-        write_checkpoint(prefix, state_now(self._chosen))
+        checkpoint_files.write_checkpoint(prefix, state_now(self._chosen))
         old = self._add(prefix)
         if write_state:
-            write_list(folder, self.last_checkpoints, LIST if latest_filename is None else latest_filename)
+            checkpoint_files.write_list(
+                folder, self.last_checkpoints, checkpoint_files.LIST if latest_filename is None else latest_filename
+            )
         for item in old:  # when the list names them no more
-            if item in self._saved or lies_below(folder, item):
-                delete_checkpoint(item)
+            if item in self._saved or checkpoint_files.lies_below(folder, item):
+                checkpoint_files.delete_checkpoint(item)
         return prefix
 
     def restore(self, sess: Any, save_path: str | PathLike[str] | None) -> None:
@@ -142,8 +133,8 @@ class Saver:
         if save_path is None:
             raise ProgramError("Can't load save_path when it is None.")
         prefix = checks.path("save_path", save_path)
-        arrays = read_checkpoint(prefix)
-        with of_checkpoint(prefix):
+        arrays = checkpoint_files.read_checkpoint(prefix)
+        with checkpoint_files.of_checkpoint(prefix):
             go_on_from(arrays, self._chosen)
 
     def _add(self, prefix: str) -> list[str]:
@@ -163,8 +154,9 @@ class Saver:
 
 def latest_checkpoint(checkpoint_dir: str | PathLike[str], latest_filename: str | None = None) -> str | None:
     """Return the prefix of the latest checkpoint of a folder; None where there is none. Raises ProgramError."""
-    result = get_checkpoint_state(checkpoint_dir, latest_filename)
-    return result.model_checkpoint_path if result is not None and there(result.model_checkpoint_path) else None
+    state = get_checkpoint_state(checkpoint_dir, latest_filename)
+    prefix = None if state is None else state.model_checkpoint_path
+    return prefix if prefix is not None and checkpoint_files.there(prefix) else None
 
 
 class CheckpointState:
@@ -175,7 +167,7 @@ class CheckpointState:
         all_model_checkpoint_paths: prefixes of all.
     """
 
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: checkpoint_files.Listed) -> None:
         """Take what a list says."""
         self.model_checkpoint_path, self.all_model_checkpoint_paths = listed.latest, list(listed.all)
 
@@ -185,28 +177,28 @@ def get_checkpoint_state(
 ) -> CheckpointState | None:
     """Return the checkpoints that a folder's list names; None without a list. Raises ProgramError for a damaged one."""
     folder = Path(checks.path("checkpoint_dir", checkpoint_dir))
-    listed = read_list(folder, LIST if latest_filename is None else latest_filename)
+    listed = checkpoint_files.read_list(folder, checkpoint_files.LIST if latest_filename is None else latest_filename)
     return None if listed is None else CheckpointState(listed)
 
 
 def checkpoint_exists(checkpoint_prefix: str | PathLike[str]) -> bool:
     """Tell whether there is a checkpoint."""
-    return there(checks.path("checkpoint_prefix", checkpoint_prefix))
+    return checkpoint_files.there(checks.path("checkpoint_prefix", checkpoint_prefix))
 
 
 def list_variables(ckpt_dir_or_file: str | PathLike[str]) -> list[tuple[str, list[int]]]:
     """Return names and shapes of the variables and the optimizer's arrays of a checkpoint, or of a folder's latest."""
-    arrays = read_checkpoint(_prefix(ckpt_dir_or_file))
+    arrays = checkpoint_files.read_checkpoint(_prefix(ckpt_dir_or_file))
     return [(name, list(arrays[name].shape)) for name in sorted(arrays) if not checkpoint.is_own(name)]
 
 
 def load_variable(ckpt_dir_or_file: str | PathLike[str], name: str) -> Array:
     """Return an array of a checkpoint, or of a folder's latest; raises ProgramError for a name that it has not."""
     prefix, key = _prefix(ckpt_dir_or_file), checks.text("name", name).removesuffix(":0")
-    known = names_in_checkpoint(prefix)
+    known = checkpoint_files.names_in_checkpoint(prefix)
     if key not in known:
         raise ProgramError(f"Key {name} not found in checkpoint{did_you_mean(key, known)}")
-    return read_checkpoint(prefix, [key])[key]
+    return checkpoint_files.read_checkpoint(prefix, [key])[key]
 
 
 def _prefix(ckpt_dir_or_file: str | PathLike[str]) -> str:
@@ -218,8 +210,7 @@ def _prefix(ckpt_dir_or_file: str | PathLike[str]) -> str:
 
 
 def _check_session(sess: Any) -> None:
-    if not isinstance(sess, Session):
-        checks.wrong_type("sess", "a tf.Session", sess)
+    checks.instance("sess", "a tf.Session", sess, Session)
     sess.run([])  # which a closed one refuses
 
 
@@ -267,11 +258,6 @@ def _arrays_for(number: int, arrays: checkpoint.Arrays) -> dict[str, Array]:
     result = {name: array for name, array in arrays.items() if not checkpoint.is_own(name)}
     own = [name for name in arrays if name.startswith(begin) and (number or not name.startswith(_PROGRAM))]
     return result | {name.replace(begin, _OWN, 1): arrays[name] for name in own}
-
-
-def has_variables() -> bool:
-    """Tell whether there is anything to save."""
-    return bool(_programs() or store().variables)
 
 
 def _programs() -> list[tuple[int, Pipeline]]:

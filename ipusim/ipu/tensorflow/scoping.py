@@ -126,22 +126,9 @@ def get_variable(
 
     Raises ProgramError and ProgramTypeError in TensorFlow's words for what it does not take.
     """
-    arguments: dict[str, Any] = {
-        "shape": shape,
-        "dtype": checks.dtype("dtype", dtype, "biuf"),
-        "initializer": initializer,
-        "regularizer": regularizer,
-        "reuse": scope().reuse,
-        "trainable": trainable is not False,
-        "collections": collections,
-        "caching_device": caching_device,
-        "partitioner": partitioner,
-        "validate_shape": validate_shape,
-        "use_resource": use_resource,
-        "constraint": constraint,
-        "synchronization": synchronization,
-        "aggregation": aggregation,
-    }
+    arguments = {name: value for name, value in locals().items() if name not in ("name", "custom_getter")}
+    arguments |= {"dtype": checks.dtype("dtype", dtype, "biuf"), "trainable": trainable is not False}
+    arguments["reuse"] = scope().reuse
     getter: Callable[..., Any] = _variable
     for custom in (*scope().getters, *_getters(custom_getter)):
         getter = partial(custom, getter)
@@ -151,15 +138,13 @@ def get_variable(
 def _getters(custom_getter: Any) -> tuple[Callable[..., Any], ...]:
     if custom_getter is None:
         return ()
-    if not callable(custom_getter):
-        checks.wrong_type("custom_getter", "a function of what gives a variable, and of its arguments", custom_getter)
-    return (custom_getter,)
+    expected = "a function of what gives a variable, and of its arguments"
+    return (checks.function("custom_getter", expected, custom_getter),)
 
 
 def _check_none(**arguments: object) -> None:
     for argument, value in arguments.items():
-        if value is not None:
-            checks.wrong_value(argument, "None, as it is not simulated", value)
+        checks.nothing(argument, "it is not simulated", value)
 
 
 def _variable(

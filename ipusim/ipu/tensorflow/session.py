@@ -21,14 +21,6 @@ from ipusim.ipu.runtime.compiled_computation import CompiledComputation
 from ipusim.ipu.runtime.host import Computed, Fetch, Operation, Placeholder, Running
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counting_outside, in_stage
-from ipusim.ipu.runtime.program_state import (
-    VariableStore,
-    in_session,
-    session_here,
-    set_random_seed,
-    store,
-    wait_for_sessions,
-)
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import NamedVariable, waits_for_session
@@ -95,7 +87,7 @@ class Session:
     def __enter__(self) -> Session:
         """Begin to use it, with its graph as the default one, whose operations wait for a run of it."""
         self._graphs.enter_context(self.graph.as_default())
-        self._graphs.enter_context(in_session(self))
+        self._graphs.enter_context(program_state.in_session(self))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,14 +125,13 @@ class Session:
 
     @staticmethod
     def _fed(key: Any, value: Any) -> Any:
-        if not isinstance(key, Placeholder):
-            checks.wrong_type("feed_dict", "placeholders as keys", key)
+        checks.instance("feed_dict", "placeholders as keys", key, Placeholder)
         return key.fed(value)
 
 
 def get_default_session() -> Session | None:
     """Return the session in whose block the caller is, None for none."""
-    result: Session | None = session_here()
+    result: Session | None = program_state.session_here()
     return result
 
 
@@ -159,7 +150,7 @@ def _flat(fetches: Any) -> Iterator[Any]:
 def global_variables_initializer() -> Operation:
     """Return the operation that sets all variables, and those of programs compiled so far, to their initial values."""
     programs = [item for item in compiled() if isinstance(item, Pipeline)]
-    return Operation("init", partial(_initialize, [*store().variables, *programs]))
+    return Operation("init", partial(_initialize, [*program_state.store().variables, *programs]))
 
 
 initialize_all_variables = global_variables_initializer
@@ -225,7 +216,7 @@ def reset_default_graph() -> None:
     """Forget the programs that have been compiled, their variables, and the seed."""
     forget()
     program_state.forget()
-    set_random_seed(0)
+    program_state.set_random_seed(0)
 
 
 def get_logger() -> logging.Logger:
@@ -235,7 +226,7 @@ def get_logger() -> logging.Logger:
 
 def disable_eager_execution() -> None:
     """Let operations on variables outside of stages wait for a session, as TensorFlow 1's do."""
-    wait_for_sessions()
+    program_state.wait_for_sessions()
 
 
 disable_v2_behavior = disable_eager_execution
@@ -316,7 +307,7 @@ class Graph:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._variables = VariableStore()
+        self._variables = program_state.VariableStore()
         self._programs: tuple[Fetch, ...] = ()
         self._names = Counts()
 

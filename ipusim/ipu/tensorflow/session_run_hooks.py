@@ -92,8 +92,7 @@ def checked_hooks(name: str, hooks: Any) -> list[SessionRunHook]:
     if not isinstance(hooks, list | tuple):
         checks.wrong_type(name, "a list of hooks", hooks)
     for hook in hooks:
-        if not isinstance(hook, SessionRunHook):
-            checks.wrong_type(name, "Hooks must be a SessionRunHook, given", hook)
+        checks.instance(name, "Hooks must be a SessionRunHook, given", hook, SessionRunHook)
     return list(hooks)
 
 

@@ -94,16 +94,11 @@ def _untake(_: Any, params: Any, indices: Any, axis: int) -> Callable[[Any], Any
         np.add.at(
             np.moveaxis(result, axis, 0),
             indices,
-            np.moveaxis(grad, range_of(axis, indices.ndim), range_of(0, indices.ndim)),
+            np.moveaxis(grad, range(axis, axis + indices.ndim), range(indices.ndim)),
         )
         return result
 
     return pull
-
-
-def range_of(first: int, count: int) -> list[int]:
-    """Return ``count`` axes from ``first`` on."""
-    return [first + offset for offset in np.arange(count).tolist()]
 
 
 defvjp(_take, _untake)
@@ -145,7 +140,6 @@ def one_hot(
 
 
 _MODES: Final = ("CONSTANT", "REFLECT", "SYMMETRIC")
-_sliced_tensor = tensor
 
 
 @also_on_host
@@ -155,7 +149,7 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
     They are ``constant_values``, or the tensor mirrored at its edge, with the edge itself in the mode SYMMETRIC.
     Raises ProgramError for margins that are negative, of other axes, or larger than what is mirrored.
     """
-    x, margins = _sliced_tensor(tensor), whole_numbers("paddings", paddings)
+    x, margins = _as_tensor(tensor), whole_numbers("paddings", paddings)
     if margins.shape != (x.ndim, 2) or (margins < 0).any():
         checks.wrong_value("paddings", f"two numbers from 0 on for each of the {x.ndim} axes", paddings)
     chosen = checks.text("mode", mode).upper()
@@ -229,7 +223,7 @@ def strided_slice(
 @also_on_host
 def reverse(tensor: Any, axis: Any, name: str | None = None) -> Any:
     """Return the tensor with its elements in reverse order along the axes of a list."""
-    x, axes = _sliced_tensor(tensor), whole_numbers("axis", axis)
+    x, axes = _as_tensor(tensor), whole_numbers("axis", axis)
     key: list[Any] = [builtins.slice(None)] * x.ndim
     for index in axes.ravel().tolist():
         if not -x.ndim <= index < x.ndim:

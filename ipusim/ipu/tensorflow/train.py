@@ -38,6 +38,15 @@ def _number(name: str, value: Scalar) -> float:
     return float(result)
 
 
+def _numbers(use_locking: bool = False, **values: Scalar) -> list[Any]:
+    """Return the numbers that arguments are, in their order; ``use_locking`` is without effect.
+
+    Raises as :func:`_number` does, and ProgramTypeError where ``use_locking`` is no truth value.
+    """
+    checks.truth("use_locking", use_locking)
+    return [_number(name, value) for name, value in values.items()]
+
+
 class GradientDescentOptimizer(Optimizer):
     """TensorFlow's gradient descent: variable -= learning_rate * gradient."""
 
@@ -46,8 +55,7 @@ class GradientDescentOptimizer(Optimizer):
 
         Raises ModelError for one below 0, ProgramTypeError and ProgramError for what is no single number.
         """
-        checks.truth("use_locking", use_locking)
-        super().__init__(learning.SGD(_number("learning_rate", learning_rate)), name)
+        super().__init__(learning.SGD(*_numbers(use_locking, learning_rate=learning_rate)), name)
 
 
 class MomentumOptimizer(Optimizer):
@@ -62,13 +70,8 @@ class MomentumOptimizer(Optimizer):
         use_nesterov: bool = False,
     ) -> None:
         """Take the step size, the decay of a, and whether it is Nesterov's; raises as gradient descent does."""
-        checks.truth("use_locking", use_locking)
-        rule = learning.Momentum(
-            _number("learning_rate", learning_rate),
-            _number("momentum", momentum),
-            checks.truth("use_nesterov", use_nesterov),
-        )
-        super().__init__(rule, name)
+        rate, decay = _numbers(use_locking, learning_rate=learning_rate, momentum=momentum)
+        super().__init__(learning.Momentum(rate, decay, checks.truth("use_nesterov", use_nesterov)), name)
 
 
 class AdamOptimizer(Optimizer):
@@ -87,14 +90,8 @@ class AdamOptimizer(Optimizer):
 
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
         """
-        checks.truth("use_locking", use_locking)
-        rule = learning.Adam(
-            _number("learning_rate", learning_rate),
-            _number("beta1", beta1),
-            _number("beta2", beta2),
-            _number("epsilon", epsilon),
-        )
-        super().__init__(rule, name)
+        numbers = _numbers(use_locking, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon)
+        super().__init__(learning.Adam(*numbers), name)
 
 
 class RMSPropOptimizer(Optimizer):
@@ -114,15 +111,10 @@ class RMSPropOptimizer(Optimizer):
 
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
         """
-        checks.truth("use_locking", use_locking)
-        rule = learning.RMSProp(
-            _number("learning_rate", learning_rate),
-            _number("decay", decay),
-            _number("momentum", momentum),
-            _number("epsilon", epsilon),
-            checks.truth("centered", centered),
+        rate, mean, steps, added = _numbers(
+            use_locking, learning_rate=learning_rate, decay=decay, momentum=momentum, epsilon=epsilon
         )
-        super().__init__(rule, name)
+        super().__init__(learning.RMSProp(rate, mean, steps, added, checks.truth("centered", centered)), name)
 
 
 class AdagradOptimizer(Optimizer):
@@ -162,11 +154,8 @@ class AdadeltaOptimizer(Optimizer):
 
         Raises ModelError for values out of range, ProgramTypeError and ProgramError for what is no single number.
         """
-        checks.truth("use_locking", use_locking)
-        rule = learning.Adadelta(
-            _number("learning_rate", learning_rate), _number("rho", rho), _number("epsilon", epsilon)
-        )
-        super().__init__(rule, name)
+        numbers = _numbers(use_locking, learning_rate=learning_rate, rho=rho, epsilon=epsilon)
+        super().__init__(learning.Adadelta(*numbers), name)
 
 
 class FtrlOptimizer(Optimizer):
@@ -191,17 +180,17 @@ class FtrlOptimizer(Optimizer):
         ``accum_name`` and ``linear_name`` have no effect. Raises ModelError for values out of range, ProgramTypeError
         and ProgramError for what is no single number.
         """
-        checks.truth("use_locking", use_locking)
-        rule = learning.Ftrl(
-            _number("learning_rate", learning_rate),
-            _number("learning_rate_power", learning_rate_power),
-            _number("initial_accumulator_value", initial_accumulator_value),
-            _number("l1_regularization_strength", l1_regularization_strength),
-            _number("l2_regularization_strength", l2_regularization_strength),
-            _number("l2_shrinkage_regularization_strength", l2_shrinkage_regularization_strength),
-            0.0 if beta is None else _number("beta", beta),
+        numbers = _numbers(
+            use_locking,
+            learning_rate=learning_rate,
+            learning_rate_power=learning_rate_power,
+            initial_accumulator_value=initial_accumulator_value,
+            l1_regularization_strength=l1_regularization_strength,
+            l2_regularization_strength=l2_regularization_strength,
+            l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
+            beta=0.0 if beta is None else beta,
         )
-        super().__init__(rule, name)
+        super().__init__(learning.Ftrl(*numbers), name)
 
 
 class LAMBOptimizer(Optimizer):
@@ -224,15 +213,14 @@ class LAMBOptimizer(Optimizer):
         parts = () if exclude_from_weight_decay is None else exclude_from_weight_decay
         if not isinstance(parts, list | tuple) or not all(isinstance(part, str) and part for part in parts):
             checks.wrong_type("exclude_from_weight_decay", "a list of parts of names", parts)
-        rule = learning.LAMB(
-            _number("learning_rate", learning_rate),
-            _number("beta_1", beta_1),
-            _number("beta_2", beta_2),
-            _number("epsilon", epsilon),
-            _number("weight_decay_rate", weight_decay_rate),
-            tuple(parts),
+        rate, mean, squares, added, decay = _numbers(
+            learning_rate=learning_rate,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            epsilon=epsilon,
+            weight_decay_rate=weight_decay_rate,
         )
-        super().__init__(rule, name)
+        super().__init__(learning.LAMB(rate, mean, squares, added, decay, tuple(parts)), name)
 
 
 _HERE: Final = "ipusim.ipu.tensorflow"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -63,26 +64,27 @@ class Variable(NamedVariable):
         if initial_value is None:
             raise ProgramError("initial_value must be specified.")
         for argument, value in (("variable_def", variable_def), ("constraint", constraint)):
-            if value is not None:
-                checks.wrong_value(argument, "None, as it is not simulated", value)
+            checks.nothing(argument, "it is not simulated", value)
         initial = checks.numbers("initial_value", tensor(initial_value() if callable(initial_value) else initial_value))
         if dtype is not None:
             initial = initial.astype(checks.dtype("dtype", dtype, "biuf"))
         trained = True if trainable is None else checks.truth("trainable", trainable)
         full_name = scope().prefix + checks.text("name", "Variable" if name is None else name)
         inside = functions.inside()
-        super().__init__(unique(full_name) if inside else _free(full_name), np.array(initial), trained, in_stage=inside)
+        super().__init__(
+            unique(full_name) if inside else free_name(full_name, store().by_name),
+            np.array(initial),
+            trained,
+            in_stage=inside,
+        )
         if not inside:
             add(self)
 
 
-def _free(name: str) -> str:
-    """Return a name that no variable has: the wanted one, or that with a number behind it."""
-    known, result, number = store().by_name, name, 0
-    while result in known:
-        number += 1
-        result = f"{name}_{number}"
-    return result
+def free_name(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken: the name itself, or with the least number from 1 behind it."""
+    numbered = (f"{name}_{number}" for number in itertools.count(1))
+    return next(item for item in itertools.chain([name], numbered) if item not in taken)
 
 
 def global_variables(scope: str | None = None) -> list[NamedVariable]:
@@ -125,8 +127,7 @@ def _setting(method: str) -> Callable[..., Any]:
     def call(
         ref: Any, value: Any, validate_shape: bool = True, use_locking: bool | None = None, name: Any = None
     ) -> Any:
-        if not isinstance(ref, NamedVariable):
-            checks.wrong_type("ref", "a variable made with trainable=False, or outside of stages", ref)
+        checks.instance("ref", "a variable made with trainable=False, or outside of stages", ref, NamedVariable)
         return getattr(ref, method)(value)
 
     call.__doc__ = f"Call ``{method}`` of a variable; raises ProgramTypeError for what is none, and as that does."

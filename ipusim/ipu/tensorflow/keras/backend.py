@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipusim.ipu.runtime.names import forget_models
-from ipusim.ipu.runtime.offered import offering
+from ipusim.ipu.runtime.offered import in_module, offering
 
 
 def clear_session() -> None:
@@ -34,6 +34,5 @@ def epsilon() -> float:
 
 
 __getattr__, __dir__ = offering(
-    "tf.keras.backend",
-    {name: f"{__name__}:{name}" for name in ("clear_session", "epsilon", "floatx", "get_value", "set_value")},
+    "tf.keras.backend", in_module(__name__, "clear_session epsilon floatx get_value set_value")
 )

@@ -89,8 +89,7 @@ class CallbackList(Callback):
         """Collect one callback or a list, followed by ``own``; raises ProgramTypeError for another value."""
         value = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
         for item in value:
-            if not isinstance(item, Callback):
-                checks.wrong_type("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", item)
+            checks.instance("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", item, Callback)
         self.callbacks: list[Callback] = [*value, *own]
         self.set_model(model)
         self.set_params(params)
@@ -149,13 +148,6 @@ class History(Callback):
         self.model.history = self
 
 
-def callback_list(callbacks: Any, model: Any, own: Sequence[Callback], **params: Any) -> CallbackList:
-    """Return callbacks as one, with those of fit's own behind them; a list that there is already stays as it is."""
-    if isinstance(callbacks, CallbackList):
-        return callbacks
-    return CallbackList(callbacks, model, own=own, **params)
-
-
 #: Characters of the bar.
 _WIDTH = 30
 
@@ -176,10 +168,9 @@ class ProgbarLogger(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Say which epoch it is."""
-        if self._training:
-            if self._epochs > 1:
-                print(f"Epoch {epoch + 1}/{self._epochs}")
-            self._begin()
+        if self._epochs > 1:
+            print(f"Epoch {epoch + 1}/{self._epochs}")
+        self._begin()
 
     def on_test_begin(self, logs: Logs = None) -> None:
         """Begin an evaluation's bar."""
@@ -205,8 +196,7 @@ class ProgbarLogger(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Say how the epoch was."""
-        if self._training:
-            self._end(logs)
+        self._end(logs)
 
     def on_test_end(self, logs: Logs = None) -> None:
         """Say how the evaluation was."""

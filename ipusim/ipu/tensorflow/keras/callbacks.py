@@ -27,8 +27,7 @@ class LambdaCallback(Callback):
             if not name.startswith("on_") or not hasattr(Callback, name):
                 checks.wrong_type("LambdaCallback", "names of hooks such as on_epoch_end", name)
             if function is not None:
-                if not callable(function):
-                    checks.wrong_type(name, "a function", function)
+                checks.function(name, "a function", function)
                 setattr(self, name, function)
 
 
@@ -37,8 +36,7 @@ class LearningRateScheduler(Callback):
 
     def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
         """Take a function of the epoch, or of the epoch and the step size now, and whether to print it."""
-        if not callable(schedule):
-            checks.wrong_type("schedule", "a function of the epoch and the learning rate", schedule)
+        checks.function("schedule", "a function of the epoch and the learning rate", schedule)
         self._schedule, self._verbose = schedule, verbose
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -62,15 +60,6 @@ class LearningRateScheduler(Callback):
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
 
-def _is_better(mode: str, monitor: str) -> Callable[[float, float], bool]:
-    """Return what tells whether a value is better than another; raises ProgramError for an unknown mode."""
-    if mode not in ("auto", "min", "max"):
-        checks.wrong_value("mode", "'auto', 'min' or 'max'", mode)
-    if mode == "max" or (mode == "auto" and ("acc" in monitor or monitor.endswith(("precision", "recall")))):
-        return lambda new, old: new > old
-    return lambda new, old: new < old
-
-
 def _rate_of(callback: Callback) -> float:
     """Return the step size that a callback may set; raises ProgramError where there is none, or a schedule sets it."""
     optimizer = callback.model.optimizer
@@ -85,23 +74,43 @@ def _rate_of(callback: Callback) -> float:
     return float(rate)
 
 
-def _monitored(callback: Any, logs: Logs) -> float | None:
-    """Return the value that is watched, None in an epoch that is not to be validated.
+class _Watching(Callback):
+    """Watches a value of each epoch, of which the smaller is better, or the larger.
 
-    Raises ProgramError where there is none of its name.
+    Attributes:
+        monitor: the value's name.
     """
-    monitor, model = callback.monitor, callback.model
-    if logs is not None and monitor in logs:
-        return float(logs[monitor])
-    if model.validates_seldom and monitor in [f"val_{name}" for name in model.metrics_names]:
-        return None
-    raise ProgramError(
-        f"{type(callback).__name__}: expected monitor to be one of the metrics {','.join(logs or {})}, which are "
-        f"available, got {monitor!r}"
-    )
+
+    def __init__(self, monitor: str, mode: str) -> None:
+        """Take the name, and which is better, by default as the name says; raises ProgramError for an unknown mode."""
+        if mode not in ("auto", "min", "max"):
+            checks.wrong_value("mode", "'auto', 'min' or 'max'", mode)
+        self.monitor = monitor
+        self._rises = mode == "max" or (
+            mode == "auto" and ("acc" in monitor or monitor.endswith(("precision", "recall")))
+        )
+        self._worst = -np.inf if self._rises else np.inf
+
+    def _better(self, new: float, old: float, by: float = 0.0) -> bool:
+        """Tell whether a value is better than another, by more than ``by``."""
+        return new - by > old if self._rises else new + by < old
+
+    def _monitored(self, logs: Logs) -> float | None:
+        """Return the value that is watched, None in an epoch that is not to be validated.
+
+        Raises ProgramError where there is none of its name.
+        """
+        if logs is not None and self.monitor in logs:
+            return float(logs[self.monitor])
+        if self.model.validates_seldom and self.monitor in [f"val_{name}" for name in self.model.metrics_names]:
+            return None
+        raise ProgramError(
+            f"{type(self).__name__}: expected monitor to be one of the metrics {','.join(logs or {})}, which are "
+            f"available, got {self.monitor!r}"
+        )
 
 
-class EarlyStopping(Callback):
+class EarlyStopping(_Watching):
     """Ends a training when what it watches has not become better for some epochs."""
 
     def __init__(
@@ -118,16 +127,15 @@ class EarlyStopping(Callback):
 
         Raises ProgramError for an unknown mode.
         """
-        self.monitor, self.patience, self._verbose = monitor, checks.whole("patience", patience), verbose
-        self._better = _is_better(mode, monitor)
+        self.patience, self._verbose = checks.whole("patience", patience), verbose
+        super().__init__(monitor, mode)
         self._delta, self._baseline = abs(float(min_delta)), baseline
         self._restores = restore_best_weights
-        self._rises = self._better(1.0, 0.0)
         self._begin()
 
     def _begin(self) -> None:
         self.wait = self.stopped_epoch = self.best_epoch = 0
-        self.best = -np.inf if self._rises else np.inf
+        self.best = self._worst
         self.best_weights: list[Any] | None = None
 
     def on_train_begin(self, logs: Logs = None) -> None:
@@ -136,18 +144,17 @@ class EarlyStopping(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """End the training where the patience is over; raises ProgramError for an unknown value."""
-        current = _monitored(self, logs)
+        current = self._monitored(logs)
         if current is None:
             return
         if self._restores and self.best_weights is None:
             self.best_weights, self.best_epoch = self.model.get_weights(), epoch
         self.wait += 1
-        shifted = current - self._delta if self._rises else current + self._delta
-        if self._better(shifted, self.best):
+        if self._better(current, self.best, self._delta):
             self.best, self.best_epoch = current, epoch
             if self._restores:
                 self.best_weights = self.model.get_weights()
-            if self._baseline is None or self._better(shifted, self._baseline):
+            if self._baseline is None or self._better(current, self._baseline, self._delta):
                 self.wait = 0
             return
         if self.wait >= self.patience and epoch > 0:
@@ -164,7 +171,7 @@ class EarlyStopping(Callback):
             print(f"Epoch {self.stopped_epoch + 1}: early stopping")
 
 
-class ReduceLROnPlateau(Callback):
+class ReduceLROnPlateau(_Watching):
     """Makes the step size smaller when what it watches has not become better for some epochs."""
 
     def __init__(
@@ -181,28 +188,28 @@ class ReduceLROnPlateau(Callback):
         """Take what to watch, what to multiply with, and how long to wait; raises ProgramError for a factor >= 1."""
         if factor >= 1.0:
             raise ProgramError(f"ReduceLROnPlateau does not support a factor >= 1.0. Got {factor}")
-        self.monitor, self._factor, self._verbose = monitor, factor, verbose
+        self._factor, self._verbose = factor, verbose
         self._patience, self._cooldown = checks.whole("patience", patience), checks.whole("cooldown", cooldown)
-        self._better, self._delta, self._least = _is_better(mode, monitor), min_delta, min_lr
-        self._rises = self._better(1.0, 0.0)
+        super().__init__(monitor, mode)
+        self._delta, self._least = min_delta, min_lr
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Begin to watch."""
         self._wait = self._cooling = 0
-        self._best = -np.inf if self._rises else np.inf
+        self._best = self._worst
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Make it smaller where the patience is over; raises ProgramError for an unknown value."""
         rate = _rate_of(self)
         if isinstance(logs, dict):
             logs["lr"] = rate
-        current = _monitored(self, logs)
+        current = self._monitored(logs)
         if current is None:
             return
         if self._cooling > 0:
             self._cooling, self._wait = self._cooling - 1, 0
-        if self._better(current - self._delta if self._rises else current + self._delta, self._best):
+        if self._better(current, self._best, self._delta):
             self._best, self._wait = current, 0
         elif self._cooling <= 0:
             self._wait += 1
@@ -214,7 +221,7 @@ class ReduceLROnPlateau(Callback):
                     print(f"\nEpoch {epoch + 1}: ReduceLROnPlateau reducing learning rate to {now}.")
 
 
-class ModelCheckpoint(Callback):
+class ModelCheckpoint(_Watching):
     """Saves the model or its weights at the end of every epoch, or of those that improve on the best."""
 
     def __init__(
@@ -237,9 +244,9 @@ class ModelCheckpoint(Callback):
             check_format(filepath, None)
         if save_freq != "epoch":
             checks.wrong_value("save_freq", "'epoch', as weights come to the host after executions", save_freq)
-        self._file, self.monitor, self._verbose = checks.path("filepath", filepath), monitor, verbose
-        self._best_only, self._better = save_best_only, _is_better(mode, monitor)
-        self.best = -np.inf if self._better(1.0, 0.0) else np.inf
+        self._file, self._verbose, self._best_only = checks.path("filepath", filepath), verbose, save_best_only
+        super().__init__(monitor, mode)
+        self.best = self._worst
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Refuse a model that cannot be saved whole before it is trained; raises as ``get_config`` does."""
@@ -257,7 +264,7 @@ class ModelCheckpoint(Callback):
                 f"may be {runs.one_of(f'{{{name}}}' for name in values)}"
             ) from error
         if self._best_only:
-            current = _monitored(self, logs)
+            current = self._monitored(logs)
             if current is None:
                 return
             if not self._better(current, self.best):

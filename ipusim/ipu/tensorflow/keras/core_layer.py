@@ -29,8 +29,6 @@ from ipusim.ipu.tensorflow.keras.utils import custom_object_scope, custom_object
 from ipusim.ipu.tensorflow.nn import softmax as softmax_of
 from ipusim.ipu.tensorflow.variables import is_trying, may_change
 
-#: Keras' names of parameters.
-_PARAMETERS: Final = {"W": "kernel", "U": "recurrent_kernel", "b": "bias"}
 #: Keras' names of initializers that are not called as their weights are.
 _INITIALIZERS: Final = {
     "recurrent_kernel_initializer": "recurrent_initializer",
@@ -63,6 +61,11 @@ class CoreLayer(Layer):
 
     core: ClassVar[type]
     kind: ClassVar[str]
+    #: Keras' names of its parameters.
+    _names: ClassVar[Mapping[str, str]] = {
+        **{"W": "kernel", "U": "recurrent_kernel", "b": "bias"},
+        **{"gamma": "gamma", "beta": "beta"},
+    }
     #: The order of its arguments in Keras, where it is another than the core's.
     _order: ClassVar[tuple[str, ...]] = ()
     #: Along how many its windows go, if it has any.
@@ -93,7 +96,7 @@ class CoreLayer(Layer):
         self._initializers = {
             argument.removesuffix("_initializer"): initializer_of(kwargs.pop(argument))
             for argument in list(kwargs)
-            if argument.endswith("_initializer") and argument.removesuffix("_initializer") in self._names().values()
+            if argument.endswith("_initializer") and argument.removesuffix("_initializer") in self._names.values()
         }
         self._after = None
         arguments = {name: value for name, value in kwargs.items() if name in own}
@@ -124,17 +127,13 @@ class CoreLayer(Layer):
             elif name not in _WITHOUT_EFFECT and name not in _OF_ALL_LAYERS:
                 raise ProgramTypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}")
 
-    def _names(self) -> dict[str, str]:
-        """Return Keras' names of parameters by the core's."""
-        return _PARAMETERS | {"gamma": "gamma", "beta": "beta"}
-
     def build(self, input_shape: Any) -> None:
         """Make the weights; raises ModelError for an input that the layer does not take."""
         shape, dtype = tuple(input_shape[1:]), np.dtype(self._weight_dtype)
         self._layer.output_shape(shape)
         for own, axes in self._forms(shape).items():
             draw = partial(self._drawn_one, own, shape, dtype)
-            self._keep(self._names()[own], axes, dtype, draw, own not in self._untrained)
+            self._keep(self._names[own], axes, dtype, draw, own not in self._untrained)
         self.built = True
 
     #: The core's names of variables that no optimizer trains.
@@ -214,7 +213,7 @@ class CoreLayer(Layer):
 
     def _of_model(self, x: Any) -> dict[str, NamedVariable]:
         """Return the weights by the core's names; raises ProgramError where they were made for another input."""
-        own, weights = self._names(), {weight.own_name: weight for weight in self._weights}
+        own, weights = self._names, {weight.own_name: weight for weight in self._weights}
         shapes = self._forms(tuple(x.shape[1:]))
         if any(weights[own[name]].shape != tuple(shape) for name, shape in shapes.items()):
             raise ProgramError(
@@ -274,7 +273,7 @@ class CoreLayer(Layer):
 
     def _begun(self, own: str, initial: Array, number: int) -> Array:
         """Return what a variable begins with: as its initializer says, else ``initial``."""
-        chosen = self._initializers.get(self._names()[own])
+        chosen = self._initializers.get(self._names[own])
         if isinstance(chosen, Initializer):
             return drawn(chosen, initial.shape, initial.dtype, (seed_of(chosen.seed), self._position, number))
         return initial if chosen is None else np.asarray(chosen(initial.shape), initial.dtype)
@@ -283,7 +282,7 @@ class CoreLayer(Layer):
         """Return the variables of a layer that is in no model, which are its own in all programs that call it."""
         dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.float32)
         result = self._drawn(tuple(x.shape[1:]), np.dtype(dtype))
-        return {own: self._variable(f"{full}/{self._names()[own]}", own, value) for own, value in result.items()}
+        return {own: self._variable(f"{full}/{self._names[own]}", own, value) for own, value in result.items()}
 
     def _variable(self, name: str, own: str, initial: Array) -> NamedVariable:
         variable = self._variables.get(name)

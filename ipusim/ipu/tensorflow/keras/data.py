@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -36,10 +36,13 @@ class Element:
     def unpack(self, arrays: Sequence[Any] | Mapping[int, Any]) -> tuple[Any, Any, Any]:
         """Return inputs, labels and weights, each in its structure; ``arrays`` are in their places or by these."""
 
-        def at(structure: Any) -> Any:
-            return None if structure is None else mapped(lambda index: arrays[index], structure)
+        return _each_of(lambda index: arrays[index], (self.x, self.y, self.sample_weight))
 
-        return at(self.x), at(self.y), at(self.sample_weight)
+
+def _each_of(function: Callable[[Any], Any], parts: Iterable[Any]) -> tuple[Any, Any, Any]:
+    """Return x, y and sample_weight with a function of each of their leaves; None stays None."""
+    x, y, sample_weight = (None if part is None else mapped(function, part) for part in parts)
+    return x, y, sample_weight
 
 
 def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
@@ -57,8 +60,7 @@ def flat_element(batch: Any) -> tuple[Element, tuple[Array, ...]]:
             "Data is expected to be in format `x`, `(x,)`, `(x, y)`, or `(x, y, sample_weight)`, found: "
             f"{len(parts)} values"
         )
-    outcome = [None if part is None else mapped(append, part) for part in parts]
-    return Element(*outcome, *[None] * (3 - len(outcome))), tuple(arrays)
+    return Element(*_each_of(append, (*parts, None, None)[:3])), tuple(arrays)
 
 
 class Batches:
@@ -145,7 +147,8 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
         first = next(begun, None)
         if first is None:
             raise ProgramError("Expect x to be a non-empty array or dataset.")
-        return Batches(_first_then(first, begun, dataset), first, None, goes_on=True)
+        waiting = [itertools.chain([first], begun)]  # begins with the element that was read already
+        return Batches(lambda _: waiting.pop() if waiting else iter(dataset), first, None, goes_on=True)
     stored = list(dataset)
     if not stored:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
@@ -163,15 +166,9 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
     return Batches(begin, stored[0], len(stored), goes_on=False)
 
 
-def _first_then(first: Any, rest: Iterator[Any], dataset: Dataset) -> Callable[[int], Iterator[Any]]:
-    """Return what begins with the element that was read already, and then anew."""
-    waiting = [itertools.chain([first], rest)]
-    return lambda _: waiting.pop() if waiting else iter(dataset)
-
-
 def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool) -> Batches:
     size = _BATCH if batch_size is None else checks.whole("batch_size", batch_size, 1)
-    parts = tuple(None if part is None else mapped(_array, _as_structure(part)) for part in (x, y, sample_weight))
+    parts = _structures(x, y, sample_weight)
     lengths = [len(leaf) if np.ndim(leaf) else -1 for part in parts if part is not None for leaf in leaves(part)]
     if len(set(lengths)) != 1 or -1 in lengths:
         raise ProgramError(
@@ -190,21 +187,22 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
         order = np.random.default_rng([seed_of(None), number]).permutation(samples) if shuffle else None
         for start in range(0, samples - size + 1, size):
             rows = slice(start, start + size) if order is None else order[start : start + size]
-            yield tuple(None if part is None else mapped(itemgetter(rows), part) for part in parts)
+            yield _each_of(itemgetter(rows), parts)
 
     if not samples:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    first = tuple(None if p is None else mapped(lambda item: item[:size], p) for p in parts)
-    return Batches(begin, first, samples // size, goes_on=False)
+    return Batches(begin, _each_of(itemgetter(slice(size)), parts), samples // size, goes_on=False)
+
+
+def _structures(*parts: Any) -> tuple[Any, Any, Any]:
+    """Return x, y and sample_weight as structures of arrays, in float32 in place of float64."""
+    return _each_of(_array, map(_as_structure, parts))
 
 
 def _as_structure(part: Any) -> Any:
     """Return lists of arrays as such; a list of numbers is an array."""
-    if (
-        isinstance(part, list | tuple)
-        and part
-        and not all(hasattr(item, "__array__") and np.ndim(item) for item in part)
-    ):
+    is_list = isinstance(part, list | tuple) and len(part) > 0
+    if is_list and not all(hasattr(item, "__array__") and np.ndim(item) for item in part):
         return checks.numbers("data", part)
     return part
 
@@ -226,7 +224,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
             "`validation_split` is only supported for Tensors or NumPy arrays, found following types in the input: "
             f"[{type(x)}]"
         )
-    parts = [None if part is None else mapped(_array, _as_structure(part)) for part in (x, y, sample_weight)]
+    parts = _structures(x, y, sample_weight)
     lengths = [len(leaf) for part in parts if part is not None for leaf in leaves(part)]
     at = int(np.floor(lengths[0] * (1.0 - share)))
     if at in (0, lengths[0]):
@@ -236,11 +234,7 @@ def split_off(x: Any, y: Any, sample_weight: Any, share: float) -> tuple[tuple[A
             "for the `validation_split` argument."
         )
 
-    def cut(which: slice) -> tuple[Any, Any, Any]:
-        result = [None if part is None else mapped(lambda item: item[which], part) for part in parts]
-        return result[0], result[1], result[2]
-
-    return cut(slice(None, at)), cut(slice(at, None))
+    return _each_of(itemgetter(slice(at)), parts), _each_of(itemgetter(slice(at, None)), parts)
 
 
 def by_class(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any, Any, Any]:

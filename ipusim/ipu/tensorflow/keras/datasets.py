@@ -56,11 +56,6 @@ def arrays_of(path: Path, *names: str) -> list[Array]:
     return [arrays[name] for name in names]
 
 
-def pickle_of(path: Path) -> Any:
-    """Return the object of a pickle of plain containers and arrays; raises OSError and FileError."""
-    return unpickled(_content(path))
-
-
 def words_of(path: Path) -> dict[str, int]:
     """Return the numbers of words from a JSON file; raises OSError, FileError and ValueError."""
     result = json.loads(_content(path))
@@ -107,18 +102,15 @@ def _digits(path: Path) -> Split:
 
 
 def _idx_files(path: Path) -> Split:
-    train, test = (
-        (
-            datasets.read_idx(path / f"{part}-images-idx3-ubyte.gz"),
-            datasets.read_idx(path / f"{part}-labels-idx1-ubyte.gz"),
-        )
-        for part in _PARTS
-    )
+    def read(name: str) -> Array:
+        return datasets.read_idx(path / f"{name}-ubyte.gz")
+
+    train, test = ((read(f"{part}-images-idx3"), read(f"{part}-labels-idx1")) for part in _PARTS)
     return _checked((train, test), _DIGIT)
 
 
 def _batch(path: Path, labels: str) -> tuple[Array, Array]:
-    stored: dict[bytes, Any] = pickle_of(path)
+    stored: dict[bytes, Any] = unpickled(_content(path))
     pixels, numbers = np.asarray(stored[b"data"]), np.asarray(stored[labels.encode()])
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
 

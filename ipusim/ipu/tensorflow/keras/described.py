@@ -90,17 +90,13 @@ def restored(value: Any) -> Any:
     return {item: restored(part) for item, part in value.items()}
 
 
-def _state(*parts: Any) -> Any:
-    return import_module("ipusim.ipu.tensorflow.rnn_cell").LSTMStateTuple(*parts)
-
-
 #: What :func:`_named` has names for, of its parts.
 _MADE: Final[dict[Any, Callable[..., Any]]] = {
     _TUPLE: lambda *parts: parts,
     _ARRAY: lambda dtype, value: np.asarray(value, checks.dtype("dtype", dtype, "biuf")),
     _SLICE: slice,
     _ELLIPSIS: lambda: ...,
-    _STATE: _state,
+    _STATE: lambda *parts: import_module("ipusim.ipu.tensorflow.rnn_cell").LSTMStateTuple(*parts),
 }
 
 

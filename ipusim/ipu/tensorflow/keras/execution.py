@@ -53,6 +53,8 @@ class Execution:
                     "write a loop with ipu.loops or a pipeline instead."
                 )
         self._element = data.element if objective is not None else Element(data.element.x, None, None)
+        #: Arrays of an element that the program takes: those of the inputs alone in a prediction, None for all.
+        self._inputs = None if objective is not None else len(list(leaves(data.element.x)))
         self._epoch = data.epoch(first_epoch)
         self._first_epoch: int | None = first_epoch
         self._program = self._program_of(steps)
@@ -69,9 +71,8 @@ class Execution:
         if self._training:
             _check_minimize(model.optimizer)
             options.check_steps(per_execution)
-        arrays = self._taken(data.example)
         kind = "train" if self._training else "test" if self._objective is not None else "predict"
-        forms = tuple((array.shape, array.dtype.str) for array in arrays)
+        forms = tuple((array.shape, array.dtype.str) for array in data.example[: self._inputs])
         key = kind, repr(self._element), forms, per_execution, options.version
         stored = model.__dict__.setdefault("_programs", {})
         program = stored.get(key)
@@ -116,12 +117,8 @@ class Execution:
             )
         return result
 
-    def _taken(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arrays of an element that the program takes: those of the inputs alone in a prediction."""
-        return arrays if self._objective is not None else arrays[: len(list(leaves(self._data.element.x)))]
-
     def _arrays(self, epoch: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        return map(self._taken, epoch)
+        return (arrays[: self._inputs] for arrays in epoch)
 
     def run(self, epoch: int, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
         """Run an epoch, with ``begin`` and ``end`` called around each execution, or around each step."""

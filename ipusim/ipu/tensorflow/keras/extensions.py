@@ -11,12 +11,14 @@ from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.tensorflow.keras.options import (
+    AUTOMATIC,
+    INVALID,
     Options,
     check_accumulating,
     check_accumulation_steps,
     check_device_mapping,
+    check_options,
     check_pipelining,
-    check_queue,
 )
 from ipusim.ipu.tensorflow.keras.pipeline_stages import (
     FunctionalLayerPipelineStageAssignment,
@@ -124,8 +126,8 @@ class _Extension:
 
         Such as ``prefetch_depth``.
         """
-        automatic = dict.fromkeys(("dataset", "infeed_spec", "element_spec"), "automatically set by Keras")
-        check_queue("set_infeed_queue_options", kwargs, "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", automatic)
+        queue, refused = "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", ("dataset", "infeed_spec", "element_spec")
+        check_options("set_infeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(refused, AUTOMATIC))
         self.options.changed(infeed=kwargs)
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
@@ -133,8 +135,8 @@ class _Extension:
 
         Such as ``buffer_depth``.
         """
-        invalid = dict.fromkeys(("outfeed_mode", "device_ordinal"), "not compatible with Keras")
-        check_queue("set_outfeed_queue_options", kwargs, "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", invalid)
+        queue, refused = "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", ("outfeed_mode", "device_ordinal")
+        check_options("set_outfeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(refused, INVALID))
         self.options.changed(outfeed=kwargs)
 
     def reset_pipeline_stage_assignment(self) -> None:
@@ -142,8 +144,8 @@ class _Extension:
         self.__dict__["_assigned"] = []
         self.options.changed(stage_of=None)
 
-    def _assign(self, assignment: Sequence[Any], stage_of: Callable[[Any], Sequence[int]]) -> None:
-        self.__dict__["_assigned"] = list(assignment)
+    def _assign(self, assignment: list[Any], stage_of: Callable[[Any], Sequence[int]]) -> None:
+        self.__dict__["_assigned"] = assignment
         self.options.changed(stage_of=stage_of)
 
     def print_pipeline_stage_assignment_summary(
@@ -196,14 +198,7 @@ class SequentialExtension(_Extension):
         in Graphcore's words for what is no valid assignment.
         """
         value, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
-        if not isinstance(value, list):
-            raise ProgramError("`pipeline_stage_assignment` needs to be a list")
-        if len(value) != len(layers):
-            raise ProgramError(
-                f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the number of "
-                f"layers in the model (currently {len(layers)}). Each layer in a Sequential model needs to be assigned "
-                "to a pipeline stage."
-            )
+        _check_size(value, len(layers), "number of layers", "Each layer in a Sequential model", ".")
         if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
             pairs = zip(layers, value, strict=True)
             value = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in pairs]
@@ -232,6 +227,17 @@ class SequentialExtension(_Extension):
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
         layer = assignment.layer
         return [(f"{layer.name} ({type(layer).__name__})", str(assignment.pipeline_stage))]
+
+
+def _check_size(value: Any, size: int, number: str, each: str, end: str) -> None:
+    """Refuse what is no list of as many as a model has; raises ProgramError in Graphcore's words."""
+    if not isinstance(value, list):
+        raise ProgramError("`pipeline_stage_assignment` needs to be a list")
+    if len(value) != size:
+        raise ProgramError(
+            f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the {number} in the "
+            f"model (currently {size}). {each} needs to be assigned to a pipeline stage{end}"
+        )
 
 
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
@@ -289,14 +295,8 @@ class _GraphExtension(_Extension):
         in Graphcore's words for what is no valid assignment.
         """
         value, calls = pipeline_stage_assignment, self._calls()
-        if not isinstance(value, list):
-            raise ProgramError("`pipeline_stage_assignment` needs to be a list")
-        if len(value) != len(calls):
-            raise ProgramError(
-                f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the total number "
-                f"of invocations of layers in the model (currently {len(calls)}). Each invocation of a layer in a "
-                "model needs to be assigned to a pipeline stage (excluding input layers)."
-            )
+        number, each = "total number of invocations of layers", "Each invocation of a layer in a model"
+        _check_size(value, len(calls), number, each, " (excluding input layers).")
         if not all(isinstance(item, self._kind) for item in value):
             raise ProgramError(
                 f"All elements of `pipeline_stage_assignment` need to be instances of `{self._kind.__name__}`."

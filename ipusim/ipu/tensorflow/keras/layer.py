@@ -31,7 +31,7 @@ from ipusim.ipu.tensorflow.keras.symbolic import (
     is_symbolic,
     mapped_tensors,
 )
-from ipusim.ipu.tensorflow.variables import Weight, is_trying, on_host, trying
+from ipusim.ipu.tensorflow.variables import Weight, free_name, is_trying, on_host, trying
 
 
 def snake_case(name: str) -> str:
@@ -110,20 +110,14 @@ class Layer(Called):
 
     def sublayers(self) -> Iterator[Layer]:
         """Yield the layers that are its attributes, or in lists or dictionaries that are, in the order of these."""
-        seen: set[int] = set()
-        for value in vars(self).values():
-            for leaf in leaves(value):
-                if isinstance(leaf, Layer) and id(leaf) not in seen:
-                    seen.add(id(leaf))
-                    yield leaf
+        found = (leaf for value in vars(self).values() for leaf in leaves(value) if isinstance(leaf, Layer))
+        yield from {id(layer): layer for layer in found}.values()
 
     @property
     def weights(self) -> list[NamedVariable]:
         """Its weights and those of the layers in it."""
-        result = {id(weight): weight for weight in self._own_weights()}
-        for layer in self.sublayers():
-            result |= {id(weight): weight for weight in layer.weights}
-        return list(result.values())
+        weights = [*self._own_weights(), *(weight for layer in self.sublayers() for weight in layer.weights)]
+        return list({id(weight): weight for weight in weights}.values())
 
     def _own_weights(self) -> Iterable[NamedVariable]:
         """Return its weights without those of the layers in it."""
@@ -344,8 +338,7 @@ def adopt_all(layers: Sequence[Layer], home: str, places: Iterator[int] | None =
     for layer in layers:
         name = layer.name
         if layer._explicit_name is None and not layer.in_model:
-            numbers = (layer.kind if not number else f"{layer.kind}_{number}" for number in count())
-            name = next(number for number in numbers if number not in taken)
+            name = free_name(layer.kind, taken)
             taken[name] = layer
         layer.adopt(home, name, order)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import autograd.numpy as anp
 import numpy as np
@@ -35,6 +35,7 @@ class BatchNormalization(CoreLayer):
     core, kind = layers.BatchNorm, "batch_normalization"
     _order = ("axis", "epsilon", "center", "scale")  # the momentum, which is second, is none of the core's
     _untrained = frozenset({"mean", "variance"})
+    _names: ClassVar[Mapping[str, str]] = {**CoreLayer._names, "mean": "moving_mean", "variance": "moving_variance"}
 
     def __init__(self, axis: Any = -1, momentum: float = 0.99, *args: Any, **kwargs: Any) -> None:
         """Take the arguments in Keras' order: how much the moving statistics keep in each micro-batch comes second.
@@ -47,15 +48,10 @@ class BatchNormalization(CoreLayer):
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
         super().__init__(axis, *args, **kwargs)
         self._momentum = float(momentum)
-        assert isinstance(self._layer, layers.BatchNorm)
-        self._epsilon = self._layer.epsilon
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
         return super().get_config() | {"momentum": self._momentum}
-
-    def _names(self) -> dict[str, str]:
-        return super()._names() | {"mean": "moving_mean", "variance": "moving_variance"}
 
     def _forms(self, shape: Shape) -> dict[str, Shape]:
         return super()._forms(shape) | {"mean": shape[-1:], "variance": shape[-1:]}
@@ -87,7 +83,8 @@ class BatchNormalization(CoreLayer):
         return self._normalised(x, mean, variance, variables)
 
     def _normalised(self, x: Any, mean: Any, variance: Any, variables: Mapping[str, NamedVariable]) -> Any:
-        scale = 1 / anp.sqrt(variance + variance.dtype.type(self._epsilon))
+        epsilon = variance.dtype.type(self._layer.epsilon)  # type: ignore[attr-defined]
+        scale = 1 / anp.sqrt(variance + epsilon)
         y = (x - mean) * (scale * variables["gamma"].read_value() if "gamma" in variables else scale)
         return y + variables["beta"].read_value() if "beta" in variables else y
 
@@ -212,8 +209,7 @@ class DepthwiseConv2D(CoreLayer):
         *("use_bias", "depthwise_kernel_initializer", "bias_initializer"),
     )
 
-    def _names(self) -> dict[str, str]:
-        return {"W": "depthwise_kernel", "b": "bias"}
+    _names: ClassVar[Mapping[str, str]] = {"W": "depthwise_kernel", "b": "bias"}
 
 
 class MaxPooling2D(CoreLayer):
@@ -256,8 +252,7 @@ class Embedding(CoreLayer):
     core, kind = layers.Embedding, "embedding"
     _order = ("input_dim", "output_dim", "embeddings_initializer")
 
-    def _names(self) -> dict[str, str]:
-        return {"W": "embeddings"}
+    _names: ClassVar[Mapping[str, str]] = {"W": "embeddings"}
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         return super()._applied(x if x.dtype.kind in "iu" else cast(x, np.int32), variables, training)

@@ -7,19 +7,10 @@ from typing import Any, Final
 
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.names import inside, scope
-from ipusim.ipu.runtime.offered import offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
 
-_OF: Final = {
-    "average_pooling2d": layers.AveragePooling2D,
-    "batch_normalization": layers.BatchNormalization,
-    "conv2d": layers.Conv2D,
-    "dense": layers.Dense,
-    "dropout": layers.Dropout,
-    "flatten": layers.Flatten,
-    "max_pooling2d": layers.MaxPooling2D,
-}
 _WITH_VARIABLES: Final = (layers.BatchNormalization, layers.Conv2D, layers.Dense)
 
 
@@ -39,5 +30,14 @@ def _function(kind: type[CoreLayer]) -> Any:
     return call
 
 
-average_pooling2d, batch_normalization, conv2d, dense, dropout, flatten, max_pooling2d = map(_function, _OF.values())
-__getattr__, __dir__ = offering("tf.layers", {name: f"{__name__}:{name}" for name in _OF})
+average_pooling2d = _function(layers.AveragePooling2D)
+batch_normalization = _function(layers.BatchNormalization)
+conv2d = _function(layers.Conv2D)
+dense = _function(layers.Dense)
+dropout = _function(layers.Dropout)
+flatten = _function(layers.Flatten)
+max_pooling2d = _function(layers.MaxPooling2D)
+__getattr__, __dir__ = offering(
+    "tf.layers",
+    in_module(__name__, "average_pooling2d batch_normalization conv2d dense dropout flatten max_pooling2d"),
+)

@@ -6,6 +6,7 @@ The mean of a sparse cross entropy and of squared errors is the core's own loss,
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, ClassVar, Final
 
 import autograd.numpy as anp
@@ -35,14 +36,19 @@ def _clipped(y_pred: Any) -> Any:
     return clip_by_value(y_pred, EPSILON, 1 - EPSILON)
 
 
-@also_on_host
-def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool = False, axis: int = -1) -> Any:
-    """Return -log p[y_true] of each sample, for probabilities or logits (batch, ..., classes)."""
+def _scores(y_pred: Any, from_logits: bool, axis: int) -> tuple[Any, bool]:
+    """Return predictions of classes in the last axis, and whether they are logits, as those behind a softmax are."""
     if axis != -1:
         checks.wrong_value("axis", "-1", axis)
     if not from_logits and isinstance(y_pred, Probabilities):
         y_pred, from_logits = y_pred.logits, True
-    scores = tensor(y_pred)
+    return tensor(y_pred), from_logits
+
+
+@also_on_host
+def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool = False, axis: int = -1) -> Any:
+    """Return -log p[y_true] of each sample, for probabilities or logits (batch, ..., classes)."""
+    scores, from_logits = _scores(y_pred, from_logits, axis)
     labels = classes_of(y_true, scores)
     if not from_logits:
         scores = anp.log(_clipped(scores))
@@ -54,11 +60,7 @@ def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Any:
     """Return -sum(y_true * log p) of each sample, for probabilities or logits (batch, ..., classes)."""
-    if axis != -1:
-        checks.wrong_value("axis", "-1", axis)
-    if not from_logits and isinstance(y_pred, Probabilities):
-        y_pred, from_logits = y_pred.logits, True
-    scores = tensor(y_pred)
+    scores, from_logits = _scores(y_pred, from_logits, axis)
     labels = shares_of(y_true, scores)
     if label_smoothing:
         labels = labels * (1 - label_smoothing) + label_smoothing / anp.shape(scores)[-1]
@@ -68,71 +70,72 @@ def categorical_crossentropy(
     return -anp.sum(labels * anp.log(_clipped(shares)), axis=-1)
 
 
-@also_on_host
+def of_fitted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function of labels and predictions of one shape and dtype to take them as programs give them."""
+
+    @also_on_host
+    @wraps(function)
+    def call(y_true: Any, y_pred: Any, *args: Any, **kwargs: Any) -> Any:
+        predictions = tensor(y_pred)
+        return function(fitted(y_true, predictions), predictions, *args, **kwargs)
+
+    return call
+
+
+@of_fitted
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Any:
     """Return -mean(y log p + (1 - y) log(1 - p)) of each sample, for probabilities or logits."""
-    scores = tensor(y_pred)
-    labels = fitted(y_true, scores)
+    labels = y_true
     if label_smoothing:
         labels = labels * (1 - label_smoothing) + 0.5 * label_smoothing
     if from_logits:
-        return anp.mean(sigmoid_cross_entropy_with_logits(labels=labels, logits=scores), axis=axis)
-    shares = _clipped(scores)
+        return anp.mean(sigmoid_cross_entropy_with_logits(labels=labels, logits=y_pred), axis=axis)
+    shares = _clipped(y_pred)
     terms = labels * anp.log(shares + EPSILON) + (1 - labels) * anp.log(1 - shares + EPSILON)
     return -anp.mean(terms, axis=axis)
 
 
-@also_on_host
+@of_fitted
 def mean_squared_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((y_pred - y_true)^2) of each sample."""
-    predictions = tensor(y_pred)
-    errors = squared_errors(predictions, fitted(y_true, predictions))
+    errors = squared_errors(y_pred, y_true)
     if not isinstance(errors, PerExampleLoss):
         return anp.mean(errors, axis=-1)
     return PerExampleLoss(errors.shape[:-1], lambda: anp.mean(errors.array(), axis=-1), errors.mean_of_all)
 
 
-def _differences(y_true: Any, y_pred: Any) -> Any:
-    predictions = tensor(y_pred)
-    return predictions - fitted(y_true, predictions)
-
-
-@also_on_host
+@of_fitted
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean(|y_pred - y_true|) of each sample."""
-    return anp.mean(anp.abs(_differences(y_true, y_pred)), axis=-1)
+    return anp.mean(anp.abs(y_pred - y_true), axis=-1)
 
 
-@also_on_host
+@of_fitted
 def log_cosh(y_true: Any, y_pred: Any) -> Any:
     """Return mean(log(cosh(y_pred - y_true))) of each sample."""
-    d = _differences(y_true, y_pred)
+    d = y_pred - y_true
     return anp.mean(anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), axis=-1)
 
 
-@also_on_host
+@of_fitted
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Any:
     """Return 100 * mean(|d / y_true|) of each sample, with d = y_pred - y_true, and at least 1e-7 below."""
-    predictions = tensor(y_pred)
-    labels = fitted(y_true, predictions)
-    return 100 * anp.mean(anp.abs((labels - predictions) / maximum(anp.abs(labels), EPSILON)), axis=-1)
+    return 100 * anp.mean(anp.abs((y_true - y_pred) / maximum(anp.abs(y_true), EPSILON)), axis=-1)
 
 
-@also_on_host
+@of_fitted
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Any:
     """Return mean((log(1 + y_pred) - log(1 + y_true))^2) of each sample, both at least 1e-7."""
-    predictions = tensor(y_pred)
-    first, second = (anp.log(maximum(item, EPSILON) + 1) for item in (fitted(y_true, predictions), predictions))
+    first, second = (anp.log(maximum(item, EPSILON) + 1) for item in (y_true, y_pred))
     return anp.mean(anp.square(first - second), axis=-1)
 
 
-@also_on_host
+@of_fitted
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Any:
     """Return minus the cosine between labels and predictions of each sample."""
-    predictions = tensor(y_pred)
-    return -anp.sum(_directed(fitted(y_true, predictions), axis) * _directed(predictions, axis), axis=axis)
+    return -anp.sum(_directed(y_true, axis) * _directed(y_pred, axis), axis=axis)
 
 
 def _directed(x: Any, axis: int) -> Any:
@@ -140,25 +143,23 @@ def _directed(x: Any, axis: int) -> Any:
     return x / anp.sqrt(maximum(anp.sum(anp.square(x), axis=axis, keepdims=True), 1e-12))
 
 
-@also_on_host
+@of_fitted
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Any:
     """Return mean(d^2 / 2 where |d| <= delta, else delta |d| - delta^2 / 2) of each sample."""
-    size = anp.abs(_differences(y_true, y_pred))
+    size = anp.abs(y_pred - y_true)
     near = minimum(size, delta)
     return anp.mean(near * (size - 0.5 * near), axis=-1)
 
 
-@also_on_host
+@of_fitted
 def hinge(y_true: Any, y_pred: Any) -> Any:
     """Return mean(max(1 - y_true * y_pred, 0)) of each sample.
 
     Labels that are all 0 or 1 count as -1 and 1; any others as they are.
     """
-    predictions = tensor(y_pred)
-    labels = fitted(y_true, predictions)
-    binary = anp.all(anp.logical_or(labels == 0, labels == 1))
-    signs = anp.where(binary, 2 * labels - 1, labels)
-    return anp.mean(maximum(1 - signs * predictions, 0.0), axis=-1)
+    binary = anp.all(anp.logical_or(y_true == 0, y_true == 1))
+    signs = anp.where(binary, 2 * y_true - 1, y_true)
+    return anp.mean(maximum(1 - signs * y_pred, 0.0), axis=-1)
 
 
 @also_on_host
@@ -169,11 +170,10 @@ def kl_divergence(y_true: Any, y_pred: Any) -> Any:
     return anp.sum(labels * anp.log(labels / predictions), axis=-1)
 
 
-@also_on_host
+@of_fitted
 def poisson(y_true: Any, y_pred: Any) -> Any:
     """Return mean(y_pred - y_true * log(y_pred)) of each sample."""
-    predictions = tensor(y_pred)
-    return anp.mean(predictions - fitted(y_true, predictions) * anp.log(predictions + EPSILON), axis=-1)
+    return anp.mean(y_pred - y_true * anp.log(y_pred + EPSILON), axis=-1)
 
 
 class Loss(Configured):

@@ -91,11 +91,15 @@ class Metric(Configured):
         return self.result()
 
 
-def _quotient(above: Any, below: Any) -> float:
-    return float(above / below) if below else 0.0
+class _Quotient(Metric):
+    """A metric that is the quotient of two sums."""
+
+    def result_of(self, total: Sequence[Any]) -> float:
+        """Return the quotient, 0 of no samples."""
+        return float(total[0] / total[1]) if total[1] else 0.0
 
 
-class Mean(Metric):
+class Mean(_Quotient):
     """The mean of values."""
 
     default_name = "mean"
@@ -109,10 +113,6 @@ class Mean(Metric):
         """Add values of the host, and their weights."""
         self.add(self.statistics(y_true, y_pred, sample_weight))
 
-    def result_of(self, total: Sequence[Any]) -> float:
-        """Return the sum over the number."""
-        return _quotient(total[0], total[1])
-
 
 def weighted(values: Any, sample_weight: Any) -> tuple[Any, Any]:
     """Return the sum of values and their number, or of their products with weights and of the weights."""
@@ -123,7 +123,7 @@ def weighted(values: Any, sample_weight: Any) -> tuple[Any, Any]:
     return anp.sum(values * weights), anp.sum(weights)
 
 
-class MeanMetricWrapper(Metric):
+class MeanMetricWrapper(_Quotient):
     """The mean over all samples of a function of labels and predictions.
 
     Of a batch without weights the mean is sent, which is one number, as all batches of a run are of one size.
@@ -150,10 +150,6 @@ class MeanMetricWrapper(Metric):
         """Add what ``count`` micro-batches have given."""
         super().add(statistics if len(statistics) == 2 else (statistics[0], float(count)), count)
 
-    def result_of(self, total: Sequence[Any]) -> float:
-        """Return the sum over the number."""
-        return _quotient(total[0], total[1])
-
 
 @also_on_host
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
@@ -170,19 +166,16 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Any:
     return cast(argmax(shares_of(y_true, scores), -1) == argmax(scores, -1), np.float32)
 
 
-@also_on_host
+@losses.of_fitted
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Any:
     """Return the share of each sample's predictions that are on the label's side of the threshold."""
-    scores = tensor(y_pred)
-    result = cast(scores > threshold, scores.dtype)
-    return anp.mean(cast(fitted(y_true, scores) == result, np.float32), axis=-1)
+    return anp.mean(cast(y_true == cast(y_pred > threshold, y_pred.dtype), np.float32), axis=-1)
 
 
-@also_on_host
+@losses.of_fitted
 def accuracy(y_true: Any, y_pred: Any) -> Any:
     """Return 1 for each prediction that equals its label."""
-    scores = tensor(y_pred)
-    return cast(fitted(y_true, scores) == scores, np.float32)
+    return cast(y_true == y_pred, np.float32)
 
 
 @also_on_host
@@ -207,7 +200,7 @@ def _ranked(y_pred: Any) -> Any:
     return y_pred.logits if isinstance(y_pred, Probabilities) else y_pred
 
 
-class RootMeanSquaredError(Metric):
+class RootMeanSquaredError(_Quotient):
     """The root of the mean squared error."""
 
     default_name = "root_mean_squared_error"
@@ -219,10 +212,10 @@ class RootMeanSquaredError(Metric):
 
     def result_of(self, total: Sequence[Any]) -> float:
         """Return the root of the quotient."""
-        return float(np.sqrt(_quotient(total[0], total[1])))
+        return float(np.sqrt(super().result_of(total)))
 
 
-class _Counts(Metric):
+class _Counts(_Quotient):
     """A quotient of numbers of predictions that are right and wrong, on either side of a threshold."""
 
     def __init__(self, thresholds: float | None = None, name: str | None = None, dtype: Any = None) -> None:
@@ -238,10 +231,6 @@ class _Counts(Metric):
         says, yes = cast(scores > self._threshold, np.float32), cast(labels > 0.5, np.float32)
         weights = 1.0 if sample_weight is None else fitted_weights(sample_weight, scores)
         return anp.sum(says * yes * weights), anp.sum(says * weights), anp.sum(yes * weights)
-
-    def result_of(self, total: Sequence[Any]) -> float:
-        """Return the quotient."""
-        return _quotient(total[0], total[1])
 
 
 class Precision(_Counts):
@@ -307,18 +296,13 @@ CategoricalCrossentropy = _class("CategoricalCrossentropy", losses.categorical_c
 SparseCategoricalCrossentropy = _class("SparseCategoricalCrossentropy", losses.sparse_categorical_crossentropy)
 
 _BY_NAME: Final[dict[str, type[Metric]]] = {
-    "binary_accuracy": BinaryAccuracy,
-    "categorical_accuracy": CategoricalAccuracy,
-    "sparse_categorical_accuracy": SparseCategoricalAccuracy,
-    "top_k_categorical_accuracy": TopKCategoricalAccuracy,
-    "sparse_top_k_categorical_accuracy": SparseTopKCategoricalAccuracy,
-    "mean_squared_error": MeanSquaredError,
-    "mean_absolute_error": MeanAbsoluteError,
-    "mean_absolute_percentage_error": MeanAbsolutePercentageError,
-    "mean_squared_logarithmic_error": MeanSquaredLogarithmicError,
-    "binary_crossentropy": BinaryCrossentropy,
-    "categorical_crossentropy": CategoricalCrossentropy,
-    "sparse_categorical_crossentropy": SparseCategoricalCrossentropy,
+    kind.default_name: kind
+    for kind in (
+        *(BinaryAccuracy, CategoricalAccuracy, SparseCategoricalAccuracy),
+        *(TopKCategoricalAccuracy, SparseTopKCategoricalAccuracy),
+        *(MeanSquaredError, MeanAbsoluteError, MeanAbsolutePercentageError, MeanSquaredLogarithmicError),
+        *(BinaryCrossentropy, CategoricalCrossentropy, SparseCategoricalCrossentropy),
+    )
 }
 #: Names of texts whose metric keeps the text as its name.
 _SHORT: Final = {
@@ -332,11 +316,6 @@ _SHORT: Final = {
 def is_known(name: str) -> bool:
     """Tell whether a metric is known by a name."""
     return name in _BY_NAME or name in _SHORT or name in ("accuracy", "acc")
-
-
-def _of(kind: type[Any], name: str) -> Metric:
-    result: Metric = kind(name)
-    return result
 
 
 def get(identifier: Any, label_shape: tuple[int, ...], shape: tuple[int, ...]) -> Metric:
@@ -354,12 +333,13 @@ def get(identifier: Any, label_shape: tuple[int, ...], shape: tuple[int, ...]) -
         return MeanMetricWrapper(identifier)
     if not isinstance(identifier, str):
         checks.wrong_type("metrics", "a metric, its name, or a function of labels and predictions", identifier)
+    kind: type[Any] | None = _SHORT.get(identifier)
     if identifier in ("accuracy", "acc"):
         binary, one_hot = shape[-1:] == (1,), label_shape == shape
         kind = BinaryAccuracy if binary else CategoricalAccuracy if one_hot else SparseCategoricalAccuracy
-        return _of(kind, identifier)
-    if identifier in _SHORT:
-        return _of(_SHORT[identifier], identifier)
+    if kind is not None:
+        result: Metric = kind(identifier)
+        return result
     if identifier not in _BY_NAME:
         known = ", ".join(sorted([*_BY_NAME, "accuracy", *_SHORT]))
         raise ProgramError(f"Unknown metric function: {identifier}. Expected one of {known}")

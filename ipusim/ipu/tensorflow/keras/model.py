@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,11 +20,11 @@ from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExt
 from ipusim.ipu.tensorflow.keras.graph import Graph, InputLayer, summary_lines
 from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all
 from ipusim.ipu.tensorflow.keras.saving import load, save
-from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, tensors
+from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, is_symbolic, one_or_all, tensors
 from ipusim.ipu.tensorflow.keras.trainer import Trainer
 from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
 from ipusim.ipu.tensorflow.keras.whole_models import copied_graph, graph_config, graph_of, options_config, set_options
-from ipusim.ipu.tensorflow.variables import on_host
+from ipusim.ipu.tensorflow.variables import free_name, on_host
 
 
 class Model(Trainer, ModelExtension, Layer):
@@ -36,6 +35,8 @@ class Model(Trainer, ModelExtension, Layer):
     """
 
     kind = "model"
+    #: Whether its ``call`` is its own, and not the graph of its layers or their order.
+    is_subclass: ClassVar[bool] = True
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a functional model where inputs and outputs are given."""
@@ -81,11 +82,8 @@ class Model(Trainer, ModelExtension, Layer):
 
     def sublayers(self) -> Iterator[Layer]:
         """Yield the layers of the graph, and those that are attributes."""
-        seen: set[int] = set()
-        for item in [*([] if self._graph is None else self._graph.layers), *super().sublayers()]:
-            if id(item) not in seen and not isinstance(item, InputLayer):
-                seen.add(id(item))
-                yield item
+        layers = [*([] if self._graph is None else self._graph.layers), *super().sublayers()]
+        yield from {id(layer): layer for layer in layers if not isinstance(layer, InputLayer)}.values()
 
     @property
     def graph(self) -> Graph | None:
@@ -130,29 +128,28 @@ class Model(Trainer, ModelExtension, Layer):
         result: list[str] = []
         for output in self.outputs:
             name = output.node.layer.name if output.node is not None else output.name
-            numbers = (name if not number else f"{name}_{number}" for number in count())
-            result.append(next(numbered for numbered in numbers if numbered not in result))
+            result.append(free_name(name, result))
         return tuple(result)
 
     @property
     def input(self) -> Any:
         """Its symbolic input, or a list of several."""
-        return _one(self.inputs)
+        return one_or_all(self.inputs)
 
     @property
     def output(self) -> Any:
         """Its symbolic output, or a list of several."""
-        return _one(self.outputs)
+        return one_or_all(self.outputs)
 
     @property
     def input_shape(self) -> Any:
         """The shape of its input, or a list of those of several."""
-        return _one([input_.shape for input_ in self.inputs])
+        return one_or_all([input_.shape for input_ in self.inputs])
 
     @property
     def output_shape(self) -> Any:
         """The shape of its output, or a list of those of several."""
-        return _one([output.shape for output in self.outputs])
+        return one_or_all([output.shape for output in self.outputs])
 
     def build(self, input_shape: Any) -> None:
         """Make the weights, for inputs of this shape or these, each with None for the batch; or keras.Input."""
@@ -220,11 +217,6 @@ class Model(Trainer, ModelExtension, Layer):
                 "`build()` it, or train it."
             )
 
-    @property
-    def is_subclass(self) -> bool:
-        """Whether it is neither functional nor sequential, but of a class of the program's own."""
-        return True
-
     def get_config(self) -> dict[str, Any]:
         """Return what a functional or a sequential model is made of; raises UnsupportedProgramError for another."""
         raise UnsupportedProgramError(
@@ -283,11 +275,7 @@ class Functional(FunctionalExtension, Model):
     """A model that is a graph of calls of layers."""
 
     kind = "model"
-
-    @property
-    def is_subclass(self) -> bool:
-        """Whether it is of a class of the program's own."""
-        return False
+    is_subclass = False
 
     def get_config(self) -> dict[str, Any]:
         """Return name, layers, their calls, inputs and outputs, and how it runs on IPUs."""
@@ -338,7 +326,3 @@ def _symbolic(shapes: Any, dtype: Any) -> Any:
     if isinstance(shapes, tuple | list) and shapes and isinstance(shapes[0], tuple | list):
         return [_symbolic(shape, dtype) for shape in shapes]
     return KerasTensor((None, *tuple(shapes)[1:]), dtype)
-
-
-def _one(result: list[Any]) -> Any:
-    return result[0] if len(result) == 1 else result

@@ -40,10 +40,8 @@ def clone_model(model: Any, input_tensors: None = None, clone_function: Callable
 
     Raises ProgramError in Keras' words for a subclass of Model, ProgramTypeError for what is no model.
     """
-    if not isinstance(model, Model):
-        checks.wrong_type("model", "a model", model)
-    if input_tensors is not None:
-        checks.wrong_value("input_tensors", "None, as the clone has inputs of its own", input_tensors)
+    checks.instance("model", "a model", model, Model)
+    checks.nothing("input_tensors", "the clone has inputs of its own", input_tensors)
     if model.is_subclass:
         raise ProgramError(
             "Expected `model` argument to be a functional `Model` instance, but got a subclass model instead."
@@ -51,9 +49,7 @@ def clone_model(model: Any, input_tensors: None = None, clone_function: Callable
 
     def made(layer: Layer) -> Any:
         result = layer.copied() if clone_function is None else clone_function(layer)
-        if not isinstance(result, Layer):
-            checks.wrong_type("clone_function", "a layer from it", result)
-        return result
+        return checks.instance("clone_function", "a layer from it", result, Layer)
 
     return model.copied_with(made)
 

@@ -11,26 +11,13 @@ import numpy as np
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.tensorflow.keras import losses, metrics
-from ipusim.ipu.tensorflow.keras.metrics import Metric
+from ipusim.ipu.tensorflow.keras.metrics import MeanMetricWrapper, Metric
 from ipusim.ipu.tensorflow.losses import in_rows
 
 
-class _LossMean(Metric):
-    """The mean of a loss over micro-batches."""
-
-    sends_mean = True
-
-    def statistics(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[Any, ...]:
-        """Return the loss."""
-        return (y_true,)
-
-    def add(self, statistics: Sequence[Any], count: int = 1) -> None:
-        """Add the losses of ``count`` micro-batches."""
-        super().add((statistics[0], float(count)), count)
-
-    def result_of(self, total: Sequence[Any]) -> float:
-        """Return their mean."""
-        return float(total[0] / total[1])
+def _loss_mean(name: str) -> Metric:
+    """Return the mean of a loss over micro-batches."""
+    return MeanMetricWrapper(lambda loss, _: loss, name)
 
 
 class Objective:
@@ -50,10 +37,11 @@ class Objective:
         """Take them; what they are is found when there are outputs."""
         self.arguments = loss, metrics_of, weighted, loss_weights
         self._names: tuple[str, ...] | None = None
-        self._losses: list[tuple[str, losses.Loss, float]] = []
+        self._losses: list[losses.Loss] = []
+        self._factors: list[float] = []
         self._metrics: list[tuple[int, Metric, bool]] = []
         self._sizes: list[int] = []
-        self._total = _LossMean("loss")
+        self._total = _loss_mean("loss")
         self._own: list[Metric] = []
 
     @property
@@ -67,10 +55,10 @@ class Objective:
         if loss is None:
             raise ProgramError("Model: expected a loss in compile(), got none")
         self._names = names
-        result = [losses.loss_of(item) for item in _by_output("loss", loss, names, every=True)]
-        factors = [1.0 if item is None else float(item) for item in _by_output("loss_weights", loss_weights, names)]
-        self._losses = [(name, item, by) for name, item, by in zip(names, result, factors, strict=True)]
-        self._own = [_LossMean(f"{name}_loss") for name in names] if len(names) > 1 else []
+        self._losses = [losses.loss_of(item) for item in _by_output("loss", loss, names, every=True)]
+        factors = _by_output("loss_weights", loss_weights, names)
+        self._factors = [1.0 if item is None else float(item) for item in factors]
+        self._own = [_loss_mean(f"{name}_loss") for name in names] if len(names) > 1 else []
         self._metrics = []
         for value, takes_weights in ((unweighted, False), (weighted, True)):
             for output, item in enumerate(_metrics_of(value, names)):
@@ -102,13 +90,10 @@ class Objective:
         weights = _by_output("sample_weight", sample_weight, names)
         if self._names != names:
             self._resolve(names, labels, predictions)
-        parts = [
-            _scalar(item(label, prediction, weight))
-            for (_, item, _), label, prediction, weight in zip(self._losses, labels, predictions, weights, strict=True)
-        ]
-        scaled = [
-            part if by == 1.0 else part * np.float32(by) for part, (_, _, by) in zip(parts, self._losses, strict=True)
-        ]
+        outputs = zip(self._losses, labels, predictions, weights, strict=True)
+        parts = [_scalar(loss(*arguments)) for loss, *arguments in outputs]
+        factors = zip(parts, self._factors, strict=True)
+        scaled = [part if factor == 1.0 else part * np.float32(factor) for part, factor in factors]
         total = scaled[0] if len(scaled) == 1 else anp.sum(anp.stack(scaled))
         result = [total, *(parts if self._own else ())]
         self._sizes = [1] * len(result)

@@ -17,18 +17,10 @@ from ipusim.ipu.runtime.gradients import GradientsAndVariables
 from ipusim.ipu.runtime.offered import offering
 from ipusim.ipu.runtime.optimizer import Optimizer as BaseOptimizer
 from ipusim.ipu.runtime.own_rule import own_rule
+from ipusim.ipu.tensorflow import train
 from ipusim.ipu.tensorflow.keras.described import Configured, described, revived
 from ipusim.ipu.tensorflow.keras.rules import KerasAdadelta, KerasFtrl, KerasMomentum, KerasRMSProp
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule, Setting
-from ipusim.ipu.tensorflow.train import (
-    AdadeltaOptimizer,
-    AdamOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    LAMBOptimizer,
-    MomentumOptimizer,
-    RMSPropOptimizer,
-)
 
 #: What is added where no optimizer says otherwise, as Keras' backend has it.
 _EPSILON: Final = 1e-7
@@ -179,6 +171,21 @@ class Optimizer(Configured, BaseOptimizer):
         return cls(**{**config, "learning_rate": revived("schedule", config.get("learning_rate", 0.01))})
 
 
+def _made(
+    optimizer: Callable[..., BaseOptimizer],
+    *arguments: Any,
+    rule: Callable[..., learning.Optimizer] | None = None,
+    **options: Any,
+) -> _Made:
+    """Return what makes the rule of TensorFlow's optimizer of a step size, as Keras' ``rule`` where it has one."""
+
+    def made(rate: float) -> learning.Optimizer:
+        result = optimizer(rate, *arguments, **options).rule
+        return result if rule is None else rule(**vars(result))
+
+    return made
+
+
 def _length(gradients: list[Any]) -> float:
     return float(np.sqrt(sum(float(np.sum(np.square(gradient, dtype=np.float64))) for gradient in gradients)))
 
@@ -206,11 +213,9 @@ class SGD(Optimizer):
         if checks.not_negative("momentum", momentum) > 1:
             checks.wrong_value("momentum", "a number from 0 to 1", momentum)
 
-        def made(rate: float) -> learning.Optimizer:
-            if momentum:
-                return KerasMomentum(**vars(MomentumOptimizer(rate, momentum, use_nesterov=nesterov).rule))
-            return GradientDescentOptimizer(rate).rule
-
+        made = _made(train.GradientDescentOptimizer)
+        if momentum:
+            made = _made(train.MomentumOptimizer, momentum, use_nesterov=nesterov, rule=KerasMomentum)
         super().__init__(name, made, learning_rate, **limits)
 
 
@@ -234,7 +239,7 @@ class Adam(Optimizer):
         if checks.truth("amsgrad", amsgrad):
             raise UnsupportedProgramError("amsgrad: expected False, as it is not simulated, got True")
         added = _EPSILON if epsilon is None else epsilon
-        super().__init__(name, lambda rate: AdamOptimizer(rate, beta_1, beta_2, added).rule, learning_rate, **limits)
+        super().__init__(name, _made(train.AdamOptimizer, beta_1, beta_2, added), learning_rate, **limits)
 
 
 class RMSprop(Optimizer):
@@ -255,12 +260,8 @@ class RMSprop(Optimizer):
         With momentum it is added under the root.
         """
         added = _EPSILON if epsilon is None else epsilon
-        super().__init__(
-            name,
-            lambda rate: KerasRMSProp(**vars(RMSPropOptimizer(rate, rho, momentum, added, centered=centered).rule)),
-            learning_rate,
-            **limits,
-        )
+        made = _made(train.RMSPropOptimizer, rho, momentum, added, centered=centered, rule=KerasRMSProp)
+        super().__init__(name, made, learning_rate, **limits)
 
 
 class Adagrad(Optimizer):
@@ -293,9 +294,7 @@ class Adadelta(Optimizer):
     ) -> None:
         """Take the step size, the decay of the means of squares, and what is added under their roots."""
         added = _EPSILON if epsilon is None else epsilon
-        super().__init__(
-            name, lambda rate: KerasAdadelta(**vars(AdadeltaOptimizer(rate, rho, added).rule)), learning_rate, **limits
-        )
+        super().__init__(name, _made(train.AdadeltaOptimizer, rho, added, rule=KerasAdadelta), learning_rate, **limits)
 
 
 class Ftrl(Optimizer):
@@ -314,19 +313,16 @@ class Ftrl(Optimizer):
         **limits: Any,
     ) -> None:
         """Take the step size, its power of the sums of squares, what these begin with, and the penalties."""
-
-        def made(rate: float) -> learning.Optimizer:
-            rule = FtrlOptimizer(
-                rate,
-                learning_rate_power,
-                initial_accumulator_value,
-                l1_regularization_strength,
-                l2_regularization_strength,
-                l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
-                beta=beta,
-            ).rule
-            return KerasFtrl(**vars(rule))
-
+        made = _made(
+            train.FtrlOptimizer,
+            learning_rate_power,
+            initial_accumulator_value,
+            l1_regularization_strength,
+            l2_regularization_strength,
+            l2_shrinkage_regularization_strength=l2_shrinkage_regularization_strength,
+            beta=beta,
+            rule=KerasFtrl,
+        )
         super().__init__(name, made, learning_rate, **limits)
 
 
@@ -345,14 +341,8 @@ class LAMB(Optimizer):
         **limits: Any,
     ) -> None:
         """Take the step size, the decays of moments and weights, and parts of the names that do not decay."""
-        super().__init__(
-            name,
-            lambda rate: (
-                LAMBOptimizer(rate, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay).rule
-            ),
-            learning_rate,
-            **limits,
-        )
+        made = _made(train.LAMBOptimizer, weight_decay_rate, beta_1, beta_2, epsilon, exclude_from_weight_decay)
+        super().__init__(name, made, learning_rate, **limits)
 
 
 _CLASSES: Final = (Adadelta, Adagrad, Adam, Ftrl, LAMB, RMSprop, SGD)

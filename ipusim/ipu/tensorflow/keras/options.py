@@ -22,15 +22,13 @@ _OWN_OF_OPTIMIZER: Final = {
     "num_mini_batches": "gradient_accumulation_steps_per_replica",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-_AUTOMATIC: Final = (
-    "computational_stages",
-    "repeat_count",
-    "inputs",
-    "infeed_queue",
-    "outfeed_queue",
-    "optimizer_function",
-)
-_INVALID: Final = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations")
+#: Why an option is refused.
+AUTOMATIC: Final = "This argument is automatically set by Keras."
+INVALID: Final = "This argument is not compatible with Keras."
+#: Arguments of a pipeline that it does not take at all.
+_REFUSED: Final = dict.fromkeys(
+    ("computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function"), AUTOMATIC
+) | dict.fromkeys(("outfeed_loss", "outfeed_mask", "batch_serialization_iterations"), INVALID)
 
 
 @dataclass
@@ -111,58 +109,40 @@ def check_accumulation_steps(steps: Any) -> None:
 
 def check_device_mapping(mapping: Any) -> None:
     """Refuse what is no list of whole numbers; raises ProgramError in Graphcore's words."""
-    if mapping is not None and (
-        not isinstance(mapping, list) or not all(isinstance(item, int) and item >= 0 for item in mapping)
-    ):
+    are_ipus = isinstance(mapping, list) and all(isinstance(item, int) and item >= 0 for item in mapping)
+    if mapping is not None and not are_ipus:
         raise ProgramError("Expected `device_mapping` to be a list of integers.")
 
 
 def check_pipelining(options: Mapping[str, Any]) -> None:
     """Refuse arguments of a pipeline that Keras sets, and unknown ones; raises ProgramError."""
-    for name, alternative in _OWN.items():
-        if name in options:
-            raise ProgramError(
-                f"Found `{name}` key in `pipelining_kwargs`. Set the `{alternative}` argument to "
-                "`set_pipelining_options` instead."
-            )
-    for name in options:
-        if name in _AUTOMATIC:
-            raise ProgramError(
-                f"Found `{name}` key in `pipelining_kwargs`. This argument is automatically set by Keras."
-            )
-        if name in _INVALID:
-            raise ProgramError(
-                f"Found `{name}` key in `pipelining_kwargs`. This argument is not compatible with Keras."
-            )
-    _check_known("set_pipelining_options", options, "ipusim.ipu.pipelining_ops:pipeline")
+    method = "set_pipelining_options"
+    refused = _set_by(method, _OWN) | {name: _REFUSED[name] for name in options if name in _REFUSED}
+    check_options(method, "pipelining_kwargs", options, "ipusim.ipu.pipelining_ops:pipeline", refused)
 
 
 def check_accumulating(options: Mapping[str, Any]) -> None:
     """Refuse arguments of the accumulating optimizer that Keras sets, and unknown ones; raises ProgramError."""
-    if "opt" in options:
-        raise ProgramError(
-            "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as the optimizer which "
-            "the model has been compiled with is automatically wrapped."
-        )
-    for name, alternative in _OWN_OF_OPTIMIZER.items():
-        if name in options:
-            raise ProgramError(
-                f"Found `{name}` key in `gradient_accumulation_optimizer_kwargs`. Set the `{alternative}` argument to "
-                "`set_gradient_accumulation_options` instead."
-            )
-    _check_known("set_gradient_accumulation_options", options, "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2")
+    method = "set_gradient_accumulation_options"
+    wrapped = "This is not supported as the optimizer which the model has been compiled with is automatically wrapped."
+    refused = {"opt": wrapped} | _set_by(method, _OWN_OF_OPTIMIZER)
+    optimizer = "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2"
+    check_options(method, "gradient_accumulation_optimizer_kwargs", options, optimizer, refused)
 
 
-def check_queue(method: str, options: Mapping[str, Any], queue: str, refused: Mapping[str, str]) -> None:
-    """Refuse arguments of a queue that Keras sets, and unknown ones; raises ProgramError."""
+def _set_by(method: str, arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return for each name why it is refused: that an argument of the method's own says it."""
+    return {name: f"Set the `{own}` argument to `{method}` instead." for name, own in arguments.items()}
+
+
+def check_options(method: str, argument: str, options: Mapping[str, Any], of: str, refused: Mapping[str, str]) -> None:
+    """Refuse options of ``of``, a function or class, that Keras sets, and those that it does not have.
+
+    Raises ProgramError with the reason that ``refused`` has for one, ProgramTypeError for an unknown one.
+    """
     for name, why in refused.items():
         if name in options:
-            raise ProgramError(f"Found `{name}` key in `kwargs`. This argument is {why}.")
-    _check_known(method, options, queue)
-
-
-def _check_known(method: str, options: Mapping[str, Any], of: str) -> None:
-    """Refuse arguments that a function does not have; raises ProgramTypeError."""
+            raise ProgramError(f"Found `{name}` key in `{argument}`. {why}")
     import inspect  # noqa: PLC0415 - for few
     from importlib import import_module  # noqa: PLC0415 - as above
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ipusim.api import Array, checkpoint
@@ -208,36 +209,30 @@ class Polling:
         """Begin; ``on_results`` is called with the number of an element and its arrays."""
         self._queue, self._elements, self._on_results = queue, elements, on_results
         self._cancelled = Event()
-        self._error: BaseException | None = None
-        context = copy_context()
-        self._thread = Thread(target=lambda: context.run(self._poll), daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1)
+        self._told = self._thread.submit(copy_context().run, self._poll)
 
     def _poll(self) -> None:
         number = 0
-        try:
-            while number < self._elements:
-                result = list(self._queue)
-                for element in result:
-                    self._on_results(number, element if isinstance(element, list) else [element])
-                    number += 1
-                if not result:
-                    if self._cancelled.is_set():
-                        return
-                    time.sleep(_PAUSE_S)
-        except BaseException as error:  # whatever a callback raises is raised where fit was called
-            self._error = error
+        while number < self._elements:
+            result = list(self._queue)
+            for element in result:
+                self._on_results(number, element if isinstance(element, list) else [element])
+                number += 1
+            if not result:
+                if self._cancelled.is_set():
+                    return
+                time.sleep(_PAUSE_S)
 
     def finish(self) -> None:
         """Wait until all have been told of; raises what a callback has raised."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self._thread.shutdown()
+        self._told.result()
 
     def cancel(self) -> None:
         """End when nothing is left to be told of, and wait for that."""
         self._cancelled.set()
-        self._thread.join()
+        self._thread.shutdown()
 
 
 class Computing(Protocol):
@@ -283,7 +278,8 @@ class Task:
         if self.objective is None:
             return [concrete(leaf) for leaf in leaves(outputs)]
         names = self.model.output_names_of(outputs)
-        return self.objective.terms(names, y, in_order(outputs), weights)
+        y_pred = list(outputs.values()) if isinstance(outputs, dict) else outputs
+        return self.objective.terms(names, y, y_pred, weights)
 
 
 def stages(task: Task, graph: Graph, stage_of: Sequence[int]) -> list[Callable[..., Any]]:
@@ -296,37 +292,37 @@ def stages(task: Task, graph: Graph, stage_of: Sequence[int]) -> list[Callable[.
     travels = [_alive(graph, of, stage) for stage in range(count)]
     parts = task.element.y, task.element.sample_weight
     beside = [index for part in parts if part is not None for index in leaves(part)]
-    return [_Stage(task, graph, of, travels, beside, stage) for stage in range(count)]
+    taken = [None, *travels[:-1]]
+    return [
+        _Stage(task, graph, nodes, takes, gives, beside, nodes is of[-1])
+        for nodes, takes, gives in zip(of, taken, travels, strict=True)
+    ]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class _Stage:
-    """The function of one stage."""
+    """The function of one stage, which takes tensors of the one before, None in the first, and gives tensors."""
 
-    def __init__(
-        self,
-        task: Task,
-        graph: Graph,
-        of: list[list[Node]],
-        travels: list[list[int]],
-        beside: list[int],
-        stage: int,
-    ) -> None:
-        self._task, self._graph, self._nodes = task, graph, of[stage]
-        self._takes, self._gives = travels[stage - 1] if stage else None, travels[stage]
-        self._beside, self._is_last = beside, stage == len(of) - 1
+    task: Task
+    graph: Graph
+    nodes: list[Node]
+    takes: list[int] | None
+    gives: list[int]
+    beside: list[int]
+    is_last: bool
 
     def __call__(self, *arrays: Any) -> Any:
-        task, graph = self._task, self._graph
-        if self._takes is None:
+        task, graph = self.task, self.graph
+        if self.takes is None:
             x, _, _ = task.element.unpack(arrays)
-            values, beside = graph.input_values(x), [arrays[index] for index in self._beside]
+            values, beside = graph.input_values(x), [arrays[index] for index in self.beside]
         else:
-            count = len(self._takes)
-            values, beside = dict(zip(self._takes, arrays[:count], strict=True)), list(arrays[count:])
-        graph.run(values, self._nodes, task.training)
-        if not self._is_last:
-            return (*(concrete(values[give]) for give in self._gives), *beside)
-        _, y, weights = replace(task.element, x=None).unpack(dict(zip(self._beside, beside, strict=True)))
+            count = len(self.takes)
+            values, beside = dict(zip(self.takes, arrays[:count], strict=True)), list(arrays[count:])
+        graph.run(values, self.nodes, task.training)
+        if not self.is_last:
+            return (*(concrete(values[give]) for give in self.gives), *beside)
+        _, y, weights = replace(task.element, x=None).unpack(dict(zip(self.beside, beside, strict=True)))
         return task.result(graph.result(values), y, weights)
 
 
@@ -337,8 +333,3 @@ def _alive(graph: Graph, of: list[list[Node]], stage: int) -> list[int]:
     needed = {id(tensor) for tensor in tensors(graph.outputs)}
     needed |= {id(input_) for nodes in of[stage + 1 :] for node in nodes for input_ in node.inputs}
     return [fromkey for fromkey in dict.fromkeys(there) if fromkey in needed]
-
-
-def in_order(outputs: Any) -> Any:
-    """Return outputs in a list, where they are by names."""
-    return list(outputs.values()) if isinstance(outputs, dict) else outputs

@@ -39,9 +39,9 @@ def check_format(filepath: Any, save_format: Any) -> Path:
     return path
 
 
-def names_of(weights: Sequence[NamedVariable], prefix: str) -> list[str]:
-    """Return the names of weights in their model."""
-    return [weight.name.removeprefix(prefix) for weight in weights]
+def by_own_names(weights: Sequence[NamedVariable], prefix: str) -> list[tuple[str, NamedVariable]]:
+    """Return weights, each behind its name in the model, whose own names begin with ``prefix``."""
+    return [(weight.name.removeprefix(prefix), weight) for weight in weights]
 
 
 def save(path: Path, weights: Sequence[NamedVariable], prefix: str, *, overwrite: bool) -> None:
@@ -52,9 +52,7 @@ def save(path: Path, weights: Sequence[NamedVariable], prefix: str, *, overwrite
     if not overwrite and path.exists():
         raise ProgramError(f"{path}: expected no file, as overwrite is False, got one")
     check_target(path)
-    write_file(
-        path, archive_of(dict(zip(names_of(weights, prefix), (weight.numpy() for weight in weights), strict=True)))
-    )
+    write_file(path, archive_of({name: weight.numpy() for name, weight in by_own_names(weights, prefix)}))
 
 
 def arrays_in(path: Path, what: str) -> dict[str, Array]:
@@ -91,11 +89,7 @@ def set_weights(
         stored = {name.removeprefix(WEIGHTS): array for name, array in arrays.items() if name.startswith(WEIGHTS)}
     result: list[tuple[NamedVariable, Any]] = []
     if by_name:
-        pairs = [
-            (weight, stored[name])
-            for weight, name in zip(weights, names_of(weights, prefix), strict=True)
-            if name in stored
-        ]
+        pairs = [(weight, stored[name]) for name, weight in by_own_names(weights, prefix) if name in stored]
     elif len(stored) != len(weights):
         raise ProgramError(f"expected the {len(weights)} weights of the model, got {len(stored)}")
     else:
@@ -110,8 +104,8 @@ def set_weights(
 
 def weight_arrays(model: Any) -> dict[str, Array]:
     """Return a model's weights."""
-    names = names_of(model.weights, f"{model.path}/")
-    return {f"{WEIGHTS}{name}": weight.numpy() for name, weight in zip(names, model.weights, strict=True)}
+    named = by_own_names(model.weights, f"{model.path}/")
+    return {f"{WEIGHTS}{name}": weight.numpy() for name, weight in named}
 
 
 def state_of(model: Any) -> tuple[dict[str, Any] | None, Mapping[str, Array]]:
@@ -120,7 +114,7 @@ def state_of(model: Any) -> tuple[dict[str, Any] | None, Mapping[str, Array]]:
     if state is None:
         return None, {}
     iterations = int(model.optimizer.iterations) if isinstance(model.optimizer, Optimizer) else 0
-    names = dict(zip((weight.name for weight in model.weights), names_of(model.weights, f"{model.path}/"), strict=True))
+    names = {weight.name: name for name, weight in by_own_names(model.weights, f"{model.path}/")}
     arrays = _renamed(state.arrays, names)
     return {"iterations": iterations, "batches": state.batches, "arrays": list(arrays)}, arrays
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import offering
+from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras.described import Configured
 
 
@@ -44,31 +44,34 @@ class _Decay(LearningRateSchedule):
 
 
 @dataclass(frozen=True)
-class ExponentialDecay(_Decay):
-    """initial_learning_rate * decay_rate ^ (step / decay_steps), with whole numbers of decays where ``staircase``."""
+class _DecayByRate(_Decay):
+    """A schedule of how many times ``decay_steps`` have passed, in whole numbers where ``staircase``."""
 
     decay_rate: float
     staircase: bool = False
     name: str | None = None
 
-    def __call__(self, step: int) -> float:
-        """Return the step size."""
-        power = step / self.decay_steps
-        return float(self.initial_learning_rate) * self.decay_rate ** (math.floor(power) if self.staircase else power)
+    def _passed(self, step: int) -> int | float:
+        passed = step / self.decay_steps
+        return math.floor(passed) if self.staircase else passed
 
 
 @dataclass(frozen=True)
-class InverseTimeDecay(_Decay):
-    """initial_learning_rate / (1 + decay_rate * step / decay_steps)."""
-
-    decay_rate: float
-    staircase: bool = False
-    name: str | None = None
+class ExponentialDecay(_DecayByRate):
+    """initial_learning_rate * decay_rate ^ (step / decay_steps), with whole numbers of decays where ``staircase``."""
 
     def __call__(self, step: int) -> float:
         """Return the step size."""
-        passed = step / self.decay_steps
-        return self.initial_learning_rate / (1 + self.decay_rate * (math.floor(passed) if self.staircase else passed))
+        return float(self.initial_learning_rate) * self.decay_rate ** self._passed(step)
+
+
+@dataclass(frozen=True)
+class InverseTimeDecay(_DecayByRate):
+    """initial_learning_rate / (1 + decay_rate * step / decay_steps)."""
+
+    def __call__(self, step: int) -> float:
+        """Return the step size."""
+        return self.initial_learning_rate / (1 + self.decay_rate * self._passed(step))
 
 
 @dataclass(frozen=True)
@@ -117,17 +120,10 @@ class PiecewiseConstantDecay(LearningRateSchedule):
 
 __getattr__, __dir__ = offering(
     "tf.keras.optimizers.schedules",
-    {
-        name: f"{__name__}:{name}"
-        for name in (
-            "CosineDecay",
-            "ExponentialDecay",
-            "InverseTimeDecay",
-            "LearningRateSchedule",
-            "PiecewiseConstantDecay",
-            "PolynomialDecay",
-        )
-    },
+    in_module(
+        __name__,
+        "CosineDecay ExponentialDecay InverseTimeDecay LearningRateSchedule PiecewiseConstantDecay PolynomialDecay",
+    ),
 )
 
 

@@ -26,6 +26,7 @@ class Sequential(SequentialExtension, Model):
     """
 
     kind = "sequential"
+    is_subclass = False
 
     def __init__(self, layers: Sequence[Any] | None = None, name: str | None = None) -> None:
         """Take the layers, and a name; raises ProgramTypeError for what is no layer, ProgramError for names twice."""
@@ -56,8 +57,7 @@ class Sequential(SequentialExtension, Model):
                 raise ProgramError("Sequential: expected an Input before all layers, got one behind some")
             self._input = layer.tensor if isinstance(layer, InputLayer) else layer
             return
-        if not isinstance(layer, Layer):
-            checks.wrong_type("layers", "layers such as keras.layers.Dense(10)", layer)
+        checks.instance("layers", "layers such as keras.layers.Dense(10)", layer, Layer)
         if not self._stack and self._input is None and layer._explicit_input_shape is not None:
             self._input = Input(batch_shape=layer._explicit_input_shape, dtype=layer._dtype)
         self._stack.append(layer)
@@ -85,11 +85,6 @@ class Sequential(SequentialExtension, Model):
     def layers(self) -> list[Layer]:
         """The layers in order, each once, without that of the input."""
         return list(self.sublayers())
-
-    @property
-    def is_subclass(self) -> bool:
-        """Whether it is of a class of the program's own."""
-        return False
 
     def get_config(self) -> dict[str, Any]:
         """Return name, layers, that of the input first where it is known, and how it runs on IPUs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, cast
 
 import numpy as np
@@ -102,8 +103,7 @@ class Node:
     def inbound_layers(self) -> Any:
         """The layer whose tensor it takes, that of an input too, or a list of several."""
         layers = [input_.input_layer if input_.node is None else input_.node.layer for input_ in self.inputs]
-        result = [layer for layer in layers if layer is not None]
-        return result[0] if len(result) == 1 else result
+        return one_or_all([layer for layer in layers if layer is not None])
 
     def run(self, values: Mapping[int, Any], **context: Any) -> Iterator[tuple[int, Any]]:
         """Call the layer on the values of its tensors, by their identity; yield those of what it gives."""
@@ -183,7 +183,7 @@ class Called:
     @property
     def input(self) -> Any:
         """The tensor that its only call takes, or several; raises ConfigAttributeError for none or several calls."""
-        return _taken(self._only("input"))
+        return one_or_all(self._only("input").inputs)
 
     @property
     def output(self) -> Any:
@@ -193,16 +193,16 @@ class Called:
     @property
     def input_shape(self) -> Any:
         """The shape of its input; raises as :attr:`input` does."""
-        return mapped_tensors(_shape, self.input)
+        return mapped_tensors(attrgetter("shape"), self.input)
 
     @property
     def output_shape(self) -> Any:
         """The shape of its output; raises as :attr:`output` does."""
-        return mapped_tensors(_shape, self.output)
+        return mapped_tensors(attrgetter("shape"), self.output)
 
     def get_input_at(self, node_index: int) -> Any:
         """Return the inputs of a call; raises ProgramError for an unknown call."""
-        return _taken(self._at(node_index))
+        return one_or_all(self._at(node_index).inputs)
 
     def get_output_at(self, node_index: int) -> Any:
         """Return the outputs of a call; raises ProgramError for an unknown call."""
@@ -227,10 +227,6 @@ class Called:
         return self.inbound_nodes[0]
 
 
-def _taken(node: Node) -> Any:
-    result = node.inputs
-    return result[0] if len(result) == 1 else result
-
-
-def _shape(tensor: KerasTensor) -> Any:
-    return tensor.shape
+def one_or_all(values: list[Any]) -> Any:
+    """Return the only one of several values, or all of them."""
+    return values[0] if len(values) == 1 else values

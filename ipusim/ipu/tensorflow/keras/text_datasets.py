@@ -31,12 +31,8 @@ def _from_lists(lists: Array, labels: Array) -> Texts:
     """Return texts of a file; raises FileError where they are not lists of whole numbers with a label each."""
     lengths = np.array([len(list_) for list_ in lists], np.int64)
     words = np.concatenate([np.asarray(list_) for list_ in lists])
-    if (
-        words.dtype.kind not in "iu"
-        or words.ndim != 1
-        or labels.shape != lengths.shape
-        or labels.dtype.kind not in "iu"
-    ):
+    are_whole = words.dtype.kind in "iu" and labels.dtype.kind in "iu"
+    if not are_whole or words.ndim != 1 or labels.shape != lengths.shape:
         raise FileError(f"expected lists of whole numbers and as many labels, got {words.dtype}, {labels.shape}")
     return Texts(words.astype(np.int64), lengths, labels.astype(np.int64))
 
@@ -114,10 +110,6 @@ def _imdb_file(path: Path) -> tuple[Texts, Texts]:
     return _from_lists(x, y), _from_lists(x_test, y_test)
 
 
-def _reuters_file(path: Path) -> Texts:
-    return _from_lists(*arrays_of(path, "x", "y"))
-
-
 class imdb:  # noqa: N801 - Keras' name of a module
     """Reviews of films in lists of numbers of words, 25,000 to train on and 25,000 to test on, bad (0) or good (1)."""
 
@@ -185,10 +177,13 @@ class reuters:  # noqa: N801 - Keras' name of a module
         ``test_split`` is the share to test on; other arguments, and what is raised, are those of ``imdb.load_data``.
         """
 
+        def read(file: Path) -> Texts:
+            return _from_lists(*arrays_of(file, "x", "y"))
+
         def draw() -> Texts:
             return drawn_texts(11_228, 46, _REUTERS_WORDS, 94.0, 0.9, 2375, seed=6)
 
-        texts: Any = _shuffled(from_file_or_drawn("reuters", path, _reuters_file, draw), seed)
+        texts: Any = _shuffled(from_file_or_drawn("reuters", path, read, draw), seed)
         texts = _within(_short(_begun(texts, start_char, index_from), maxlen), num_words, skip_top, oov_char)
         train, test = _parts(texts, int(len(texts.lengths) * (1 - test_split)))
         return _as_lists(train), _as_lists(test)

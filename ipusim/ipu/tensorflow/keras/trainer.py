@@ -10,7 +10,7 @@ import numpy as np
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras import optimizers
-from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, ProgbarLogger, callback_list
+from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, ProgbarLogger
 from ipusim.ipu.tensorflow.keras.data import batches, by_class, samples_of, split_off
 from ipusim.ipu.tensorflow.keras.execution import Execution
 from ipusim.ipu.tensorflow.keras.objective import Objective
@@ -300,7 +300,9 @@ class Trainer:
             verbose = 1 if verbose == "auto" else int(verbose) if not isinstance(verbose, str) else verbose
         shown = checks.whole("verbose", verbose)
         own = [*([ProgbarLogger(shown, training=training)] if shown else []), History()]
-        return callback_list(callbacks, self, own, verbose=shown, epochs=epochs, steps=steps)
+        if isinstance(callbacks, CallbackList):
+            return callbacks
+        return CallbackList(callbacks, self, own=own, verbose=shown, epochs=epochs, steps=steps)
 
 
 def _check_frequency(freq: Any) -> None:

@@ -31,11 +31,10 @@ def custom_object_scope(*objects: Mapping[str, Any] | None) -> AbstractContextMa
     """Know these in the block too; raises ProgramTypeError for what is no dictionary by names."""
     result = dict(_IN_SCOPE.get() or {})
     for object_ in objects:
-        if object_ is not None and not (
-            isinstance(object_, Mapping) and all(isinstance(name, str) for name in object_)
-        ):
+        own = {} if object_ is None else object_
+        if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
             checks.wrong_type("custom_objects", "a dictionary of classes and functions by their names", object_)
-        result |= object_ or {}
+        result |= own
     return setting(_IN_SCOPE, result)
 
 

@@ -20,22 +20,11 @@ from ipusim.base.files import archive_of, check_target, write_file
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.runtime.structures import mapped
-from ipusim.ipu.tensorflow.keras import losses, metrics
+from ipusim.ipu.tensorflow.keras import losses, metrics, saving
 from ipusim.ipu.tensorflow.keras.described import described, plain, restored, revived
 from ipusim.ipu.tensorflow.keras.graph import Graph, InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
-from ipusim.ipu.tensorflow.keras.saving import (
-    MODEL,
-    arrays_in,
-    check_format,
-    positions_of,
-    resume,
-    set_weights,
-    state_of,
-    take_positions,
-    weight_arrays,
-)
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node, mapped_tensors, tensors
 from ipusim.ipu.tensorflow.keras.utils import custom_object_scope
 from ipusim.ipu.tensorflow.session import get_logger
@@ -56,17 +45,16 @@ def save_model(
     Raises UnsupportedProgramError in Keras' words for a subclass of Model; ProgramError before there are weights, for
     another format and for a file that must not be overwritten; OutputError for one that cannot be written.
     """
-    path = check_format(filepath, save_format)
+    path = saving.check_format(filepath, save_format)
     for name, value in (("signatures", signatures), ("options", options)):
-        if value is not None:
-            checks.wrong_value(name, "None, as no SavedModel is written", value)
+        checks.nothing(name, "no SavedModel is written", value)
     if not checks.truth("overwrite", overwrite) and path.exists():
         raise ProgramError(f"{path}: expected no file, as overwrite is False, got one")
     check_target(path)
     model.check_built("save")
     log_unsaved_options(model)
     text, arrays = _contents(model, checks.truth("include_optimizer", include_optimizer))
-    content = {MODEL: np.frombuffer(text.encode(), np.uint8), **weight_arrays(model), **arrays}
+    content = {saving.MODEL: np.frombuffer(text.encode(), np.uint8), **saving.weight_arrays(model), **arrays}
     write_file(path, archive_of(content))
 
 
@@ -78,8 +66,8 @@ def _contents(model: Any, include_optimizer: bool) -> tuple[str, Mapping[str, Ar
     arrays: Mapping[str, Array] = {}
     if include_optimizer and (compiled := training_config(model)) is not None:
         result["training_config"] = compiled
-        result["training_state"], arrays = state_of(model)
-    result["places"] = positions_of(model)
+        result["training_state"], arrays = saving.state_of(model)
+    result["places"] = saving.positions_of(model)
     return json.dumps(plain(result, model.name)), arrays
 
 
@@ -92,26 +80,22 @@ def load_model(filepath: str | Path, custom_objects: Any = None, compile: bool =
     """
     path = Path(checks.path("filepath", filepath))
     checks.truth("compile", compile)
-    arrays = arrays_in(path, "a model that was saved here")
+    arrays = saving.arrays_in(path, "a model that was saved here")
     with custom_object_scope(custom_objects), _made_of(path):
-        if MODEL not in arrays:
+        if saving.MODEL not in arrays:
             raise ProgramError("expected a model that was saved here, got an archive of other arrays: weights alone?")
-        result = restored(json.loads(arrays[MODEL].tobytes()))
-        model = _checked(revived("layer", result))
+        result = restored(json.loads(arrays[saving.MODEL].tobytes()))
+        model = revived("layer", result)
+        if not hasattr(model, "fit"):
+            raise ProgramError(f"expected a model, got {model!r}")
         if not model.built and result.get("build_input_shape") is not None:
             model.build(result["build_input_shape"])
-        take_positions(model, result["places"])
-        set_weights(model.weights, arrays, f"{model.path}/")
+        saving.take_positions(model, result["places"])
+        saving.set_weights(model.weights, arrays, f"{model.path}/")
         if compile and "training_config" in result:
             model.compile(**compile_arguments(result["training_config"]))
-            resume(model, result["training_state"], arrays)
+            saving.resume(model, result["training_state"], arrays)
         return model
-
-
-def _checked(model: Any) -> Any:
-    if not hasattr(model, "fit"):
-        raise ProgramError(f"expected a model, got {model!r}")
-    return model
 
 
 @contextmanager
