@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from inspect import getmembers, isfunction, signature
 from typing import Final
 
 from ipusim.ipu.config import ExecutionProfileType, IPUConfig
+from ipusim.ipu.runtime import ipu_options
 from ipusim.ipu.runtime.options_table import ATTRIBUTES, WITHOUT_EFFECT
 from reports.graphcore_names import CONFIG, Name, names
 
@@ -33,11 +35,14 @@ def _of_options() -> dict[str, Said]:
     """Return what has no effect of the functions that make a configuration: a whole one, or arguments of it."""
     found = {}
     config = IPUConfig()
-    for function in sorted(ATTRIBUTES.keys() | WITHOUT_EFFECT.keys()):
-        attributes = ATTRIBUTES.get(function, {})
-        whys = {each: config.get_attribute_metadata(path).without_effect for each, path in attributes.items()}
-        whys |= {each: unused.why for each, unused in WITHOUT_EFFECT.get(function, {}).items()}
+    for function, made in sorted(getmembers(ipu_options, isfunction)):
+        arguments = signature(made).parameters
+        paths = {each: ATTRIBUTES[each] for each in arguments if each in ATTRIBUTES}
+        whys = {each: config.get_attribute_metadata(path).without_effect for each, path in paths.items()}
+        whys |= {each: WITHOUT_EFFECT[each].why for each in arguments if each in WITHOUT_EFFECT}
         path, distinct = f"ipu.utils.{function}", set(whys.values())
+        if function.startswith("_") or not whys:
+            continue
         if "" not in distinct:
             found[path] = Said(Status.NO_EFFECT, "; ".join(sorted(distinct)))
         else:
@@ -232,11 +237,9 @@ EXCEPTIONS: Final = {
             "ipu.config.ExecutionProfileType",
             *(f"ipu.config.ExecutionProfileType.{kind.name}" for kind in ExecutionProfileType),
         ),
-        Said(Status.NO_EFFECT, WITHOUT_EFFECT["create_ipu_config"]["profile_execution"].why),
+        Said(Status.NO_EFFECT, WITHOUT_EFFECT["profile_execution"].why),
     ),
-    "ipu.config.VerificationOptions": Said(
-        Status.NO_EFFECT, WITHOUT_EFFECT["set_verification_options"]["verification_options"].why
-    ),
+    "ipu.config.VerificationOptions": Said(Status.NO_EFFECT, WITHOUT_EFFECT["verification_options"].why),
     **{
         f"ipu.ipu_{queue}_queue.{kind}({argument})": Said(Status.NO_EFFECT, why)
         for queue, kind, more in (

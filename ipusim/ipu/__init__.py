@@ -65,7 +65,7 @@ __all__ = [
 _HERE: Final = "ipusim.ipu"
 _TENSORFLOW: Final = f"{_HERE}.tensorflow"
 #: Modules of this name, each imported when it is first asked for.
-_MODULES: Final = (
+MODULES: Final = (
     "all_to_all_op autoshard config cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops "
     "functional_ops horovod image_ops internal_ops ipu_compiler ipu_estimator ipu_infeed_queue "
     "ipu_multi_worker_strategy ipu_outfeed_queue ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks "
@@ -78,7 +78,7 @@ _DATASETS: Final = in_module(f"{_TENSORFLOW}.dataset", "BufferDataset")
 
 __getattr__, __dir__ = rows(
     __name__,
-    {name: f"{_HERE}.{name}" for name in _MODULES.split()}
+    {name: f"{_HERE}.{name}" for name in MODULES.split()}
     | {name: f"{_HERE}.optimizers.{name}" for name in _OPTIMIZERS.split()}
     | {"gradient_accumulation": in_module(f"{_HERE}.runtime.pipeline_options", "GradientAccumulationReductionMethod")}
     | {"dataset": f"{_TENSORFLOW}.dataset", "layers": f"{_HERE}.runtime.layers"}

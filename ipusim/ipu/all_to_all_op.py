@@ -37,10 +37,8 @@ def all_to_all(
     """
     size = factor("replication_factor", replication_factor)
     x = tensor(x)
-    split, joined = (
-        _dimension("split_dimension", split_dimension, x),
-        _dimension("concat_dimension", concat_dimension, x),
-    )
+    split = _dimension("split_dimension", split_dimension, x)
+    joined = _dimension("concat_dimension", concat_dimension, x)
     if x.shape[split] % size:
         checks.wrong_value("split_dimension", f"one that {size} replicas cut into equal blocks", x.shape[split])
     check_inside("all_to_all")

@@ -7,25 +7,14 @@ from copy import deepcopy
 from dataclasses import replace
 from enum import Enum, IntEnum
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any, Final
 
 from ipusim.api import System, hardware, pipelines, runs
 from ipusim.api import machine as core_machine
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.attributes import (
-    AttributeMetadata,
-    Category,
-    Field,
-    Fields,
-    devices,
-    flag,
-    member,
-    options,
-    share,
-    text,
-    whole,
-)
+from ipusim.ipu.runtime import attributes, checks
+from ipusim.ipu.runtime.attributes import AttributeMetadata, Category, Field, Fields
 from ipusim.ipu.runtime.devices import chosen_device, device_count
 from ipusim.ipu.runtime.options_table import KeyId, VerificationOptions
 from ipusim.ipu.runtime.pipeline_options import plan_options, poplar_options
@@ -122,78 +111,70 @@ _GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
 #: Attributes that choose something here and are no key of a scenario, or one with fewer ways to say it.
-_OWN: Final[Fields] = {
-    "auto_select_ipus": devices(),
-    "select_ipus": devices(),
-    "selection_order": member(SelectionOrder.AUTO),
-    "device_connection": {
-        "type": replace(member(DeviceConnectionType.ALWAYS), without_effect="a simulated device is always there"),
-        "version": replace(text("", "", "ipu1", "ipu2"), without_effect="the machine says which IPUs it has"),
-    },
+_OWN: Final[Mapping[str, Field]] = {
+    "auto_select_ipus": attributes.devices(),
+    "select_ipus": attributes.devices(),
+    "selection_order": attributes.member(SelectionOrder.AUTO),
+    "device_connection.type": replace(
+        attributes.member(DeviceConnectionType.ALWAYS), without_effect="a simulated device is always there"
+    ),
+    "device_connection.version": replace(
+        attributes.text("", "", "ipu1", "ipu2"), without_effect="the machine says which IPUs it has"
+    ),
     # Has an effect where Graphcore's IPU Model runs only, there as here.
-    "ipu_model": {
-        "compile_ipu_code": replace(flag(True), without_effect=_NO_IPU_MODEL),
-        "tiles_per_ipu": replace(whole(0), without_effect=_NO_IPU_MODEL),
-        "version": replace(text("ipu2", "ipu1", "ipu2"), without_effect=_NO_IPU_MODEL),
-    },
-    "experimental": {"multi_replica_distribution": {"process_index": whole(0), "process_count": whole(0)}},
-    "norms": {"experimental": {"distributed_batch_norm_replica_group_size": whole(1, least=1)}},
-    "machine": text(),
+    "ipu_model.compile_ipu_code": replace(attributes.flag(True), without_effect=_NO_IPU_MODEL),
+    "ipu_model.tiles_per_ipu": replace(attributes.whole(0), without_effect=_NO_IPU_MODEL),
+    "ipu_model.version": replace(attributes.text("ipu2", "ipu1", "ipu2"), without_effect=_NO_IPU_MODEL),
+    f"{_PROCESSES}.process_index": attributes.whole(0),
+    f"{_PROCESSES}.process_count": attributes.whole(0),
+    _GROUP: attributes.whole(1, least=1),
+    "machine": attributes.text(),
     "disturbances": Field((), "list", lambda value: isinstance(value, list | tuple)),
 }
 #: Graphcore's other attributes, with Graphcore's defaults where those are not what their kind begins with.
 _OTHERS: Final[Mapping[str, Field]] = {
-    "serialization_output_folder": text(),
-    "compilation_poplar_options": options(),
-    "gcl_poplar_options": options(),
+    "serialization_output_folder": attributes.text(),
+    "compilation_poplar_options": attributes.options(),
+    "gcl_poplar_options": attributes.options(),
     "floating_point_behaviour.esr": replace(
-        flag(), fits=lambda value: isinstance(value, bool | StochasticRoundingBehaviour)
+        attributes.flag(), fits=lambda value: isinstance(value, bool | StochasticRoundingBehaviour)
     ),
-    "optimizations.prefetch_data_streams": flag(True),
-    "optimizations.enable_graph_outlining": flag(True),
-    "optimizations.maximum_reduce_scatter_buffer_size": whole(0),
-    "optimizations.maximum_inter_ipu_copies_buffer_size": whole(0),
-    "optimizations.maximum_send_recv_cluster_size": whole(0),
-    "optimizations.merge_remote_buffers": member(MergeRemoteBuffersBehaviour.IF_BENEFICIAL),
-    "optimizations.enable_gather_simplifier": flag(True),
-    "optimizations.triangular_solve_expander_block_size": whole(0),
-    "optimizations.cholesky_block_size": whole(0),
-    "pooling.poplar_options": options(),
-    "scheduling.algorithm": member(SchedulingAlgorithm.CHOOSE_BEST),
-    "scheduling.maximum_scheduler_lookahead_depth": whole(5),
-    "scheduling.maximum_scheduler_search_space_size": whole(64),
+    "optimizations.prefetch_data_streams": attributes.flag(True),
+    "optimizations.enable_graph_outlining": attributes.flag(True),
+    "optimizations.maximum_reduce_scatter_buffer_size": attributes.whole(0),
+    "optimizations.maximum_inter_ipu_copies_buffer_size": attributes.whole(0),
+    "optimizations.maximum_send_recv_cluster_size": attributes.whole(0),
+    "optimizations.merge_remote_buffers": attributes.member(MergeRemoteBuffersBehaviour.IF_BENEFICIAL),
+    "optimizations.enable_gather_simplifier": attributes.flag(True),
+    "optimizations.triangular_solve_expander_block_size": attributes.whole(0),
+    "optimizations.cholesky_block_size": attributes.whole(0),
+    "pooling.poplar_options": attributes.options(),
+    "scheduling.algorithm": attributes.member(SchedulingAlgorithm.CHOOSE_BEST),
+    "scheduling.maximum_scheduler_lookahead_depth": attributes.whole(5),
+    "scheduling.maximum_scheduler_search_space_size": attributes.whole(64),
 }
 
 
 def _fields() -> Fields:
     """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
+    others = {
+        row.name: replace(_OTHERS.get(row.name, attributes.flag()), without_effect=row.effect)
+        for row in runs.OTHER_ATTRIBUTES
+    }
     result: dict[str, Any] = {}
-    for row in runs.OTHER_ATTRIBUTES:
-        *above, name = row.name.split(".")
-        _within(result, above)[name] = replace(_OTHERS.get(row.name, flag()), without_effect=row.effect)
-    for row in runs.attributes():
-        *above, name = row.name.split(".")
-        _within(result, above)[name] = _field(row)
-    _put(result, _OWN)
+    for path, field in (others | {row.name: _field(row) for row in runs.attributes()} | dict(_OWN)).items():
+        *above, name = path.split(".")
+        _within(result, above)[name] = field
     return result
 
 
 def _field(row: runs.GraphcoreOption) -> Field:
     """Return the attribute of a row, by its kind; Graphcore's defaults are those of a scenario."""
     if row.kind is bool:
-        return flag(row.default)
+        return attributes.flag(row.default)
     if row.kind is int:
-        return whole(row.default or 0)
-    return share(row.default) if row.kind is float else options()
-
-
-def _put(attributes: dict[str, Any], fields: Fields) -> None:
-    """Write the values of ``fields`` into a tree of attributes."""
-    for name, field in fields.items():
-        if isinstance(field, Field):
-            attributes[name] = field
-        else:
-            _put(attributes.setdefault(name, {}), field)
+        return attributes.whole(row.default or 0)
+    return attributes.share(row.default) if row.kind is float else attributes.options()
 
 
 def _within(result: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
@@ -235,8 +216,7 @@ class IPUConfig(Category):
     @property
     def statistics_group(self) -> int:
         """The replicas that batch normalisations take their statistics of, together."""
-        result: int = self.norms.experimental.distributed_batch_norm_replica_group_size
-        return result
+        return int(self.norms.experimental.distributed_batch_norm_replica_group_size)
 
     def remark(self, setting: str, why: str) -> None:
         """Note that a ``setting`` of the program has no effect, and why, where no attribute says it."""
@@ -259,9 +239,7 @@ class IPUConfig(Category):
         """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
         result: dict[str, Any] = {}
         for row in runs.attributes():
-            value: Any = self
-            for name in row.name.split("."):
-                value = getattr(value, name)
+            value: Any = attrgetter(row.name)(self)
             if isinstance(value, dict):
                 value = poplar_options(plan_options(value, row.name))
             elif row.optional and row.kind is int:  # which begins with 0 where a scenario leaves it out

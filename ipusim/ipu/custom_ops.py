@@ -34,8 +34,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
     Raises ProgramTypeError for what is no function of tensors; ModelError for what it raises, and in training for a
     gradient that would go back.
     """
-    if not callable(vertex_expression):
-        checks.wrong_type("vertex_expression", "a function", vertex_expression)
+    checks.function("vertex_expression", vertex_expression)
     if not args:
         checks.wrong_value("args", "at least one tensor", args)
     return functions.operate(Expression(vertex_expression), *map(tensor, args))[0]
@@ -60,9 +59,9 @@ def cpu_user_operation(
     compiled library, ProgramError and ProgramTypeError for other arguments that cannot be, ModelError for a file or
     functions that are not as above.
     """
-    value = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
+    rest = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
     with functions.on_host(checks.text("name", name)):
-        return _operation(inputs, library_path, outs, name, op_name, *value)
+        return precompiled_user_op(inputs, library_path, "", outs, name, op_name, *rest)
 
 
 def precompiled_user_op(
@@ -87,34 +86,19 @@ def precompiled_user_op(
         raise UnsupportedProgramError(
             f"gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got {gp_path!r}"
         )
-    value = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
-    return _operation(inputs, library_path, outs, name, op_name, *value)
-
-
-def _operation(
-    inputs: Any,
-    library: Any,
-    outs: Any,
-    name: Any,
-    op_name: Any,
-    separate: Any,
-    learns: Any,
-    attributes: Any,
-    gradient_attributes: Any,
-) -> list[Any]:
-    if not isinstance(inputs, list | tuple):
-        checks.wrong_type("inputs", "a list of tensors", inputs)
+    checks.instance("inputs", inputs, list | tuple, "a list of tensors")
     values = list(map(tensor, inputs))
-    places = None if learns is None else tuple(checks.whole("inputs_with_gradients", learn) for learn in learns)
-    if places is not None:
+    places: tuple[int, ...] | None = None
+    if inputs_with_gradients is not None:
+        places = tuple(checks.whole("inputs_with_gradients", place) for place in inputs_with_gradients)
         if max(places, default=0) >= len(values):
             checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
         values = [item if at in places else stop_gradient(item) for at, item in enumerate(values)]
-    module = _library(checks.text("library_path", library))
+    module = _library(checks.text("library_path", library_path))
     called = checks.text("op_name", op_name)
     if not callable(getattr(module, called, None)):
         known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-        checks.wrong_value("op_name", f"one of the functions {', '.join(known)} of {library}", called)
+        checks.wrong_value("op_name", f"one of the functions {', '.join(known)} of {library_path}", called)
     operation = UserOperation(
         checks.text("name", name),
         getattr(module, called),
@@ -123,7 +107,7 @@ def _operation(
         _outputs(outs),
         "" if attributes is None else checks.text("attributes", attributes),
         "" if gradient_attributes is None else checks.text("gradient_attributes", gradient_attributes),
-        checks.truth("separate_gradients", separate),
+        checks.truth("separate_gradients", separate_gradients),
         places,
     )
     return list(functions.operate(operation, *values))
@@ -191,8 +175,7 @@ class UserOperation:
         """Return the results; raises ModelError for others than were said, and for what the function raises."""
         with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
-        items = made if isinstance(made, tuple | list) else [] if made is None else [made]
-        result = tuple(map(np.asarray, items))
+        result = tuple(map(np.asarray, models.as_results(made)))
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
@@ -216,10 +199,8 @@ class UserOperation:
         rest = list(grads), list(results), list(arrays)
         with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:
-                values = [
-                    self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places if at in argnums
-                ]
                 places = [at for at in places if at in argnums]
+                values = [self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places]
             else:
                 made = self.pull_back(*rest, attributes=self.gradient_attributes)
                 values = list(made) if isinstance(made, tuple | list) else [made]

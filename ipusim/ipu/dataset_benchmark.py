@@ -128,7 +128,7 @@ def _benchmark(
 
     def measure() -> str:
         elements = iter(dataset)
-        buffer = _Buffer(do_memcpy)
+        buffer: list[Array] = []
         epochs = []
         for epoch in range(number_of_epochs):
             begin = perf_counter_ns()
@@ -140,7 +140,7 @@ def _benchmark(
                         "The dataset iterator has reached the end of the dataset: expected "
                         f"{number_of_epochs * elements_per_epochs} elements, give more or repeat it"
                     )
-                total_bytes += buffer.fill(arrays(element))
+                total_bytes += _fill(buffer, arrays(element), do_memcpy)
             epochs.append(_epoch(elements_per_epochs, total_bytes, perf_counter_ns() - begin))
             if print_stats:
                 print(_line(epoch, epochs[-1]))
@@ -149,23 +149,19 @@ def _benchmark(
     return Benchmark(measure)
 
 
-class _Buffer:
-    """The host's buffer of one element, which each in turn is copied to."""
+def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
+    """Return the bytes of an element, after it is copied to the host's ``buffer`` of one, if it ``copies``.
 
-    def __init__(self, copies: bool) -> None:
-        self._copies = copies
-        self._arrays: list[Array] = []
-
-    def fill(self, arrays: Sequence[Array]) -> int:
-        """Return the bytes of an element; raises ProgramError for arrays without elements."""
-        if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in self._arrays]:
-            self._arrays = [np.empty_like(item) for item in arrays]
-            if any(item.size == 0 for item in arrays):
-                raise ProgramError("Detected a tensor in the dataset with a dimension of size 0")
-        if self._copies:
-            for stored, array in zip(self._arrays, arrays, strict=True):
-                np.copyto(stored, array)
-        return sum(array.nbytes for array in arrays)
+    Raises ProgramError for arrays without elements.
+    """
+    if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in buffer]:
+        buffer[:] = [np.empty_like(item) for item in arrays]
+        if any(item.size == 0 for item in arrays):
+            raise ProgramError("Detected a tensor in the dataset with a dimension of size 0")
+    if copies:
+        for stored, array in zip(buffer, arrays, strict=True):
+            np.copyto(stored, array)
+    return sum(array.nbytes for array in arrays)
 
 
 def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]:

@@ -43,7 +43,12 @@ class HostEmbeddingOptimizerSpec:
     Args:
         learning_rate: its step size.
         optimizer_name: without effect.
+
+    Attributes:
+        mini_batches: those whose gradients are added up before the table changes.
     """
+
+    mini_batches: int = 1
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
         """Take the learning rate; raises ProgramTypeError for what is no number."""
@@ -67,14 +72,14 @@ class HostEmbeddingOptimizerSpec:
 
         ``slot_vars`` has no effect: SGD keeps nothing beside a table.
         """
-        return Operation(f"{name}/register", lambda: _set_registered(embedding_tensor, self, True))
+        return Operation(f"{name}/register", lambda _: _set_registered(embedding_tensor, self, True))
 
     def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
         """Return the operation that ends that.
 
         ``slot_vars`` has no effect: SGD keeps nothing beside a table.
         """
-        return Operation(f"{name}/deregister", lambda: _set_registered(embedding_tensor, self, False))
+        return Operation(f"{name}/deregister", lambda _: _set_registered(embedding_tensor, self, False))
 
     def create_lookup_instruction(
         self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
@@ -85,11 +90,6 @@ class HostEmbeddingOptimizerSpec:
         piece.
         """
         return _table(embedding_tensor, self).look_up(indices, clip=False)
-
-    @property
-    def mini_batches(self) -> int:
-        """The mini-batches whose gradients are added up before the table changes."""
-        return 1
 
 
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
@@ -103,16 +103,11 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
         """Take step size and number; raises ProgramError for a number below 1, ProgramTypeError for none."""
         super().__init__(learning_rate)
-        self._accumulation_factor = checks.whole("accumulation_factor", accumulation_factor, 1)
+        self.mini_batches = checks.whole("accumulation_factor", accumulation_factor, 1)
 
     def get_accumulation_factor(self) -> int:
         """Return the mini-batches that are added up."""
-        return self._accumulation_factor
-
-    @property
-    def mini_batches(self) -> int:
-        """The mini-batches whose gradients are added up before the table changes."""
-        return self._accumulation_factor
+        return self.mini_batches
 
 
 class HostEmbedding:
@@ -144,7 +139,7 @@ class HostEmbedding:
             checks.wrong_value("partition_strategy", " or ".join(_STRATEGIES), partition_strategy)
         if optimizer_spec is not None and not isinstance(optimizer_spec, HostEmbeddingOptimizerSpec):
             checks.wrong_type("optimizer_spec", "a HostEmbeddingOptimizerSpec or None", optimizer_spec)
-        self._variable = embedding_tensor
+        self._variable: NamedVariable = embedding_tensor
         if not isinstance(embedding_tensor, NamedVariable):
             initial = checks.numbers("embedding_tensor", embedding_tensor)
             self._variable = NamedVariable(self._name, np.array(initial), trainable=False)
@@ -159,8 +154,7 @@ class HostEmbedding:
 
     def get_embedding_tensor(self) -> NamedVariable:
         """Return the table as a variable of the host: a session evaluates it, and so does ``numpy()``."""
-        result: NamedVariable = self._variable
-        return result
+        return self._variable
 
     def lookup(self, indices: Any, clip_indices: bool = True) -> Any:
         """Return rows in a stage, shape (*indices.shape, encoding).
@@ -227,8 +221,6 @@ class _Table:
 
     def look_up(self, indices: Any, clip: bool) -> Any:
         """Return rows in a stage."""
-        from ipusim.api import functions  # noqa: PLC0415 - autograd takes a while to import
-
         ids = np.asarray(indices)
         if ids.dtype.kind not in "iu":
             checks.wrong_type("indices", "whole numbers that depend on no variable", indices)

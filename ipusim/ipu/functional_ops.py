@@ -20,8 +20,7 @@ def outlined_function(
     """
     checks.truth("unique_sharding", unique_sharding)
     checks.three_state("keep_input_layouts", keep_input_layouts)
-    if func is not None and not callable(func):
-        checks.wrong_type("func", "a function", func)
+    checks.function("func", func, optional=True)
     return (lambda value: value) if func is None else func
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.api import Array, LayerCost, Work, functions, layers
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import Operation, Running, Tensor
+from ipusim.ipu.runtime.host import Operation, Tensor
 from ipusim.ipu.runtime.operations import WithoutGradient
 from ipusim.ipu.runtime.stage_call import is_running
 from ipusim.ipu.tensorflow.array_functions import tensor
@@ -25,22 +25,9 @@ def print_tensor(input: Any, name: str = "") -> Operation:
     """
     x, called = tensor(input), checks.text("name", name)
     if isinstance(x, Tensor):
-        return _PrintOfHost(called, x)
+        return Operation(called or "PrintTensor", lambda running: _print(called, running.value(x)))
     functions.operate_without_gradient(_Print(called), x)
     return Operation(called or "PrintTensor")
-
-
-class _PrintOfHost(Operation):
-    """Prints a tensor of the host."""
-
-    def __init__(self, name: str, x: Tensor) -> None:
-        """Take its name and the tensor."""
-        super().__init__(name or "PrintTensor")
-        self._called, self._x = name, x
-
-    def evaluate(self, running: Running) -> None:
-        """Print what it is in this run."""
-        _print(self._called, running.value(self._x))
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,17 @@ from typing import Any, Final
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks, program_state
 from ipusim.ipu.runtime.building import collect
-from ipusim.ipu.runtime.compiled_computation import CompiledComputation, Result, TrialError
-from ipusim.ipu.runtime.host import After, Fetch, Operation
-from ipusim.ipu.runtime.lay_out import ProgramReached
-from ipusim.ipu.runtime.loop_body import check_takes
+from ipusim.ipu.runtime.function import CompiledComputation, Result, TrialError
+from ipusim.ipu.runtime.host import Evaluated, Fetch, Running
+from ipusim.ipu.runtime.loop_body import check_takes, is_operation
 from ipusim.ipu.runtime.program_state import Remembered, VariableStore
-from ipusim.ipu.runtime.run import Pipeline
+from ipusim.ipu.runtime.run import Pipeline, ProgramReached
 from ipusim.ipu.runtime.structures import mapped
 
-#: What has been compiled so far, whose variables an initializer sets.
-_COMPILED: Final[Remembered[tuple[Fetch, ...]]] = Remembered("compiled", ())
+#: All programs that have been compiled in this context, whose variables an initializer sets.
+compiled: Final[Remembered[tuple[Fetch, ...]]] = Remembered("compiled", ())
+#: Restores the programs that ``compiled`` has returned, without those compiled since.
+restore: Final = compiled.set
 
 
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
@@ -40,11 +41,9 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     Raises ProgramTypeError for what is no function, ProgramError for several pipelines, ModelError for a computation
     that fails, and what ``pipelining_ops.pipeline`` and ``loops.repeat`` raise.
     """
-    if not callable(computation):
-        checks.wrong_type("computation", "a function of the inputs", computation)
+    checks.function("computation", computation, "a function of the inputs")
     items = [] if inputs is None else inputs
-    if not isinstance(items, list | tuple):
-        checks.wrong_type("inputs", "a list of placeholders, other tensors of the host, or values", inputs)
+    checks.instance("inputs", items, list | tuple, "a list of placeholders, other tensors of the host, or values")
     check_takes("computation", computation, items, {})
     variables = program_state.store()
     try:
@@ -58,7 +57,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
             "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the "
             "program needs to be split into multiple compilations."
         )
-    _COMPILED.set((*compiled(), *programs))
+    compiled.set((*compiled(), *programs))
     return _fetched(result, programs)
 
 
@@ -78,36 +77,34 @@ def _compiled_alone(
         if error is None:
             raise ProgramError("computation: expected one that builds its pipeline or loop in every call") from None
         raise error from error.__cause__
-    _COMPILED.set((*compiled(), *laid_out))
+    compiled.set((*compiled(), *laid_out))
     return _fetched(program.results(), [program])
 
 
 def _fetched(result: Any, programs: Sequence[Fetch]) -> Any:
     """Return the fetches that make a session run ``programs`` and evaluate the tensors of ``result``."""
 
+    def after(value: Any) -> Fetch:
+        def evaluate(running: Running) -> Any:
+            for program in programs:
+                running.value(program)
+            return running.value(value)
+
+        return Evaluated(evaluate)
+
     def tensor(value: Any) -> Any:
-        return value if isinstance(value, Result) else After(value, programs)
+        return value if isinstance(value, Result) else after(value)
 
     if isinstance(result, Mapping):
         return mapped(tensor, result)
     if isinstance(result, list | tuple):
         tensors = [mapped(tensor, item) for item in result if not _is_operation(item)]
-        return type(result)(tensors) if tensors else After(None, programs)
-    return After(None, programs) if result is None or _is_operation(result) else (tensor(result),)
-
-
-def compiled() -> tuple[Fetch, ...]:
-    """Return all programs that have been compiled in this context."""
-    return _COMPILED.get()
-
-
-def restore(programs: tuple[Fetch, ...]) -> None:
-    """Restore the programs that :func:`compiled` has returned, without those compiled since."""
-    _COMPILED.set(programs)
+        return type(result)(tensors) if tensors else after(None)
+    return after(None) if result is None or _is_operation(result) else (tensor(result),)
 
 
 def _is_operation(value: Any) -> bool:
-    return value is None or isinstance(value, Operation) or bool(getattr(value, "is_operation", False))
+    return isinstance(value, Pipeline) or is_operation(value)
 
 
 def forget() -> None:

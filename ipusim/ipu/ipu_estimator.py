@@ -25,9 +25,9 @@ from ipusim.ipu.estimators.program import (
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
-from ipusim.ipu.ipu_session_run_hooks import Logged, collecting
+from ipusim.ipu.ipu_session_run_hooks import Logged, logged
 from ipusim.ipu.runtime.loop_body import BodyRecord, body_record, is_operation
-from ipusim.ipu.runtime.symbolic_gradients import behind
+from ipusim.ipu.runtime.symbolic_gradients import body_of_host
 from ipusim.ipu.tensorflow.array_functions import cast
 from ipusim.ipu.tensorflow.estimator_spec import EstimatorSpec, ModeKeys, checked_metrics, checked_results, spec_hooks
 from ipusim.ipu.tensorflow.session import control_dependencies
@@ -89,9 +89,7 @@ class IPUEstimatorSpec(_Fields):
             checked_metrics(eval_metric_ops),
             eval_metrics,
             host_call,
-            spec_hooks(training_hooks),
-            spec_hooks(evaluation_hooks),
-            spec_hooks(prediction_hooks),
+            *map(spec_hooks, (training_hooks, evaluation_hooks, prediction_hooks)),
         )
 
 
@@ -179,12 +177,12 @@ class _Body:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Send what the host is to know of one mini-batch; return what trains."""
         features, labels = features_and_labels(args, kwargs)
-        with collecting() as logged:
+        with logged.set_to(Logged()) as values:
             spec = self.model(features, None if self.mode == ModeKeys.PREDICT else labels, self.mode)
             train = self._trained(spec) if self.mode == ModeKeys.TRAIN else None
         if self.spec is None:
-            self.spec, self.logged, self.record = spec, logged, body_record()
-        self.queue.enqueue(self._sent(spec) | logged.sent())
+            self.spec, self.logged, self.record = spec, values, body_record()
+        self.queue.enqueue(self._sent(spec) | values.sent())
         return train
 
     def _trained(self, spec: Any) -> Any:
@@ -263,7 +261,7 @@ def _called(
 ) -> Mapping[str, Any]:
     """Call a host call's function on the tensors of the one mini-batch of a run; ``record`` is that of its body."""
     function, tensors = host
-    with behind(record):
+    with body_of_host.set_to(record):
         function(*(item[0] for item in _taken("host", sent, tensors)))
     return sent
 

@@ -14,7 +14,7 @@ from ipusim.base.errors import ModelError, ProgramError, ProgramStateError, Prog
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.function_body import calling
-from ipusim.ipu.runtime.host import Operation
+from ipusim.ipu.runtime.host import Operation, Running
 from ipusim.ipu.runtime.releases import infeed_in_any_release
 
 #: Elements that the host keeps ready, unless another number is given.
@@ -56,8 +56,7 @@ def micro_batches(dataset: datasets.Dataset, batch_size: int, seed: int = 0, shu
     Every epoch is in a new order, drawn from ``seed``. Raises ModelError for a batch that is larger than the dataset,
     ProgramTypeError and ProgramError for what is no dataset, size, seed or truth value.
     """
-    if not isinstance(dataset, datasets.Dataset):
-        checks.wrong_type("dataset", "an ipusim Dataset", dataset)
+    checks.instance("dataset", dataset, datasets.Dataset, "an ipusim Dataset")
     feed = datasets.Feed(
         dataset, checks.whole("batch_size", batch_size, 1), checks.whole("seed", seed), checks.truth("shuffle", shuffle)
     )
@@ -110,7 +109,8 @@ class IPUInfeedQueue:
         self.dataset = dataset
         self._elements = _iterator(dataset)
         self._waiting: dict[int, Arrays] = {}
-        self._read = 0
+        #: The elements that have been read, the first one's shapes not counted.
+        self.consumed = 0
         self._replicas: int | None = None
         self._initialized = self._started = False
         with calling(device=False):  # the elements are the host's, wherever the queue is made
@@ -129,7 +129,7 @@ class IPUInfeedQueue:
             raise ProgramError("The IPUInfeedQueue `initializer` function can only be accessed once.")
         self._initialized = True
 
-        def start() -> None:
+        def start(_: Running) -> None:
             self._started = True
 
         return Operation("infeed/initialize", start)
@@ -148,11 +148,6 @@ class IPUInfeedQueue:
     def number_of_tuple_elements(self) -> int:
         """The arrays of an element."""
         return len(self._forms)
-
-    @property
-    def consumed(self) -> int:
-        """The elements that have been read, the first one's shapes not counted."""
-        return self._read
 
     def check_started(self) -> None:
         """Refuse to be read in a session that has not run the initializer; raises ProgramStateError."""
@@ -192,9 +187,9 @@ class IPUInfeedQueue:
 
         Raises ModelError when the dataset has no more, ProgramError for an element of another shape.
         """
-        while self._read <= index:
-            self._waiting[self._read] = self._next()
-            self._read += 1
+        while self.consumed <= index:
+            self._waiting[self.consumed] = self._next()
+            self.consumed += 1
         return self._waiting.pop(index)
 
     def go_to(self, index: int) -> None:
@@ -202,17 +197,17 @@ class IPUInfeedQueue:
 
         Raises ProgramError where that lies back, and the dataset can be gone through once.
         """
-        if index < self._read:
+        if index < self.consumed:
             elements = _iterator(self.dataset)
             if elements is self.dataset:
                 checks.wrong_value("dataset", "one that can be gone through again, to go back in it", self.dataset)
-            self._elements, self._first, self._read = elements, None, 0
+            self._elements, self._first, self.consumed = elements, None, 0
         self._waiting.clear()
-        while self._read < index:
+        while self.consumed < index:
             if self._first is None:
                 self._following()
             self._first = None
-            self._read += 1
+            self.consumed += 1
         if self._first is None:
             self._first = self._following()
 
@@ -240,7 +235,7 @@ class IPUInfeedQueue:
         element = next(self._elements, _END)
         if element is _END:
             raise ModelError(
-                f"the infeed's dataset ended after {self._read} elements: give more, or wrap it in "
+                f"the infeed's dataset ended after {self.consumed} elements: give more, or wrap it in "
                 "ipu_infeed_queue.repeat"
             )
         return self._checked(element)
@@ -294,8 +289,7 @@ def _iterator(dataset: Any) -> Iterator[Any]:
 
 def _names(element: Mapping[Any, Any]) -> tuple[str, ...]:
     for name in element:
-        if not isinstance(name, str):
-            checks.wrong_type("dataset", "names of the first stage's arguments as keys of an element", name)
+        checks.instance("dataset", name, str, "names of the first stage's arguments as keys of an element")
     return tuple(element)
 
 

@@ -24,9 +24,7 @@ class IPUMultiWorkerStrategy(HostStrategy):
         variables_on_host: bool = False,
     ) -> None:
         """Check the arguments; raises ProgramTypeError."""
-        if not isinstance(cluster_resolver, TFConfigClusterResolver):
-            checks.wrong_type(
-                "cluster_resolver", "a tf.distribute.cluster_resolver.TFConfigClusterResolver", cluster_resolver
-            )
+        expected = "a tf.distribute.cluster_resolver.TFConfigClusterResolver"
+        checks.instance("cluster_resolver", cluster_resolver, TFConfigClusterResolver, expected)
         super().__init__(ipu_device, variables_on_host)
         self.cluster_resolver = cluster_resolver

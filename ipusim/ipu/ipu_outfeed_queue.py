@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ipusim.api import Array, pipelines, rules, runs
+from ipusim.api import Array, rules, runs
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
-from ipusim.ipu.runtime.host import Fetch, Operation, Running, Tensor, compute
+from ipusim.ipu.runtime.host import Evaluated, Fetch, Operation, Running, Tensor, compute
 from ipusim.ipu.runtime.loop_body import enqueue
 from ipusim.ipu.runtime.releases import outfeed_in_any_release
 from ipusim.ipu.runtime.stage_outfeeds import Arrivals, current
@@ -37,26 +36,12 @@ class IPUOutfeedMode(Enum):
     LAST = "LAST"
 
 
-class Dequeue(Fetch):
-    """What dequeues an outfeed in each run of a session, after the programs in it."""
-
-    late: ClassVar[bool] = True
-
-    def __init__(self, taken: Callable[[], list[Array]]) -> None:
-        """Take what dequeues."""
-        self._taken = taken
-
-    def evaluate(self, running: Running) -> list[Array]:
-        """Dequeue."""
-        return self._taken()
-
-
 class Dequeued(Tensor):
     """One of the arrays that are dequeued together in a run of a session."""
 
     late: ClassVar[bool] = True
 
-    def __init__(self, together: Dequeue, index: int, example: Array, stacked: bool) -> None:
+    def __init__(self, together: Fetch, index: int, example: Array, stacked: bool) -> None:
         """Take what dequeues all of them, the place among them, and an array of its dtype and axes.
 
         Where elements are ``stacked``, how many there are is known when they have come.
@@ -133,11 +118,6 @@ class IPUOutfeedQueue:
         self.in_session = False
 
     @property
-    def mode(self) -> pipelines.OutfeedMode:
-        """The core's name of the mode."""
-        return self.outfeed_mode.value
-
-    @property
     def enqueued(self) -> bool:
         """Whether a program sends results here; in a stage, whether it has done so in this call of its function."""
         stage = current()
@@ -161,10 +141,6 @@ class IPUOutfeedQueue:
         if self.enqueued and not reconnecting:
             raise ProgramError("An outfeed can only be enqueued once.")
         self._forms, self._packing, self.in_session = tuple(forms), packing, in_session
-
-    def sending(self) -> AbstractContextManager[None]:
-        """Return a context in which a program that sends here is built, or runs."""
-        return self._arrivals.sending()
 
     def receive(self, element: tuple[Array, ...]) -> None:
         """Take an element that is with the host, while the run goes on."""
@@ -200,7 +176,7 @@ class IPUOutfeedQueue:
             return self._packed(self._taken(completed))
         # How many elements there will be is not known before; a tensor of the host is tried on one.
         axis = () if self.outfeed_mode is IPUOutfeedMode.LAST else (1,)
-        together = Dequeue(partial(self._taken, completed))
+        together = Evaluated(lambda _: self._taken(completed), late=True)
         return self._packing(
             [
                 Dequeued(together, index, np.zeros((*axis, *shape), dtype), bool(axis))
@@ -257,7 +233,7 @@ class IPUOutfeedQueue:
 
 def sending_to(queue: IPUOutfeedQueue | None) -> AbstractContextManager[None]:
     """Return a context in which a program that sends to ``queue``, if to any, is built or runs."""
-    return nullcontext() if queue is None else queue.sending()
+    return nullcontext() if queue is None else queue._arrivals.sending()
 
 
 class EagerArray(np.ndarray[Any, Any]):

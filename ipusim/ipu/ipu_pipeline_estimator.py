@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipusim.api import models
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import ipu_compiler, pipelining_ops
 from ipusim.ipu.estimators.estimator import Estimator
@@ -85,8 +86,7 @@ class IPUPipelineEstimatorSpec(_Fields):
             if not isinstance(value, list | tuple) and (value is not None or name == "computational_stages"):
                 raise ProgramTypeError(f"{name} argument needs to be a list or a tuple.")
         for name, function in (("optimizer_function", optimizer_function), ("eval_metrics_fn", eval_metrics_fn)):
-            if function is not None and not callable(function):
-                checks.wrong_type(name, "a function of the last stage's outputs", function)
+            checks.function(name, function, "a function of the last stage's outputs", optional=True)
         return super().__new__(
             cls,
             mode,
@@ -208,10 +208,7 @@ def _repeats(iterations: int, count: int) -> int:
 
 def _metrics(function: Any, sent: Any) -> dict[str, Any]:
     """Return the metrics of what a run has sent, with the loss. Raises ProgramTypeError and ProgramError."""
-    if isinstance(sent, dict):
-        result = function(**sent)
-    else:
-        result = function(*sent) if isinstance(sent, list | tuple) else function(sent)
+    result = function(**sent) if isinstance(sent, dict) else function(*models.as_results(sent))
     if not isinstance(result, dict):
         raise ProgramTypeError(f"The `eval_metrics_fn` must return a dict, but got {type(result)}.")
     if "loss" not in result:

@@ -105,8 +105,7 @@ class RunConfig(run_config.RunConfig):
 
     def __init__(self, ipu_run_config: IPURunConfig | None = None, master: str | None = None, **kwargs: Any) -> None:
         """Check the arguments."""
-        if ipu_run_config is not None and not isinstance(ipu_run_config, IPURunConfig):
-            checks.wrong_type("ipu_run_config", "an IPURunConfig", ipu_run_config)
+        checks.instance("ipu_run_config", ipu_run_config, IPURunConfig | None, "an IPURunConfig")
         super().__init__(**kwargs)
         self._ipu_run_config = ipu_run_config or IPURunConfig()
         self._own_master = None if master is None else checks.text("master", master)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.devices import check_deprecated
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.loop_body import body_record
@@ -58,10 +56,8 @@ class IPULoggingTensorHook(SessionRunHook):
             raise ProgramError("Cannot provide both every_n_iter and every_n_secs")
         if every_n_iter is None and every_n_secs is None and not at_end:
             raise ProgramError("Either every_n_iter, every_n_secs or at_end should be provided")
-        if not isinstance(logging_mode, IPUOutfeedMode):
-            checks.wrong_type("logging_mode", "an IPUOutfeedMode", logging_mode)
-        if formatter is not None and not callable(formatter):
-            checks.wrong_type("formatter", "a function of a dictionary", formatter)
+        checks.instance("logging_mode", logging_mode, IPUOutfeedMode, "an IPUOutfeedMode")
+        checks.function("formatter", formatter, "a function of a dictionary", optional=True)
         check_deprecated(feed_name, replication_factor)
         self._timer = timer_of(every_n_iter, every_n_secs, at_end)
         self._at_end, self._formatter, self._mode = at_end, formatter, logging_mode
@@ -76,7 +72,7 @@ class IPULoggingTensorHook(SessionRunHook):
         Raises ProgramStateError the second time in a body, ProgramTypeError for what is no tensor.
         """
         here, record = logged(), body_record()
-        if (here is not None and self in here.hooks) or (record is not None and record.queue is self._outfeed):
+        if (here is not None and self in here.tensors) or (record is not None and record.queue is self._outfeed):
             raise ProgramStateError(
                 "Cannot use this hook object's log function more than once. Either enqueue all tensors in a single "
                 "log call using a list or dict, or create another hook."
@@ -84,7 +80,7 @@ class IPULoggingTensorHook(SessionRunHook):
         named = _named(tensors)
         if here is None:
             return self._outfeed.enqueue(named)
-        here.add(self, named)
+        here.tensors[self] = named
         self._collected = True
         return Operation("log")
 
@@ -138,58 +134,34 @@ def _named(tensors: Any) -> dict[str, Any]:
     return {f"tensor_{index}": item for index, item in enumerate(listed)}
 
 
-class Logs(Protocol):
-    """A hook that logs what it is handed after a run."""
-
-    def take(self, values: Mapping[str, Any]) -> None:
-        """Take the values of all mini-batches of a run, by name."""
-
-
 @dataclass
 class Logged:
     """The values that one run of a body logs.
 
     Attributes:
-        hooks: in the order in which they log.
-        tensors: of each hook, by name.
+        tensors: of each hook, by name, in the order in which they log.
     """
 
-    hooks: list[Logs] = field(default_factory=list)
-    tensors: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, hook: Logs, tensors: dict[str, Any]) -> None:
-        """Log tensors by name for a hook."""
-        self.hooks.append(hook)
-        self.tensors.append(tensors)
+    tensors: dict[IPULoggingTensorHook, dict[str, Any]] = field(default_factory=dict)
 
     def sent(self) -> dict[str, Any]:
         """Return all tensors by names of their own."""
         return {
             f"{_name(number)}{name}": item
-            for number, stored in enumerate(self.tensors)
+            for number, stored in enumerate(self.tensors.values())
             for name, item in stored.items()
         }
 
     def hand_out(self, results: Mapping[str, Any]) -> Mapping[str, Any]:
         """Hand each hook what a run has sent for it, and return all."""
-        for number, hook in enumerate(self.hooks):
+        for number, hook in enumerate(self.tensors):
             start = _name(number)
             hook.take({name.removeprefix(start): result for name, result in results.items() if name.startswith(start)})
         return results
 
 
-_LOGGED: Final[ContextVar[Logged | None]] = ContextVar("logged", default=None)
-
-
-def logged() -> Logged | None:
-    """Return what collects for the estimator's body that is running; None where none is."""
-    return _LOGGED.get()
-
-
-def collecting() -> AbstractContextManager[Logged]:
-    """Collect the tensors that hooks log in the block."""
-    result = Logged()
-    return setting(_LOGGED, result)
+#: What collects the tensors that hooks log in the estimator's body that is running; None where none is.
+logged: Final[Scoped[Logged | None]] = Scoped("logged", None)
 
 
 def _name(number: int) -> str:

@@ -12,13 +12,12 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import once
 from ipusim.ipu.runtime.function_body import device
-from ipusim.ipu.runtime.host import Fetch, Running, Tensor
-from ipusim.ipu.runtime.lay_out import examples, lay_out
+from ipusim.ipu.runtime.host import EvaluatedTensor, Fetch, Running, Tensor
 from ipusim.ipu.runtime.layouts import Fed
 from ipusim.ipu.runtime.loop_body import check_body
 from ipusim.ipu.runtime.loop_program import LoopProgram, holds
 from ipusim.ipu.runtime.program_state import using
-from ipusim.ipu.runtime.run import Pipeline
+from ipusim.ipu.runtime.run import Pipeline, examples, lay_out
 from ipusim.ipu.runtime.stage_call import Inputs
 
 #: Most iterations that a condition is tried for.
@@ -100,18 +99,16 @@ def _returned(result: list[Any], ran: _Ran) -> Any:
     return result[0] if len(result) == 1 else result
 
 
-class _Final(Tensor):
-    """The final value of a loop-carried tensor."""
+def _final(ran: _Ran, index: int) -> Tensor:
+    """Return the final value of a loop-carried tensor."""
 
-    def __init__(self, ran: _Ran, index: int) -> None:
-        super().__init__(ran.program.final()[index])
-        self._ran, self._index = ran, index
+    def evaluate(running: Running) -> Any:
+        running.value(ran.pipeline)
+        values = ran.pipeline.inputs
+        ran.check(values)
+        return values[index]
 
-    def evaluate(self, running: Running) -> Any:
-        running.value(self._ran.pipeline)
-        values = self._ran.pipeline.inputs
-        self._ran.check(values)
-        return values[self._index]
+    return EvaluatedTensor(evaluate, ran.program.inputs.values[index])
 
 
 class _Ran:
@@ -151,5 +148,5 @@ def _run(n: int, body: Callable[..., Any], inputs: Any, infeed: IPUInfeedQueue |
 
     ran = once((n, infeed), [body], make, run_on)
     if symbols is None:
-        return list(ran.program.final()), ran
-    return [_Final(ran, index) for index in range(len(models.as_results(values)))], ran
+        return list(ran.program.inputs.values), ran
+    return [_final(ran, index) for index in range(len(models.as_results(values)))], ran

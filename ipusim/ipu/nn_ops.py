@@ -52,8 +52,7 @@ def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] |
 
         return call
 
-    if func is not None and not callable(func):
-        checks.wrong_type("func", "a function", func)
+    checks.function("func", func, optional=True)
     return decorated if func is None else decorated(func)
 
 

@@ -9,11 +9,7 @@ import autograd.numpy as anp
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
-from ipusim.ipu.tensorflow.keras.layers import (
-    GroupNormalization,
-    InstanceNormalization,
-    LayerNormalization,
-)
+from ipusim.ipu.tensorflow.keras.layers import GroupNormalization, InstanceNormalization, LayerNormalization
 
 
 def group_norm(

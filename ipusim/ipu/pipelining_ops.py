@@ -12,9 +12,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.runtime.building import once
 from ipusim.ipu.runtime.host import example
-from ipusim.ipu.runtime.lay_out import examples, lay_out
 from ipusim.ipu.runtime.layouts import Fed
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
@@ -22,7 +20,8 @@ from ipusim.ipu.runtime.pipeline_options import (
     RecomputationMode,
 )
 from ipusim.ipu.runtime.releases import in_any_release
-from ipusim.ipu.runtime.run import Pipeline
+from ipusim.ipu.runtime.run import Pipeline, examples, lay_out
+from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 
 __all__ = [
     "OptimizerFunctionOutput",

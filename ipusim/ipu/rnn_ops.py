@@ -5,6 +5,7 @@ Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -28,6 +29,8 @@ class _Popnn:
 
     kind: ClassVar[str]
     gates: ClassVar[int]
+    core: ClassVar[type[layers.LSTM | layers.GRU]]
+    _options: Mapping[str, Any] = {}
 
     def __init__(
         self,
@@ -54,9 +57,8 @@ class _Popnn:
         self._weights = GlorotUniform(seed=seed) if weights_initializer is None else weights_initializer
         self._biases = Constant(0.0) if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation
-        self._explicit_name = (
-            None if name is None else checks.text("name", name) or None
-        )  # as TensorFlow takes an empty one
+        # An empty one is none, as TensorFlow takes it.
+        self._explicit_name = None if name is None else checks.text("name", name) or None
         self._scope: str | None = None
         self._layer()
 
@@ -87,7 +89,7 @@ class _Popnn:
 
     def _layer(self) -> layers.LSTM | layers.GRU:
         """Return the core's layer."""
-        raise NotImplementedError
+        return self.core(self.num_units, *self._activations, return_sequences=True, **self._options)
 
     def _bias_shape(self) -> list[int]:
         return [self.gates, self.num_units]
@@ -126,10 +128,7 @@ class _Popnn:
 class PopnnLSTM(_Popnn):
     """Graphcore's LSTM."""
 
-    kind, gates = "popnn_lstm", 4
-
-    def _layer(self) -> layers.LSTM | layers.GRU:
-        return layers.LSTM(self.num_units, *self._activations, return_sequences=True)
+    kind, gates, core = "popnn_lstm", 4, layers.LSTM
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, LSTMStateTuple]:
         """Return outputs (time steps, batch, units), and the states after the last step.
@@ -156,7 +155,8 @@ class PopnnLSTM(_Popnn):
 class PopnnGRU(_Popnn):
     """Graphcore's GRU."""
 
-    kind, gates = "popnn_gru", 3
+    kind, gates, core = "popnn_gru", 3, layers.GRU
+    masked: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -173,6 +173,7 @@ class PopnnGRU(_Popnn):
     ) -> None:
         """Take what an LSTM does, and whether the reset gate comes after the matrix product; raises as that does."""
         self._reset_after = checks.truth("reset_after", reset_after)
+        self._options = {"reset_after": self._reset_after, "masked": self.masked}
         super().__init__(
             num_units,
             dtype,
@@ -184,9 +185,6 @@ class PopnnGRU(_Popnn):
             recurrent_activation,
             name,
         )
-
-    def _layer(self) -> layers.LSTM | layers.GRU:
-        return layers.GRU(self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after)
 
     def _bias_shape(self) -> list[int]:
         return [self.gates, 2, self.num_units] if self._reset_after else super()._bias_shape()
@@ -217,12 +215,7 @@ class PopnnDynamicGRU(PopnnGRU):
     Graphcore's do.
     """
 
-    kind = "popnn_dynamic_gru"
-
-    def _layer(self) -> layers.LSTM | layers.GRU:
-        return layers.GRU(
-            self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after, masked=True
-        )
+    kind, masked = "popnn_dynamic_gru", True
 
     def _made_biases(self) -> Any:
         """Return ones for reset and update gate, and zeros for the candidate, as Graphcore's begin."""
@@ -264,12 +257,7 @@ class PopnnAUGRU(PopnnDynamicGRU):
     Graphcore's do.
     """
 
-    kind = "popnn_augru"
-
-    def _layer(self) -> layers.LSTM | layers.GRU:
-        return layers.AUGRU(
-            self.num_units, *self._activations, return_sequences=True, reset_after=self._reset_after, masked=True
-        )
+    kind, core = "popnn_augru", layers.AUGRU
 
     def call(  # type: ignore[override]
         self,

@@ -9,8 +9,7 @@ from typing import Any
 from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.building import ON_IPU, SHARD
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.building import on_ipu, shard
 from ipusim.ipu.runtime.devices import device_ordinal, on_device, ordinal_of
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import in_stage
@@ -27,7 +26,7 @@ def ipu_scope(device: str) -> Iterator[None]:
     """
     ordinal = ordinal_of(device)
     if ordinal is None:
-        with setting(ON_IPU, False):
+        with on_ipu.set_to(False):
             yield
         return
     if in_stage() and ordinal != device_ordinal():
@@ -35,7 +34,7 @@ def ipu_scope(device: str) -> Iterator[None]:
             f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
             "build what another device runs as a program by itself, in the scope of that device"
         )
-    with on_device(ordinal), setting(ON_IPU, True):
+    with on_device(ordinal), on_ipu.set_to(True):
         yield
 
 
@@ -45,7 +44,7 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     value = index[0] if isinstance(index, list) and len(index) == 1 else index
     if isinstance(value, list):
         raise UnsupportedProgramError(f"index: expected one IPU, got {value}")
-    with setting(SHARD, checks.whole("index", value)):
+    with shard.set_to(checks.whole("index", value)):
         if (record := body_record()) is not None:
             record.shards.add(value)
         yield

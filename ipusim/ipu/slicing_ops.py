@@ -64,8 +64,7 @@ def _of_one_type(dst: Any, src: Any) -> tuple[Any, Any]:
 
 def _behind(counts: Array) -> Array:
     """Return the offsets of consecutive slices of these lengths."""
-    result: Array = np.cumsum(counts) - counts
-    return result
+    return np.cumsum(counts) - counts
 
 
 def _offsets(name: str, value: Any) -> Array:

@@ -5,35 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ipusim.api import Array
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import Fetch, Running
+from ipusim.ipu.runtime.host import Evaluated, Fetch, Running
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.ipu.utils import IpuTraceEvent, IpuTraceEventType
 
 __all__ = ["TensorSummary", "ipu_compile_summary", "tensor_summary"]
 
 
-class _Trace(Fetch):
-    """The events of a run: an execution of each program that it holds, in order."""
-
-    late: ClassVar[bool] = True
-
-    def __init__(self, operations: Sequence[Any]) -> None:
-        self._operations = operations
-
-    def evaluate(self, running: Running) -> tuple[IpuTraceEvent, ...]:
-        for operation in self._operations:
-            running.value(operation)
-        programs = [item for item in running.evaluated() if isinstance(item, Pipeline)]
-        return tuple(
-            IpuTraceEvent(
-                IpuTraceEventType.EXECUTE, program.timeline.info.name, json.dumps(program.summary.times_dict())
-            )
-            for program in programs
-        )
+def _events(operations: Sequence[Any], running: Running) -> tuple[IpuTraceEvent, ...]:
+    """Return the events of a run: an execution of each program that it holds, in order."""
+    for operation in operations:
+        running.value(operation)
+    return tuple(
+        IpuTraceEvent(IpuTraceEventType.EXECUTE, program.timeline.info.name, json.dumps(program.summary.times_dict()))
+        for program in running.evaluated()
+        if isinstance(program, Pipeline)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +42,6 @@ class TensorSummary:
     description: str
 
 
-class _Summary(Fetch):
-    """A TensorSummary of a tensor's value in each run."""
-
-    late: ClassVar[bool] = True
-
-    def __init__(self, tag: str, tensor: Any, description: str) -> None:
-        self._tag, self._tensor, self._description = tag, tensor, description
-
-    def evaluate(self, running: Running) -> TensorSummary:
-        value = running.value(self._tensor)
-        return TensorSummary(self._tag, checks.numbers("tensor", value), self._description)
-
-
 def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | None = None) -> Fetch:
     """Return what gives the events of a session's run: ``ipu.utils.extract_all_events`` and its kin read them.
 
@@ -76,10 +54,10 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
     """
     checks.text("name", name)
     _check_collections(collections)
-    operations = op_list if isinstance(op_list, list | tuple) else [op_list]
+    operations = tuple(op_list) if isinstance(op_list, list | tuple) else (op_list,)
     if not all(isinstance(operation, Fetch) for operation in operations):
         checks.wrong_type("op_list", "an operation or a list of operations", op_list)
-    return _Trace(tuple(operations))
+    return Evaluated(lambda running: _events(operations, running), late=True)
 
 
 def tensor_summary(
@@ -106,14 +84,16 @@ def tensor_summary(
     _check_collections(collections)
     texts = {"summary_description": summary_description, "family": family, "display_name": display_name}
     for argument, value in texts.items():
-        if value is not None:
-            checks.text(argument, value)
+        checks.instance(argument, value, str | None, "a text")
     if not isinstance(tensor, Fetch):
         checks.numbers("tensor", tensor)
     tag = display_name or (f"{family}/{name}" if family else name)
-    return _Summary(tag, tensor, summary_description or "")
+
+    def summary(running: Running) -> TensorSummary:
+        return TensorSummary(tag, checks.numbers("tensor", running.value(tensor)), summary_description or "")
+
+    return Evaluated(summary, late=True)
 
 
 def _check_collections(collections: object) -> None:
-    if collections is not None and not isinstance(collections, list | tuple):
-        checks.wrong_type("collections", "a list of names, or None", collections)
+    checks.instance("collections", collections, list | tuple | None, "a list of names, or None")

@@ -133,8 +133,7 @@ def export_inputs_to_file(
     takes no file.
     """
     target = _path(output_filename)
-    if not isinstance(inputs, list | tuple):
-        checks.wrong_type("inputs", "a list or a tuple of placeholders and values", inputs)
+    checks.instance("inputs", inputs, list | tuple, "a list or a tuple of placeholders and values")
     if not isinstance(feed_dict, Mapping) or not all(isinstance(key, Placeholder) for key in feed_dict):
         checks.wrong_type("feed_dict", "a dictionary of placeholders' values", feed_dict)
     running = Running({key: key.fed(value) for key, value in feed_dict.items()})

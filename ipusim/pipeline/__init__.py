@@ -10,7 +10,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.pipeline.check import check_plan
-    from ipusim.pipeline.feeds import Outfeed, OutfeedMode
+    from ipusim.pipeline.feeds import Outfeed
     from ipusim.pipeline.footprint import StageFootprint
     from ipusim.pipeline.grid import format_grid, parse_mapping
     from ipusim.pipeline.holders import LAYERS, Holder

@@ -15,7 +15,7 @@ from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.runtime import lay_out
+from ipusim.ipu.runtime import layouts
 
 
 def test_the_door_is_imported_soon():
@@ -31,7 +31,7 @@ def test_the_door_is_imported_soon():
 def test_the_stages_of_the_tutorial_are_tried_soon(monkeypatch, capsys):
     """Against the whole of it the second time, when all that it imports is there."""
     seconds = []
-    whole = lay_out.trace
+    whole = layouts.trace
 
     def timed(*arguments):
         for _ in range(5):
@@ -40,7 +40,7 @@ def test_the_stages_of_the_tutorial_are_tried_soon(monkeypatch, capsys):
             seconds.append(time.perf_counter() - start)
         return found
 
-    monkeypatch.setattr(lay_out, "trace", timed)
+    monkeypatch.setattr(layouts, "trace", timed)
     monkeypatch.setattr(sys, "argv", ["step3_pipelining.py", "--epochs", "1"])
     contextvars.copy_context().run(runpy.run_path, "scenarios/python/step3_pipelining.py", run_name="__main__")
     with capsys.disabled():

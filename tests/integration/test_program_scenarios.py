@@ -17,8 +17,8 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.ipu.programs import as_scenario as said_so
+from ipusim.ipu.programs.as_layers import short_names
 from ipusim.ipu.programs.as_scenario import as_scenario
-from ipusim.ipu.programs.written_calls import short_names
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, RecomputationMode
 from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow.keras import layers

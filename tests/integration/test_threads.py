@@ -279,17 +279,17 @@ def test_a_thread_has_the_configuration_and_seed_of_the_program_that_starts_it()
 def test_what_is_remembered_belongs_to_a_context_and_to_threads_that_begin():
     value = Remembered("value", 0)
     contextvars.copy_context().run(value.set, 1)
-    assert value.get() == 0
-    assert Beside(value.get).end() == 1
+    assert value() == 0
+    assert Beside(value).end() == 1
     value.set(2)
-    assert contextvars.copy_context().run(value.get) == 2
+    assert contextvars.copy_context().run(value) == 2
 
     def own():
         value.set(3)
-        return value.get()
+        return value()
 
     assert Beside(own).end() == 3
-    assert value.get() == 2
+    assert value() == 2
 
 
 def test_a_program_in_a_thread_has_the_variables_of_the_one_that_starts_it():

@@ -69,7 +69,7 @@ def mean_loss(losses: Any) -> np.float32:
 
 def arguments_of(function: Callable[..., Any]) -> list[str]:
     """Return the names of the arguments that a function still takes; raises ProgramTypeError for none."""
-    checks.function("model_fn", "a function", function)
+    checks.function("model_fn", function)
     taken = set(function.keywords) if isinstance(function, partial) else set()
     return [name for name in inspect.signature(function).parameters if name not in taken]
 
@@ -82,7 +82,7 @@ def call_with(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
 
 def dataset_of(input_fn: Any, options: Mapping[str, Any]) -> Dataset:
     """Return the dataset that an input function gives; raises ProgramError for anything else."""
-    checks.function("input_fn", "a function that returns a dataset", input_fn)
+    checks.function("input_fn", input_fn, "a function that returns a dataset")
     result = call_with(input_fn, options)
     if not isinstance(result, Dataset):
         raise ProgramError("input_fn must return Dataset")

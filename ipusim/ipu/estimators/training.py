@@ -206,7 +206,8 @@ def settings_of(value: Any) -> WarmStartSettings | None:
         return None
     if isinstance(value, str | PathLike):
         return WarmStartSettings(fspath(value))
-    settings = checks.instance("warm_start_from", "a path, or WarmStartSettings", value, WarmStartSettings)
+    checks.instance("warm_start_from", value, WarmStartSettings, "a path, or WarmStartSettings")
+    settings: WarmStartSettings = value
     if settings.var_name_to_vocab_info:
         checks.wrong_value("var_name_to_vocab_info", "none, as vocabularies are not simulated", settings[2])
     return settings

@@ -34,7 +34,7 @@ __getattr__, __dir__ = rows(
         "MomentumOptimizer RMSPropOptimizer",
     )
     | in_module(f"{_RUNTIME}.pipeline_options", "GradientAccumulationReductionMethod")
-    | in_module(f"{_RUNTIME}.ipu_optimizer", "IpuOptimizer")
+    | in_module(f"{_RUNTIME}.weight_update", "IpuOptimizer")
     | in_module(f"{_RUNTIME}.optimizer", "Accumulation Optimizer TrainOp")
     | in_module(f"{_RUNTIME}.gradients", "Variable")
     | in_module(f"{_RUNTIME}.weight_update", "WeightUpdate"),

@@ -6,8 +6,8 @@ from typing import Any
 
 from ipusim.ipu.runtime.distribution import averaged
 from ipusim.ipu.runtime.gradients import GradientsAndVariables
-from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.optimizer import Optimizer, said
+from ipusim.ipu.runtime.weight_update import IpuOptimizer
 
 
 class CrossReplicaOptimizer(IpuOptimizer):

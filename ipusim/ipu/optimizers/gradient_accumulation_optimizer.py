@@ -8,9 +8,9 @@ from ipusim.api import learning
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.optimizer import Accumulation, Optimizer
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+from ipusim.ipu.runtime.weight_update import IpuOptimizer
 
 __all__ = [
     "CrossReplicaGradientAccumulationOptimizer",

@@ -9,8 +9,8 @@ import numpy as np
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.gradients import GradientFunction, Pair, UnknownGradient, Variable
 from ipusim.ipu.runtime.host import Tensor
-from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.optimizer import Optimizer
+from ipusim.ipu.runtime.weight_update import IpuOptimizer
 
 
 class MapGradientOptimizer(IpuOptimizer):
@@ -29,7 +29,8 @@ class MapGradientOptimizer(IpuOptimizer):
         Raises ProgramTypeError for what is no optimizer, or no function.
         """
         super().__init__(wrapped_optimizer, name)
-        self._function = checks.function("gradient_mapping_function", "a function", gradient_mapping_function)
+        checks.function("gradient_mapping_function", gradient_mapping_function)
+        self._function = gradient_mapping_function
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Pair]:
         """Return what the wrapped optimizer computes, each gradient mapped.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair
-from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.optimizer import Optimizer, said
+from ipusim.ipu.runtime.weight_update import IpuOptimizer
 
 
 class ShardedOptimizer(IpuOptimizer, maps_gradients=False):

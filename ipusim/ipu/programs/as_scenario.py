@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.api import Job, Request, Session, Span, Timeline, assemble, pipelines, runs
 from ipusim.base.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu.programs import as_layers
-from ipusim.ipu.programs.written_calls import short_names
+from ipusim.ipu.programs.as_layers import short_names
 from ipusim.ipu.runtime.functions import TracedFunctions
 
 #: Characters of a line of comment.
@@ -54,7 +54,7 @@ def as_scenario(job: Job, description: str = "") -> Said:
     except IpusimError as error:
         why = str(error)
     try:
-        result = _request(job, in_costs(job, functions.parts), description, functions)
+        result = _request(job, in_costs(job, functions), description, functions)
         _check_time(result, want)
     except IpusimError as error:
         raise UnsupportedProgramError(
@@ -143,10 +143,10 @@ _BYTES: Final = (
 )
 
 
-def in_costs(job: Job, parts: Sequence[int]) -> dict[str, Any]:
-    """Return the scenario's sections with stages known by their cycles, ``parts`` of them at each position."""
-    stages = iter(_stages(job))
-    listed = [[next(stages) for _ in range(size)] for size in parts]
+def in_costs(job: Job, functions: TracedFunctions) -> dict[str, Any]:
+    """Return the scenario's sections with stages known by their cycles."""
+    stages = iter(_stages(job, short_names(functions.shown_names)))
+    listed = [[next(stages) for _ in range(size)] for size in functions.parts]
     return {
         "pipeline": {
             "stages": [item if len(item) > 1 else item[0] for item in listed],
@@ -156,12 +156,9 @@ def in_costs(job: Job, parts: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _stages(job: Job) -> list[dict[str, Any]]:
-    """Return each stage; the weight update of an IPU is that of its first."""
+def _stages(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return each stage by its name; the weight update of an IPU is that of its first."""
     shape, costs = job.program.shape, job.costs
-    functions = job.request.functions
-    assert isinstance(functions, TracedFunctions)
-    names = short_names(functions.shown_names)
     updates = dict(costs.updates) if shape.training else {}
     result = []
     for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):
@@ -172,9 +169,8 @@ def _stages(job: Job) -> list[dict[str, Any]]:
             cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - recomputed
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         stored = {key: value for key in _BYTES if (value := getattr(profile, key))}
-        if (
-            job.program.offload.weight_update_variables
-        ):  # tensors that are too small for it stay, and are not told apart
+        if job.program.offload.weight_update_variables:
+            # Tensors that are too small for it stay, and are not told apart.
             stored["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
             stored["accumulator_bytes"] = 0

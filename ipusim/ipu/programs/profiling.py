@@ -13,8 +13,8 @@ from ipusim.api import Run
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import OUTDATED_FILES, RESULT_FILES, picture_window, run_files
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.programs.as_layers import scopes_of
 from ipusim.ipu.programs.as_scenario import as_scenario
-from ipusim.ipu.programs.written_calls import scopes_of
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.functions import TracedFunctions
 from ipusim.ipu.runtime.poplar_flags import synthetic_data
@@ -72,7 +72,7 @@ class profile:  # noqa: N801 - a function to its callers
         self._synthetic = checks.truth("synthetic", synthetic)
         self._description, self._name, self._files = description, name, files
         self._exit: ExitStack | None = None
-        self.recorder = ProfileRecorder(self._folder, self._steps)
+        self.recorder = Recorder(self._steps, self._folder)
         self.folders: tuple[Path, ...] = ()
         self.runs: tuple[Run, ...] = ()
 
@@ -81,7 +81,7 @@ class profile:  # noqa: N801 - a function to its callers
         if self._exit is not None:
             raise ProgramStateError(f"profile: expected a profile for each block, got that of {self._folder} again")
         outer = recorder()
-        if isinstance(outer, ProfileRecorder):
+        if outer is not None and outer.folder is not None:
             raise ProgramStateError(
                 f"profile: expected no profile inside another, got {self._folder} inside that of {outer.folder}: what "
                 "runs is in that already"
@@ -129,19 +129,6 @@ class profile:  # noqa: N801 - a function to its callers
             if self._folder not in every:
                 self._results.write({})  # an earlier run's go
         self.folders, self.runs = tuple(runs), tuple(runs.values())
-
-
-class ProfileRecorder(Recorder):
-    """The recorder of a profile.
-
-    Attributes:
-        folder: where the profile goes.
-    """
-
-    def __init__(self, folder: Path, steps: int | None) -> None:
-        """Keep so many session runs of each program."""
-        super().__init__(steps)
-        self.folder = folder
 
 
 def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ipusim.api import models, rules, runs
-from ipusim.base.errors import CountError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import CountError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import Captures
 from ipusim.ipu.runtime.host_gradients import HostGradients
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     LoopSchedule,
@@ -26,6 +24,7 @@ from ipusim.ipu.runtime.pipeline_options import (
     check_update_options,
 )
 from ipusim.ipu.runtime.stage_call import Holder
+from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +62,14 @@ class Arguments:
     optimizer_function: Callable[..., OptimizerFunctionOutput] | None
     mapping: tuple[int, ...]
     schedule: PipelineSchedule | LoopSchedule
-    recomputation_mode: RecomputationMode
     reduction_method: GradientAccumulationReductionMethod
     forward_options: tuple[PipelineStageOptions, ...]
     backward_options: tuple[PipelineStageOptions, ...]
-    update_options: PipelineStageOptions
-    outfeed_mask: tuple[bool, ...] | None
-    accumulate_outfeed_dtype: Any
     name: str
+    recomputation_mode: RecomputationMode = RecomputationMode.Auto
+    update_options: PipelineStageOptions = field(default_factory=PipelineStageOptions)
+    outfeed_mask: tuple[bool, ...] | None = None
+    accumulate_outfeed_dtype: Any = None
     enqueued_in: Holder | None = None
     host_gradients: HostGradients | None = None
     captures: Captures | None = None
@@ -150,7 +149,7 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
         mask=bool(mask),
         loss=value("outfeed_loss"),
         accumulate=value("accumulate_outfeed"),
-        mode=None if settings["outfeed_queue"] is None else settings["outfeed_queue"].mode,
+        mode=None if settings["outfeed_queue"] is None else settings["outfeed_queue"].outfeed_mode.value,
     )
     _check_concurrent_stages(stages, mapping)
     options = {key: value(key) for key in plain}
@@ -163,7 +162,7 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
         inputs=_inputs(settings["inputs"]),
         infeed=settings["infeed_queue"],
         outfeed=settings["outfeed_queue"],
-        optimizer_function=_of_a_pipeline(settings["optimizer_function"]),
+        optimizer_function=settings["optimizer_function"],
         mapping=tuple(_flat(mapping)),
         schedule=schedule,
         recomputation_mode=mode,
@@ -187,29 +186,9 @@ def _plain(row: runs.GraphcoreOption, options: Mapping[str, Any]) -> bool | int 
 
 
 def _check_objects(options: Mapping[str, Any]) -> None:
-    function, config = options["optimizer_function"], options["config"]
-    if function is not None and not callable(function):
-        checks.wrong_type("optimizer_function", "a function of the last stage's outputs", function)
-    if config is not None and not isinstance(config, IPUConfig):
-        checks.wrong_type("config", "an IPUConfig", config)
-
-
-def _of_a_pipeline(function: Any) -> Any:
-    """Return an optimizer function that refuses an optimizer which accumulates gradients itself."""
-    if function is None:
-        return None
-
-    @wraps(function)
-    def learn(*outputs: Any) -> Any:
-        result = function(*outputs)
-        if isinstance(result, OptimizerFunctionOutput) and result.opt.accumulation is not None:
-            raise ProgramError(
-                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
-                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {result.opt.name}"
-            )
-        return result
-
-    return learn
+    function = options["optimizer_function"]
+    checks.function("optimizer_function", function, "a function of the last stage's outputs", optional=True)
+    checks.instance("config", options["config"], IPUConfig | None, "an IPUConfig")
 
 
 def _check_captured(value: Any) -> None:
@@ -245,8 +224,7 @@ def _inputs(values: Any) -> tuple[Any, ...]:
 
 
 def _mask(mask: Any) -> tuple[bool, ...] | None:
-    if mask is not None and not isinstance(mask, list | tuple):
-        checks.wrong_type("outfeed_mask", "a list or a tuple of True and False", mask)
+    checks.instance("outfeed_mask", mask, list | tuple | None, "a list or a tuple of True and False")
     return tuple(checks.truth("outfeed_mask", item) for item in mask) if mask else None
 
 
@@ -307,8 +285,7 @@ def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> N
             raise UnsupportedProgramError("Multiple nested levels of pipeline stages is not supported.")
     for stage in stages:
         for function in stage if isinstance(stage, list | tuple) else [stage]:
-            if not callable(function):
-                checks.wrong_type("computational_stages", "functions", function)
+            checks.function("computational_stages", function, "functions")
 
 
 def refuse_what_is_not_simulated(arguments: Arguments) -> None:

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ipusim.api import Array
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu.runtime.context import setting
-
-#: What the body that is running captures; None where none is, as in a stage of a pipeline, which may capture nothing.
-_CAPTURES: Final[ContextVar[Captures | None]] = ContextVar("captures", default=None)
+from ipusim.ipu.runtime.context import Scoped
 
 
 class Captures:
@@ -57,30 +53,21 @@ class Captures:
             self._values[tensor] = self._tried.get(tensor, tensor.example)
         return self._values[tensor]
 
-    def capturing(self) -> AbstractContextManager[Any]:
-        """Allow tensors of the host in the block, by their values."""
-        return setting(_CAPTURES, self)
 
-
-def captures() -> Captures | None:
-    """Return the captures of the body that is running; None where none is."""
-    return _CAPTURES.get()
+#: What the body that is running captures; None where none is, as in a stage of a pipeline, which may capture nothing.
+captures: Final[Scoped[Captures | None]] = Scoped("captures", None)
 
 
 #: A Fetch, which knows this module (:class:`ipusim.ipu.runtime.host.Fetch`).
 Fetch = Any
 
-_INPUTS: Final[ContextVar[tuple[Fetch, ...]]] = ContextVar("control_inputs", default=())
-
-
-def control_inputs() -> tuple[Fetch, ...]:
-    """Return the fetches that come before anything that is made here."""
-    return _INPUTS.get()
+#: The fetches that come before anything that is made here.
+control_inputs: Final[Scoped[tuple[Fetch, ...]]] = Scoped("control_inputs", ())
 
 
 def depending_on(inputs: Sequence[Fetch] | None) -> AbstractContextManager[Any]:
     """Make ``inputs`` control inputs of what the block makes, beside those of outer blocks; None removes all."""
-    return setting(_INPUTS, () if inputs is None else (*_INPUTS.get(), *inputs))
+    return control_inputs.set_to(() if inputs is None else (*control_inputs(), *inputs))
 
 
 def is_late(value: Any) -> bool:
@@ -88,32 +75,21 @@ def is_late(value: Any) -> bool:
     return getattr(value, "late", False) or any(map(is_late, getattr(value, "control_inputs", ())))
 
 
-#: Programs of the computation that is being compiled; None where none is.
-_COMPILING: Final[ContextVar[list[Any] | None]] = ContextVar("compiling", default=None)
-
-
-def compiling() -> list[Any] | None:
-    """Return the list that a program for the device adds itself to, to run in a session; None where it runs at once."""
-    return _COMPILING.get()
+#: The list that a program for the device adds itself to, to run in a session; None where it runs at once.
+compiling: Final[Scoped[list[Any] | None]] = Scoped("compiling", None)
 
 
 def collect(computation: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Return the results of ``computation``, and the programs for the device that it has made."""
     programs: list[Any] = []
-    with setting(_COMPILING, programs):
+    with compiling.set_to(programs):
         return computation(*inputs), programs
 
 
 #: Whether tensors are to be computed on an IPU.
-ON_IPU: Final[ContextVar[bool]] = ContextVar("on_ipu", default=False)
-#: The shard of the innermost scope; None outside of any.
-SHARD: Final[ContextVar[int | None]] = ContextVar("shard", default=None)
-
-
-def shard() -> int | None:
-    """Return the shard that the caller's computations are placed on, None for none."""
-    return SHARD.get()
-
+on_ipu: Final = Scoped("on_ipu", False)
+#: The shard that computations are placed on; None outside of any scope.
+shard: Final[Scoped[int | None]] = Scoped("shard", None)
 
 T = TypeVar("T")
 
@@ -156,12 +132,12 @@ class _Call:
     next_program: int = 0
 
 
-_CALL: Final[ContextVar[_Call | None]] = ContextVar("call", default=None)
+_CALL: Final[Scoped[_Call | None]] = Scoped("call", None)
 
 
 def repeating(made: list[Made]) -> AbstractContextManager[Any]:
     """Build the programs of a function in the block, or run on those that it ``made`` when it was called before."""
-    return setting(_CALL, _Call(made))
+    return _CALL.set_to(_Call(made))
 
 
 def once(
@@ -175,7 +151,7 @@ def once(
     In a function that a strategy calls again it is what was made there before, with the new functions, if ``run_on``
     could run it.
     """
-    call = _CALL.get()
+    call = _CALL()
     if call is None or compiling() is not None:
         return make(functions)
     index, call.next_program = call.next_program, call.next_program + 1

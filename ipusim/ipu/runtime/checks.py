@@ -6,16 +6,14 @@ All raise ProgramTypeError for a value of another type than they return.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from os import PathLike, fspath
 from reprlib import Repr
-from typing import Any, Final, NoReturn, TypeVar
+from types import UnionType
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
-
-T = TypeVar("T")
 
 _INT32_MAX: Final = 2**31 - 1
 _SHORT: Final = Repr()
@@ -30,6 +28,18 @@ def wrong_type(name: str, expected: str, value: object) -> NoReturn:
 def wrong_value(name: str, expected: str, value: object) -> NoReturn:
     """Raise ProgramError for an argument out of range."""
     raise ProgramError(f"{name}: expected {expected}, got {_SHORT.repr(value)}")
+
+
+def instance(name: str, value: object, kinds: type | UnionType, expected: str) -> None:
+    """Refuse what is of none of the ``kinds``."""
+    if not isinstance(value, kinds):
+        wrong_type(name, expected, value)
+
+
+def function(name: str, value: object, expected: str = "a function", *, optional: bool = False) -> None:
+    """Refuse what cannot be called; None may be ``optional``."""
+    if not callable(value) and not (optional and value is None):
+        wrong_type(name, expected, value)
 
 
 def integer(name: str, value: object) -> int:
@@ -72,15 +82,13 @@ def _real(name: str, value: object) -> float:
 
 def truth(name: str, value: object) -> bool:
     """Return a truth value."""
-    if not isinstance(value, bool | np.bool_):
-        wrong_type(name, "True or False", value)
+    instance(name, value, bool | np.bool_, "True or False")
     return bool(value)
 
 
 def three_state(name: str, value: object) -> bool | None:
     """Return a truth value, or None for the default."""
-    if value is not None and not isinstance(value, bool | np.bool_):
-        wrong_type(name, "True, False or None", value)
+    instance(name, value, bool | np.bool_ | None, "True, False or None")
     return None if value is None else bool(value)
 
 
@@ -88,21 +96,6 @@ def text(name: str, value: object) -> str:
     """Return a text."""
     if not isinstance(value, str):
         wrong_type(name, "a text", value)
-    return value
-
-
-def function(name: str, expected: str, value: Any) -> Callable[..., Any]:
-    """Return something that can be called."""
-    if not callable(value):
-        wrong_type(name, expected, value)
-    result: Callable[..., Any] = value
-    return result
-
-
-def instance(name: str, expected: str, value: object, kind: type[T]) -> T:
-    """Return an object of a class."""
-    if not isinstance(value, kind):
-        wrong_type(name, expected, value)
     return value
 
 

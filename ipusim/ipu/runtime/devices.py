@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from ipusim.api import Machine, hardware
 from ipusim.base.errors import DeviceError, ProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 
 #: Machines that a program runs on when none is named: the first with enough IPUs.
 _USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
@@ -65,9 +64,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
         hardware.find_machine(names[-1]),
     )
     result = list(_attached(machine, sizes, ids))[ordinal]
-    if ids:
-        return ChosenDevice(machine, device=result.id)
-    if result == hardware.first_device(machine, result.count):
+    if not ids and result == hardware.first_device(machine, result.count):
         return ChosenDevice(machine, ipus=result.count)
     return ChosenDevice(machine, device=result.id)
 
@@ -116,10 +113,12 @@ def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
 
 
 _IPU: Final = re.compile(r"(?:^|[/:])IPU(?::(?P<number>.*))?$", re.IGNORECASE)
-#: The device that programs run on which are built here.
-_PROGRAMS: Final[ContextVar[int]] = ContextVar("device_of_programs", default=0)
+#: The number of the device that programs run on which are built here.
+device_ordinal: Final = Scoped("device_of_programs", 0)
+#: Sets the number of the device that programs in the block are built for.
+on_device: Final = device_ordinal.set_to
 #: The device of queues that are made here and name none.
-_QUEUES: Final[ContextVar[int]] = ContextVar("device_of_queues", default=0)
+_QUEUES: Final = Scoped("device_of_queues", 0)
 
 
 def ordinal_of(device: str) -> int | None:
@@ -144,20 +143,10 @@ def ipu_ordinal(argument: str, device: str) -> int:
     return result
 
 
-def device_ordinal() -> int:
-    """Return the number of the device that programs run on which are built here."""
-    return _PROGRAMS.get()
-
-
-def on_device(ordinal: int) -> AbstractContextManager[Any]:
-    """Build the programs in the block for the device with that number."""
-    return setting(_PROGRAMS, ordinal)
-
-
 @contextmanager
 def all_on_device(ordinal: int) -> Iterator[None]:
     """Build the programs in the block for a device, to which queues that name none belong as well."""
-    with setting(_QUEUES, ordinal), on_device(ordinal):
+    with _QUEUES.set_to(ordinal), on_device(ordinal):
         yield
 
 
@@ -167,12 +156,12 @@ def ordinal_of_queue(ordinal: object) -> int:
     Raises ProgramError for what is no whole number from 0 up.
     """
     if ordinal is None:
-        return _QUEUES.get()
+        return _QUEUES()
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise ProgramError("Device ordinal must be an integer")
     if ordinal < 0:
         raise ProgramError("Device ordinal must be >= 0")
-    return ordinal or _QUEUES.get()
+    return ordinal or _QUEUES()
 
 
 def check_queue_on_device(queue: str, ordinal: int) -> None:
@@ -192,7 +181,6 @@ def check_deprecated(feed_name: object, replication_factor: object) -> None:
 
     Raises ProgramTypeError for others, ProgramError for a factor below 1.
     """
-    if feed_name is not None:
-        checks.text("feed_name", feed_name)
+    checks.instance("feed_name", feed_name, str | None, "a text")
     if replication_factor is not None:
         checks.whole("replication_factor", replication_factor, 1)

@@ -6,7 +6,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,8 +13,8 @@ import numpy as np
 
 from ipusim.api import Array, Job, Session, machine, pricing
 from ipusim.base.errors import ProgramStateError
-from ipusim.ipu.runtime.context import setting
-from ipusim.ipu.runtime.host import Fetch, Running, Tensor
+from ipusim.ipu.runtime.context import Scoped
+from ipusim.ipu.runtime.host import EvaluatedTensor, Fetch, Tensor
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,9 @@ class Distribution:
 
 
 #: The strategy of the innermost scope; None outside of any.
-_STRATEGY: Final[ContextVar[Any]] = ContextVar("strategy", default=None)
-_AVERAGING: Final[ContextVar[bool]] = ContextVar("averaging", default=False)
-
-
-def strategy() -> Any:
-    """Return the strategy whose scope the caller is in, None for none."""
-    return _STRATEGY.get()
+strategy: Final[Scoped[Any]] = Scoped("strategy", None)
+#: Whether hosts average gradients in programs that are built here, instead of summing them.
+averages: Final = Scoped("averaging", False)
 
 
 def in_scope_of(result: Any) -> AbstractContextManager[Any]:
@@ -55,17 +50,12 @@ def in_scope_of(result: Any) -> AbstractContextManager[Any]:
             "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got that of "
             f"{type(result).__name__} in that of {type(current).__name__}"
         )
-    return setting(_STRATEGY, result)
+    return strategy.set_to(result)
 
 
 def averaging() -> AbstractContextManager[Any]:
     """Average gradients over the hosts, instead of summing them, in programs that are built in the block."""
-    return setting(_AVERAGING, True)
-
-
-def averages() -> bool:
-    """Whether hosts average gradients in the block that the caller is in."""
-    return _AVERAGING.get()
+    return averages.set_to(True)
 
 
 def distribution(processes: int = 0) -> Distribution | None:
@@ -126,21 +116,6 @@ class HostProgram:
         return () if host is None else host.settle()
 
 
-class _Together(Tensor):
-    """A tensor of the host that all hosts make together, in each run of a session."""
-
-    def __init__(self, function: Callable[[Array], Array], value: Fetch, example: Array) -> None:
-        super().__init__(example)
-        self._function, self._value = function, value
-
-    @property
-    def late(self) -> bool:
-        return self._value.late
-
-    def evaluate(self, running: Running) -> Array:
-        return self._function(np.asarray(running.value(self._value)))
-
-
 def reduced(name: str, value: Any, operation: str, before: Callable[[Array], Array] = np.asarray) -> Any:
     """Return ``before`` of the value, reduced over all hosts as ``host_collectives.all_reduce`` does."""
 
@@ -169,9 +144,10 @@ def broadcasted(name: str, value: Any, root: int) -> Any:
 
 
 def _made(function: Callable[[Array], Array], value: Any, example: Callable[[Array], Array]) -> Any:
+    """Return what all hosts make together of a value, of a session's in each run of it."""
     if isinstance(value, Fetch):
         tried = value.example if isinstance(value, Tensor) else np.zeros((), np.float32)
-        return _Together(function, value, example(tried))
+        return EvaluatedTensor(lambda running: function(np.asarray(running.value(value))), example(tried), value.late)
     return function(np.asarray(value))
 
 

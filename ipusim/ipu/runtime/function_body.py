@@ -7,8 +7,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, Final, Protocol
@@ -17,7 +16,7 @@ import numpy as np
 
 from ipusim.api import machine
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.loop_body import body_record
 
 
@@ -91,7 +90,8 @@ class FunctionBody:
     def go_through(self, numbers: LoopRange, frame: FrameType) -> Iterator[Any]:
         """Return an iterator of a loop over ``numbers`` in ``frame``: of one number, for the loop on the device."""
         known = self.loop is not None and (frame.f_code, frame.f_lasti) == (self.loop.code, self.loop.offset)
-        if self._inside or not (known or _is_loop(frame)):  # part of an iteration, as a comprehension is
+        # Part of an iteration, as a comprehension is, or an iterator that is handed to something else than a loop.
+        if self._inside or not (known or _after(frame).opname == "FOR_ITER"):
             return iter(np.asarray(numbers))
         if self.loop is None:
             raise LoopReached(self._loop(np.asarray(numbers), frame))
@@ -144,32 +144,21 @@ class FunctionBody:
 #: What the name of an instruction says of variables.
 _ACCESS: Final = re.compile(r"(LOAD|STORE)_(?:FAST|NAME|GLOBAL|DEREF|CLASSDEREF)")
 
-_BODY: Final[ContextVar[FunctionBody | None]] = ContextVar("body_of_function", default=None)
-
-
-def body_of_function() -> FunctionBody | None:
-    """Return the function whose loop is looked for, or run, None where there is none."""
-    return _BODY.get()
-
-
-def running_as(body: FunctionBody | None) -> AbstractContextManager[Any]:
-    """Run a function as ``body`` in the block."""
-    return setting(_BODY, body)
-
-
+#: The function whose loop is looked for, or run, None where there is none.
+body_of_function: Final[Scoped[FunctionBody | None]] = Scoped("body_of_function", None)
 #: Whether functions that are called are to run on the device.
-_ON_DEVICE: Final[ContextVar[bool]] = ContextVar("on_device", default=False)
+_ON_DEVICE: Final = Scoped("on_device", False)
 
 
 def calls_device() -> bool:
     """Tell whether a function that the caller calls is to run on the device, and is no part of another there."""
-    return _ON_DEVICE.get() and body_of_function() is None
+    return _ON_DEVICE() and body_of_function() is None
 
 
 @contextmanager
 def calling(device: bool) -> Iterator[None]:
     """Run functions that are called in the block on the device, or on the host, where none's loop is looked for."""
-    with setting(_ON_DEVICE, device), running_as(body_of_function() if device else None):
+    with _ON_DEVICE.set_to(device), body_of_function.set_to(body_of_function() if device else None):
         yield
 
 
@@ -196,11 +185,6 @@ def loop_range(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _recorded() -> tuple[Any, ...]:
     record = body_record()
     return () if record is None else (record.queue, record.train)
-
-
-def _is_loop(frame: FrameType) -> bool:
-    """Tell whether a frame begins a loop of its own, whose iterator is not handed to anything else."""
-    return _after(frame).opname == "FOR_ITER"
 
 
 def _after(frame: FrameType) -> dis.Instruction:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -69,9 +69,9 @@ class TracedFunctions:
         """
         arguments, traced = self.arguments, self.traced
         _refuse_shared_variables_in_parts(offload, traced)
-        outfeed = outfeed_of(arguments, traced)
+        outfeed = self.outfeed
         first = traced.stages[0].inputs[len(arguments.inputs) :]
-        profiles = _profiles(arguments, traced, outfeed)
+        profiles = self._profiles()
         for profile in profiles:
             check_groups(profile, system.replicas)
         if not traced.sums_gradients:
@@ -91,17 +91,74 @@ class TracedFunctions:
         """Return the arithmetic of a replica, whose last stage says what its optimizer is."""
         stages, optimizer = self.traced.replica()
         variables = self.traced.variables
-
-        def dtype_of(name: str) -> np.dtype[Any]:
-            return accumulator_dtype(self.arguments, name, variables[name])
-
         return Workload(
             stages=stages,
             feed=self.feed,
             optimizer=optimizer,
-            reduction=self.arguments.reduction_method.reduction,
-            accumulation_dtype=dtype_of,
+            reduction=self.arguments.reduction_method.value,
+            accumulation_dtype=lambda name: self.accumulator_dtype(name, variables[name]),
         )
+
+    def accumulator_dtype(self, name: str, variable: Array) -> np.dtype[Any]:
+        """Return the dtype of a variable's gradient accumulator: as asked for, else the variable's own.
+
+        Raises ProgramError for a function that fails, and ProgramTypeError for one that returns no dtype.
+        """
+        chosen: Any = self.arguments.gradient_accumulation_dtype
+        if chosen is None:
+            return variable.dtype
+        if callable(chosen):
+            try:
+                chosen = chosen(Variable(name, variable, {}))
+            except Exception as error:
+                raise ProgramError(
+                    f"gradient_accumulation_dtype: expected a dtype of the function for variable {name!r}, got "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        return checks.dtype("gradient_accumulation_dtype", chosen)
+
+    def _profiles(self) -> tuple[models.StageProfile, ...]:
+        traced, outfeed = self.traced, self.outfeed
+        last = len(traced.stages) - 1
+        result = [
+            models.profile_function(
+                stage.stage,
+                stage.inputs,
+                stage.outputs,
+                is_last=number == last,
+                optimizer=traced.optimizer,
+                owned=stage.owned,
+                taught=stage.taught,
+                accumulator=self.accumulator_dtype,
+                summed=_summed(outfeed, stage.outputs) if number == last and outfeed.accumulate else None,
+                reduction=self.arguments.reduction_method.value,
+            )
+            for number, stage in enumerate(traced.stages)
+        ]
+        return tuple(map(_with_untrained, result, traced.stages))
+
+    @cached_property
+    def outfeed(self) -> pipelines.Outfeed:
+        """Which of the last stage's results are sent, and how."""
+        arguments, outputs = self.arguments, self.traced.stages[-1].outputs
+        results = (analysis.LOSS if at == self.traced.loss else f"output {at}" for at in range(len(outputs)))
+        names = (analysis.LOSS,) if arguments.outfeed_loss else tuple(results)
+        if arguments.outfeed is None:
+            return pipelines.Outfeed(names=names, mask=(True,) * len(names))
+        dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
+        result = pipelines.Outfeed(
+            mode=arguments.outfeed.outfeed_mode.value,
+            buffer_depth=arguments.outfeed.buffer_depth,
+            accumulate=arguments.accumulate_outfeed,
+            names=names,
+            mask=arguments.outfeed_mask or (),
+            accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
+        )
+        sent = [outputs[position] for position in result.sent]
+        for output in sent:
+            if not np.can_cast(output.dtype, sent_dtype(result, output), "same_kind"):
+                checks.wrong_value("accumulate_outfeed_dtype", f"one that {output.dtype} can be added to", dtype)
+        return replace(result, element_bytes=sum(item.size * sent_dtype(result, item).itemsize for item in sent))
 
 
 def stage_name(function: Callable[..., Any]) -> str:
@@ -126,49 +183,6 @@ def _refuse_replicas_that_learn_by_themselves(profiles: Sequence[models.StagePro
         )
 
 
-def accumulator_dtype(arguments: Arguments, name: str, variable: Array) -> np.dtype[Any]:
-    """Return the dtype of a variable's gradient accumulator: as asked for, else the variable's own.
-
-    Raises ProgramError for a function that fails, and ProgramTypeError for one that returns no dtype.
-    """
-    chosen: Any = arguments.gradient_accumulation_dtype
-    if chosen is None:
-        return variable.dtype
-    if callable(chosen):
-        try:
-            chosen = chosen(Variable(name, variable, {}))
-        except Exception as error:
-            raise ProgramError(
-                f"gradient_accumulation_dtype: expected a dtype of the function for variable {name!r}, got "
-                f"{type(error).__name__}: {error}"
-            ) from error
-    return checks.dtype("gradient_accumulation_dtype", chosen)
-
-
-def _profiles(arguments: Arguments, traced: Traced, outfeed: pipelines.Outfeed) -> tuple[models.StageProfile, ...]:
-    last = len(traced.stages) - 1
-
-    def accumulator(name: str, variable: Array) -> np.dtype[Any]:
-        return accumulator_dtype(arguments, name, variable)
-
-    result = [
-        models.profile_function(
-            stage.stage,
-            stage.inputs,
-            stage.outputs,
-            is_last=number == last,
-            optimizer=traced.optimizer,
-            owned=stage.owned,
-            taught=stage.taught,
-            accumulator=accumulator,
-            summed=_summed(outfeed, stage.outputs) if number == last and outfeed.accumulate else None,
-            reduction=arguments.reduction_method.reduction,
-        )
-        for number, stage in enumerate(traced.stages)
-    ]
-    return tuple(map(_with_untrained, result, traced.stages))
-
-
 def _with_untrained(result: models.StageProfile, item: TracedStage) -> models.StageProfile:
     """Return a stage's profile with the variables that no optimizer trains."""
     arrays = item.stage.untrained
@@ -177,34 +191,6 @@ def _with_untrained(result: models.StageProfile, item: TracedStage) -> models.St
         untrained_bytes=_bytes(tuple(arrays[name] for name in item.owned_untrained)),
         changing_bytes=_bytes(tuple(arrays[name] for name in item.stage.changes)),
     )
-
-
-def outfeed_of(arguments: Arguments, traced: Traced) -> pipelines.Outfeed:
-    """Return which of the last stage's results are sent, and how."""
-    outputs = traced.stages[-1].outputs
-    names = (analysis.LOSS,) if arguments.outfeed_loss else tuple(_result_names(traced.loss, len(outputs)))
-    if arguments.outfeed is None:
-        return pipelines.Outfeed(names=names, mask=(True,) * len(names))
-    dtype = arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None
-    result = pipelines.Outfeed(
-        mode=arguments.outfeed.mode,
-        buffer_depth=arguments.outfeed.buffer_depth,
-        accumulate=arguments.accumulate_outfeed,
-        names=names,
-        mask=arguments.outfeed_mask or (),
-        accumulate_dtype="" if dtype is None else np.dtype(dtype).name,
-    )
-    for position in result.sent:
-        if not np.can_cast(outputs[position].dtype, sent_dtype(result, outputs[position]), "same_kind"):
-            checks.wrong_value("accumulate_outfeed_dtype", f"one that {outputs[position].dtype} can be added to", dtype)
-    widths = [outputs[position].size * sent_dtype(result, outputs[position]).itemsize for position in result.sent]
-    return replace(result, element_bytes=sum(widths))
-
-
-def _result_names(loss: int | None, count: int) -> Iterator[str]:
-    """Yield the names of results: ``loss``, others by their numbers."""
-    for position in range(count):
-        yield analysis.LOSS if position == loss else f"output {position}"
 
 
 def sent_dtype(outfeed: pipelines.Outfeed, output: Array) -> np.dtype[Any]:

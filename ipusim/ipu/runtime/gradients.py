@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +13,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ipusim.api import Array, learning, models
 from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.context import setting
-from ipusim.ipu.runtime.host import Fetch, Running, Tensor
+from ipusim.ipu.runtime.context import Scoped
+from ipusim.ipu.runtime.host import Evaluated, EvaluatedTensor, Fetch, Running, Tensor
 from ipusim.ipu.runtime.variable import NamedVariable
 
 
@@ -123,41 +121,28 @@ def gradients_of_tensor(loss: Tensor) -> list[tuple[Tensor, NamedVariable]]:
     """
     sources = {id(source): source for source in loss.sources()}
     variables = [source for source in sources.values() if isinstance(source, NamedVariable) and source.trainable]
-    together = _Gradients(loss, variables)
-    return [(_Gradient(together, index, variable), variable) for index, variable in enumerate(variables)]
+    together = Evaluated(lambda running: _gradients(loss, variables, running))
+    return [(_gradient(together, index, variable), variable) for index, variable in enumerate(variables)]
 
 
-class _Gradients(Fetch):
-    """The gradients of a tensor of the host, in each run of a session."""
+def _gradients(loss: Tensor, variables: Sequence[NamedVariable], running: Running) -> list[Array]:
+    """Return the gradients of a tensor of the host in a run of a session."""
+    import autograd.numpy as anp  # noqa: PLC0415 - autograd takes a while to import
+    from autograd import make_vjp  # noqa: PLC0415 - as above
 
-    def __init__(self, loss: Tensor, variables: Sequence[NamedVariable]) -> None:
-        self._loss, self._variables = loss, variables
+    def sum_of(values: list[Any]) -> Any:
+        known = {id(variable): value for variable, value in zip(variables, values, strict=True)}
+        return anp.sum(loss.of_sources(lambda item: known[id(item)] if id(item) in known else running.value(item)))
 
-    def evaluate(self, running: Running) -> list[Array]:
-        import autograd.numpy as anp  # noqa: PLC0415 - autograd takes a while to import
-        from autograd import make_vjp  # noqa: PLC0415 - as above
-
-        def loss(values: list[Any]) -> Any:
-            known = {id(variable): value for variable, value in zip(self._variables, values, strict=True)}
-            return anp.sum(
-                self._loss.of_sources(lambda item: known[id(item)] if id(item) in known else running.value(item))
-            )
-
-        pull, value = make_vjp(loss)([running.value(variable) for variable in self._variables])
-        return list(pull(np.ones_like(value)))
+    pull, value = make_vjp(sum_of)([running.value(variable) for variable in variables])
+    return list(pull(np.ones_like(value)))
 
 
-class _Gradient(Tensor):
-    """The gradient of one variable."""
-
-    late: ClassVar[bool] = True
-
-    def __init__(self, together: _Gradients, index: int, variable: NamedVariable) -> None:
-        super().__init__(variable.initial)
-        self._together, self._index = together, index
-
-    def evaluate(self, running: Running) -> Array:
-        return np.asarray(running.value(self._together)[self._index], self.dtype)
+def _gradient(together: Fetch, index: int, variable: NamedVariable) -> Tensor:
+    """Return the gradient of one variable, of those that are computed together."""
+    return EvaluatedTensor(
+        lambda running: np.asarray(running.value(together)[index], variable.dtype), variable.initial, late=True
+    )
 
 
 class UnknownGradient(NDArrayOperatorsMixin):
@@ -168,12 +153,10 @@ class UnknownGradient(NDArrayOperatorsMixin):
         self.shape, self.dtype, self.ndim = shape, dtype, len(shape)
 
     def __array_ufunc__(self, *_: Any, **__: Any) -> UnknownGradient:
-        """Return itself for any of NumPy's operations on elements."""
+        """Return itself for any of NumPy's operations on elements, and for its other functions."""
         return self
 
-    def __array_function__(self, *_: Any, **__: Any) -> UnknownGradient:
-        """Return itself for any other function of NumPy's."""
-        return self
+    __array_function__ = __array_ufunc__
 
     def astype(self, dtype: Any, *_: Any, **__: Any) -> UnknownGradient:
         """Return itself in another dtype."""
@@ -193,15 +176,5 @@ def refuse_several() -> NoReturn:
     )
 
 
-#: The pairs of the micro-batch whose gradient is being computed.
-_KNOWN: Final[ContextVar[Sequence[Pair] | None]] = ContextVar("known", default=None)
-
-
-def knowing(pairs: Sequence[Pair]) -> AbstractContextManager[Any]:
-    """Make compute_gradients return ``pairs`` in the block."""
-    return setting(_KNOWN, pairs)
-
-
-def known() -> Sequence[Pair] | None:
-    """Return the pairs of the block that the caller is in; None outside of one."""
-    return _KNOWN.get()
+#: The pairs of the micro-batch whose gradient is being computed, which compute_gradients returns; None elsewhere.
+known: Final[Scoped[Sequence[Pair] | None]] = Scoped("known", None)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -19,14 +17,14 @@ import numpy as np
 from ipusim.api import Array, functions
 from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.building import ON_IPU, SHARD, captures, compiling, control_inputs, is_late
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.building import captures, compiling, control_inputs, is_late, on_ipu, shard
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.structures import leaves, mapped
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: Whether a function of arrays is being computed.
-_COMPUTING: Final[ContextVar[bool]] = ContextVar("computing", default=False)
+_COMPUTING: Final = Scoped("computing", False)
 
 
 class Running:
@@ -69,17 +67,14 @@ class Examples(Running):
 
 
 #: The run that reads a dataset from its beginning; None outside of one.
-_READING: Final[ContextVar[Running | None]] = ContextVar("reading", default=None)
-
-
-def reading(running: Running) -> AbstractContextManager[Any]:
-    """Evaluate tensors of the host in ``running`` for datasets that begin in the block."""
-    return setting(_READING, running)
+_READING: Final[Scoped[Running | None]] = Scoped("reading", None)
+#: Sets the run in which datasets that begin in the block evaluate tensors of the host.
+reading: Final = _READING.set_to
 
 
 def evaluated(value: Any) -> Any:
     """Return the value of a tensor of the host in the run that reads a dataset, or in a run of its own."""
-    return (_READING.get() or Running()).value(value)
+    return (_READING() or Running()).value(value)
 
 
 class Fetch(ABC):
@@ -110,32 +105,37 @@ class Fetch(ABC):
 class Operation(Fetch):
     """Something done on the host, which has no value."""
 
-    def __init__(self, name: str, action: Callable[[], object] = lambda: None) -> None:
-        """Call it ``name``; ``action`` is what it does."""
+    def __init__(self, name: str, action: Callable[[Running], object] = lambda _: None, late: bool = False) -> None:
+        """Call it ``name``; ``action`` is what it does in a run, ``late`` whether it comes after all others."""
         self.name = name
-        self._action = action
+        self._action, self._late = action, late
 
     def __repr__(self) -> str:
         """Name it."""
         return f"<Operation {self.name!r}>"
 
+    @property
+    def late(self) -> bool:
+        """Whether it comes after all others of a run."""
+        return self._late
+
     def evaluate(self, running: Running) -> None:
-        """Evaluate it."""
-        self._action()
+        """Do it."""
+        self._action(running)
 
 
-class After(Fetch):
-    """A value that is there when other fetches have been evaluated."""
+class Evaluated(Fetch):
+    """A value that a function gives in each run of a session."""
 
-    def __init__(self, value: Any, others: Sequence[Fetch]) -> None:
-        """Take the value, or what says it, and what must come first."""
-        self._value, self._others = value, tuple(others)
+    late: bool = False
+
+    def __init__(self, value: Callable[[Running], Any], late: bool = False) -> None:
+        """Take the function, and whether the value comes after all others of a run."""
+        self._value, self.late = value, late
 
     def evaluate(self, running: Running) -> Any:
-        """Evaluate the others, and then the value."""
-        for other in self._others:
-            running.value(other)
-        return running.value(self._value)
+        """Return the value."""
+        return self._value(running)
 
 
 class Tensor(Fetch):
@@ -189,6 +189,15 @@ class Tensor(Fetch):
         raise ProgramTypeError("a tensor of the host has a value in a session alone: pass it through `inputs`")
 
 
+class EvaluatedTensor(Evaluated, Tensor):
+    """A tensor whose value a function gives in each run of a session."""
+
+    def __init__(self, value: Callable[[Running], Array], example: Array, late: bool = False) -> None:
+        """Take the function, an array of its shape and dtype, and whether it comes after all others of a run."""
+        Evaluated.__init__(self, value, late)
+        Tensor.__init__(self, example)
+
+
 class Computed(Tensor):
     """A tensor that is a function of others.
 
@@ -201,7 +210,7 @@ class Computed(Tensor):
     def __init__(self, name: str, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         """Take the function, what messages call it, and its arguments."""
         self._name, self.function, self.arguments = name, function, tuple(arguments)
-        self.on_ipu, self.shard = ON_IPU.get() and compiling() is None, SHARD.get()
+        self.on_ipu, self.shard = on_ipu() and compiling() is None, shard()
         self.placed: Any = None
         with np.errstate(all="ignore"):
             super().__init__(as_tensor(_computed(name, function, [example(argument) for argument in self.arguments])))
@@ -352,10 +361,10 @@ def _computed(
 
     They begin with the ``name`` of the outermost, which is what a program has called.
     """
-    if _COMPUTING.get():
+    if _COMPUTING():
         return function(*arguments, **(named or {}))
     try:
-        with setting(_COMPUTING, True):
+        with _COMPUTING.set_to(True):
             return function(*arguments, **(named or {}))
     except IpusimError:
         raise
@@ -372,17 +381,18 @@ def as_tensor(value: Any) -> Array:
     return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
 
 
-def _method(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
-    def method(self: Tensor, *others: Any) -> Any:
-        return compute(function, *reversed((self, *others))) if reflected else compute(function, self, *others)
+def give_operators(kind: type, call: Callable[..., Any]) -> None:
+    """Give a class Python's operators, each of which is ``call`` of the operator's function and the operands."""
 
-    return method
+    def method(name: str, *, reflected: bool = False) -> Callable[..., Any]:
+        function = getattr(operator, name)
+        return lambda *operands: call(function, *(reversed(operands) if reflected else operands))
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+        setattr(kind, f"__{name}__", method(name))
+        setattr(kind, f"__r{name}__", method(name, reflected=True))
+    for name in ("lt", "le", "gt", "ge", "neg", "abs"):
+        setattr(kind, f"__{name}__", method(name))
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
-    setattr(Tensor, f"__r{_name}__", _method(getattr(operator, _name), reflected=True))
-for _name in ("lt", "le", "gt", "ge"):
-    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
-for _name in ("neg", "abs"):
-    setattr(Tensor, f"__{_name}__", _method(getattr(operator, _name)))
+give_operators(Tensor, compute)

@@ -11,11 +11,10 @@ from ipusim.api import Array, learning, models
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.distribution import variables_on_host
 from ipusim.ipu.runtime.gradients import GradientsAndVariables
-from ipusim.ipu.runtime.ipu_optimizer import IpuOptimizer
 from ipusim.ipu.runtime.loop_body import BodyRecord
 from ipusim.ipu.runtime.optimizer import Optimizer
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
 from ipusim.ipu.runtime.symbolic_gradients import SymbolicGradient, loss_of
+from ipusim.ipu.runtime.weight_update import IpuOptimizer, OptimizerFunctionOutput
 
 #: The rule of an update that leaves all as it is.
 _NO_STEP = learning.SGD(0.0)

@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from inspect import isclass, ismodule
+from itertools import accumulate
 from types import ModuleType
 from typing import Any, Final, Self
 
@@ -30,23 +31,6 @@ from ipusim.ipu.runtime.offered import Row, resolved
 
 _TENSORFLOW: Final = "ipusim.ipu.tensorflow"
 _KERAS: Final = "ipusim.ipu.tensorflow.keras"
-#: Packages of TensorFlow's source that hold modules and no names of their own.
-_FOLDERS: Final = (
-    "tensorflow.python",
-    "tensorflow.python.client",
-    "tensorflow.python.data",
-    "tensorflow.python.data.ops",
-    "tensorflow.python.distribute",
-    "tensorflow.python.eager",
-    "tensorflow.python.framework",
-    "tensorflow.python.ops",
-    "tensorflow.python.ops.losses",
-    "tensorflow.python.training",
-    "keras.optimizer_v2",
-    "ipu_tensorflow_addons",
-    "ipu_tensorflow_addons.keras",
-    "ipu_tensorflow_addons.v1",
-)
 #: Modules of TensorFlow's source that programs import in place of ``tf``, which has their names too.
 _SOURCES: Final = (
     "client.session",
@@ -66,9 +50,8 @@ _SOURCES: Final = (
     "ops.variable_scope",
     "ops.variables",
 )
-#: Modules that a program imports, each with the module of ipusim that stands for it; "" for a folder of modules.
-#: Modules below them are looked up below what stands for them.
-NAMES: Final[dict[str, Row]] = {
+#: Modules that a program imports, each with the module of ipusim that stands for it.
+_MODULES: Final[dict[str, Row]] = {
     "tensorflow": _TENSORFLOW,
     "tensorflow.compat.v1": _TENSORFLOW,
     "tensorflow.compat.v2": _TENSORFLOW,
@@ -98,9 +81,14 @@ NAMES: Final[dict[str, Row]] = {
     "horovod.tensorflow": "ipusim.ipu.horovod",
     "popdist": "ipusim.ipu.popdist",
     "popdist.tensorflow": "ipusim.ipu.popdist",
-    **dict.fromkeys(_FOLDERS, ""),
     **{f"tensorflow.python.{name}": _TENSORFLOW for name in _SOURCES},
 }
+#: The packages around them that hold modules and no names of their own.
+_FOLDERS: Final = {
+    folder for name in _MODULES for folder in accumulate(name.split("."), "{}.{}".format) if folder not in _MODULES
+} - {"tensorflow.compat"}  # which TensorFlow has as an attribute
+#: All of these modules; "" for a folder. Modules below them are looked up below what stands for them.
+NAMES: Final[dict[str, Row]] = _MODULES | dict.fromkeys(_FOLDERS, "")
 #: The folder that programs import from and TensorFlow has not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
 _TENSORFLOW_1: Final = """

@@ -213,10 +213,10 @@ def initializer_of(value: Any) -> Initializer | Callable[..., Any]:
     Raises ProgramError for an unknown name, ProgramTypeError for anything else.
     """
     if isinstance(value, str):
-        by_class = {kind.__name__: kind for kind in _BY_NAME.values()}
-        if value not in _BY_NAME | by_class:
+        known = _BY_NAME | {kind.__name__: kind for kind in _BY_NAME.values()}
+        if value not in known:
             raise ProgramError(f"initializer: expected one of {', '.join(_BY_NAME)}, got {value!r}")
-        return (_BY_NAME | by_class)[value]()
+        return known[value]()
     if isinstance(value, type) and issubclass(value, Initializer):
         return value()
     if not callable(value):
@@ -238,12 +238,10 @@ def _truncated(shape: Shape, rng: np.random.Generator) -> Array:
     return result
 
 
-_CLASSES: Final[tuple[type[Initializer], ...]] = (*_BY_NAME.values(), Constant, VarianceScaling)
+_OFFERED: Final = _BY_NAME | {"constant": Constant, "variance_scaling": VarianceScaling}
 __getattr__, __dir__ = offering(
     "tf.initializers",
-    {name: f"{__name__}:{kind.__name__}" for name, kind in _BY_NAME.items()}
-    | {"constant": f"{__name__}:Constant", "variance_scaling": f"{__name__}:VarianceScaling"}
-    | {kind.__name__: f"{__name__}:{kind.__name__}" for kind in _CLASSES}
+    {name: f"{__name__}:{kind.__name__}" for short, kind in _OFFERED.items() for name in (short, kind.__name__)}
     | {"get": f"{__name__}:initializer_of"},
 )
 
@@ -276,5 +274,4 @@ def _axes(name: str, shape: Any) -> Shape:
 @lru_cache(maxsize=256)
 def drawn(initializer: Initializer, shape: Shape, dtype: np.dtype[Any], seed: tuple[int, ...]) -> Array:
     """Return initial values; asked for in every call of a stage, drawn once."""
-    result: Array = initializer(shape, np.random.default_rng(seed)).astype(dtype)
-    return result
+    return initializer(shape, np.random.default_rng(seed)).astype(dtype)

@@ -7,6 +7,7 @@ applications/tensorflow/autoencoder/util.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
@@ -65,12 +66,10 @@ def create_ipu_config(
     options = dict(locals())
     config = IPUConfig()
     _check_profile(profiling, enable_ipu_events, profile_execution)
-    _without(config, "create_ipu_config", {name: options[name] for name in WITHOUT_EFFECT["create_ipu_config"]})
-    outlining = not checks.truth("disable_graph_outlining", disable_graph_outlining)
-    changed = {"scheduler_selection": _scheduler(scheduler_selection), "disable_graph_outlining": outlining}
-    return _set(
-        config, "create_ipu_config", {name: options[name] for name in ATTRIBUTES["create_ipu_config"]} | changed
-    )
+    _without(config, "create_ipu_config", {name: value for name, value in options.items() if name in WITHOUT_EFFECT})
+    options["disable_graph_outlining"] = not checks.truth("disable_graph_outlining", disable_graph_outlining)
+    options["scheduler_selection"] = _scheduler(scheduler_selection)
+    return _set(config, **{name: value for name, value in options.items() if name in ATTRIBUTES})
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
@@ -81,7 +80,7 @@ def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...
     _check_no_devices(opts)
     if not isinstance(num_ipus, int | list | tuple):
         raise ProgramTypeError("`num_ipus` must be an integer, list or tuple.")
-    return _set(opts, "auto_select_ipus", {"num_ipus": num_ipus})
+    return _set(opts, num_ipus=num_ipus)
 
 
 def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUConfig:
@@ -91,7 +90,7 @@ def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUCon
         raise ProgramTypeError("`indices` must be a list or tuple.")
     if any(index in indices[:number] for number, index in enumerate(indices)):
         raise ProgramError("All device indices in `indices` must be unique.")
-    return _set(opts, "select_ipus", {"indices": indices})
+    return _set(opts, indices=indices)
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str] | None = None) -> IPUConfig:
@@ -99,12 +98,12 @@ def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str]
 
     Without effect: Poplar does not compile anything here.
     """
-    return _add(opts, "set_compilation_options", "compilation_options", compilation_options)
+    return _add(opts, "compilation_options", compilation_options)
 
 
 def set_convolution_options(opts: IPUConfig, convolution_options: dict[str, str] | None = None) -> IPUConfig:
     """Add options of convolutions whose stage gives none; raises ProgramTypeError for no dictionary."""
-    return _add(opts, "set_convolution_options", "convolution_options", convolution_options)
+    return _add(opts, "convolution_options", convolution_options)
 
 
 def set_experimental_multi_replica_distribution_options(
@@ -117,8 +116,7 @@ def set_experimental_multi_replica_distribution_options(
     count, index = checks.whole("process_count", process_count), checks.integer("process_index", process_index)
     if not 0 <= index < count:
         raise ProgramError("0 <= process_index < process_count")
-    arguments = {"process_count": count, "process_index": index}
-    return _set(opts, "set_experimental_multi_replica_distribution_options", arguments)
+    return _set(opts, process_count=count, process_index=index)
 
 
 def set_floating_point_behaviour_options(
@@ -129,8 +127,7 @@ def set_floating_point_behaviour_options(
     Without effect: no operation stops a run, and NumPy rounds to nearest. Where values are not finite, the notes of a
     run name the first.
     """
-    arguments = {"inv": inv, "div0": div0, "oflo": oflo, "esr": esr, "nanoo": nanoo}
-    return _set(opts, "set_floating_point_behaviour_options", arguments)
+    return _set(**locals())
 
 
 def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
@@ -140,7 +137,7 @@ def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) 
     """
     if gcl_options is None:
         raise ProgramTypeError("`gcl_options` must be a dictionary")
-    return _add(opts, "set_gcl_options", "gcl_options", gcl_options)
+    return _add(opts, "gcl_options", gcl_options)
 
 
 def set_io_tile_options(
@@ -161,7 +158,7 @@ def set_io_tile_options(
         arguments["place_ops_on_io_tiles"] = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
     if place_ops_on_io_tiles and checks.integer("num_io_tiles", num_io_tiles) == 0:
         raise ProgramError("Cannot place ops on I/O tiles when num_io_tiles == 0")
-    return _set(opts, "set_io_tile_options", arguments)
+    return _set(opts, **arguments)
 
 
 def set_ipu_connection_type(
@@ -181,12 +178,7 @@ def set_ipu_connection_type(
     offline = connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
     if offline and isinstance(version, str) and not version:
         raise ProgramError(f"`ipu_version` must be specified when `connection_type` isset to `{connection_type}`.")
-    arguments = {
-        "connection_type": connection_type,
-        "ipu_version": version,
-        "enable_remote_buffers": enable_remote_buffers,
-    }
-    return _set(opts, "set_ipu_connection_type", arguments)
+    return _set(opts, connection_type=connection_type, ipu_version=version, enable_remote_buffers=enable_remote_buffers)
 
 
 def set_ipu_model_options(
@@ -196,9 +188,8 @@ def set_ipu_model_options(
 
     Without effect: Graphcore's IPU Model does not run here.
     """
-    arguments = {"compile_ipu_code": compile_ipu_code, "ipu_model_version": ipu_model_version}
     tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
-    return _set(opts, "set_ipu_model_options", arguments | tiles)
+    return _set(opts, compile_ipu_code=compile_ipu_code, ipu_model_version=ipu_model_version, **tiles)
 
 
 def set_matmul_options(
@@ -208,8 +199,8 @@ def set_matmul_options(
 
     ``clear_pass_type`` has no effect: products are planned by their shapes alone, in any pass.
     """
-    _add(opts, "set_matmul_options", "matmul_options", matmul_options)
-    return _set(opts, "set_matmul_options", {"clear_pass_type": clear_pass_type})
+    _add(opts, "matmul_options", matmul_options)
+    return _set(opts, clear_pass_type=clear_pass_type)
 
 
 def set_norm_options(
@@ -221,12 +212,7 @@ def set_norm_options(
 
     ``use_stable_statistics`` has no effect: the mean is always taken off before the variance is computed.
     """
-    size = experimental_distributed_batch_norm_replica_group_size
-    arguments = {
-        "use_stable_statistics": use_stable_statistics,
-        "experimental_distributed_batch_norm_replica_group_size": size,
-    }
-    return _set(opts, "set_norm_options", arguments)
+    return _set(**locals())
 
 
 def set_optimization_options(
@@ -249,10 +235,7 @@ def set_optimization_options(
     Arguments other than ``minimum_remote_tensor_size`` and ``max_cross_replica_sum_buffer_size`` have no effect; the
     notes of a run say why of those that are not their defaults.
     """
-    arguments = dict(locals())
-    return _set(
-        opts, "set_optimization_options", {name: arguments[name] for name in ATTRIBUTES["set_optimization_options"]}
-    )
+    return _set(**locals())
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None = None) -> IPUConfig:
@@ -260,12 +243,12 @@ def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None 
 
     Without effect: a pooling takes as long under any plan.
     """
-    return _add(opts, "set_pooling_options", "pooling_options", pooling_options)
+    return _add(opts, "pooling_options", pooling_options)
 
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True) -> IPUConfig:
     """Say whether stages keep their inputs and compute their activations again."""
-    return _set(opts, "set_recomputation_options", {"allow_recompute": allow_recompute})
+    return _set(opts, allow_recompute=allow_recompute)
 
 
 def set_report_options(
@@ -286,7 +269,7 @@ def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUCo
 
     Without effect: nothing is compiled, so that there is no executable to keep.
     """
-    return _set(opts, "set_serialization_options", {"output_folder": output_folder})
+    return _set(opts, output_folder=output_folder)
 
 
 def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) -> IPUConfig:
@@ -308,8 +291,7 @@ def set_verification_options(opts: IPUConfig, verification_options: Verification
 
 
 def _check_config(opts: Any) -> None:
-    if not isinstance(opts, IPUConfig):
-        checks.wrong_type("opts", "what create_ipu_config returns, or an IPUConfig", opts)
+    checks.instance("opts", opts, IPUConfig, "what create_ipu_config returns, or an IPUConfig")
 
 
 def _check_no_devices(opts: Any) -> None:
@@ -341,14 +323,12 @@ def _scheduler(selection: SchedulingAlgorithm | str) -> SchedulingAlgorithm:
     return _SCHEDULERS[selection]
 
 
-def _set(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
-    """Set the attributes that arguments of a function became; raises what setting one raises, naming the argument."""
+def _set(opts: IPUConfig, **arguments: Any) -> IPUConfig:
+    """Set the attributes that arguments became; raises what setting one raises, naming the argument."""
     _check_config(opts)
-    for argument, value in options.items():
-        *above, last = ATTRIBUTES[function][argument].split(".")
-        category: Any = opts
-        for item in above:
-            category = getattr(category, item)
+    for argument, value in arguments.items():
+        above, _, last = ATTRIBUTES[argument].rpartition(".")
+        category = attrgetter(above)(opts) if above else opts
         try:
             setattr(category, last, value)
         except ProgramError as error:
@@ -356,21 +336,18 @@ def _set(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfi
     return opts
 
 
-def _add(opts: IPUConfig, function: str, argument: str, added: dict[str, str] | None) -> IPUConfig:
+def _add(opts: IPUConfig, argument: str, added: dict[str, str] | None) -> IPUConfig:
     """Add a dictionary to the one that is an attribute; None adds nothing."""
     _check_config(opts)
     _check_dictionary(argument, added)
-    stored: Any = opts
-    for item in ATTRIBUTES[function][argument].split("."):
-        stored = getattr(stored, item)
-    return _set(opts, function, {argument: stored | (added or {})})
+    return _set(opts, **{argument: attrgetter(ATTRIBUTES[argument])(opts) | (added or {})})
 
 
 def _without(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
     """Check arguments that became no attribute, and have the notes of runs say of others than the defaults why."""
     _check_config(opts)
     for argument, value in options.items():
-        unused = WITHOUT_EFFECT[function][argument]
+        unused = WITHOUT_EFFECT[argument]
         if isinstance(unused.default, bool):
             checks.truth(argument, value)
         elif isinstance(unused.default, int):

@@ -24,7 +24,6 @@ from ipusim.api import (
     System,
     analysis,
     assemble,
-    models,
     pipelines,
     rules,
     runs,
@@ -35,12 +34,12 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.distribution import Distribution, distribution
-from ipusim.ipu.runtime.functions import Feed, TracedFunctions, outfeed_of
-from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, poplar_options
+from ipusim.ipu.runtime.functions import Feed, TracedFunctions
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
 from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.runtime.program_state import configured, using
 from ipusim.ipu.runtime.stage_call import Inputs
-from ipusim.ipu.runtime.traced import Traced, trace
+from ipusim.ipu.runtime.traced import trace
 
 Values = Sequence[Any]
 #: Values of tensors of the host that a body captures, by tensor.
@@ -67,17 +66,14 @@ class Layout:
     """A program for one device and one form of what it is fed.
 
     Attributes:
-        arguments: what it is made of.
-        traced, feed: its stages, and the micro-batches that come to them.
+        functions: its stages, and the micro-batches that come to them.
         shapes: of what it is fed, and of what it captures.
         config: the configuration of its device, None for the smallest.
         job: what runs; None where the smallest device does not take it.
         distribution: on which of several hosts it trains, None alone.
     """
 
-    arguments: Arguments
-    traced: Traced
-    feed: Feed
+    functions: TracedFunctions
     shapes: tuple[tuple[int, ...], ...]
     config: IPUConfig | None
     job: Job | None = None
@@ -87,11 +83,6 @@ class Layout:
     def replicas(self) -> int:
         """The replicas of the program; one as long as no device takes it."""
         return 1 if self.job is None else self.job.system.replicas
-
-    @property
-    def outfeed(self) -> pipelines.Outfeed:
-        """Which of the last stage's results are sent, and how."""
-        return outfeed_of(self.arguments, self.traced)
 
 
 class Layouts:
@@ -157,15 +148,15 @@ class Layouts:
 def _traced(arguments: Arguments, inputs: Inputs | None, values: Values, config: IPUConfig | None) -> Layout:
     traced = trace(arguments, inputs, 1 if config is None else config.statistics_group)
     captured = () if arguments.captures is None else arguments.captures.shapes
-    return Layout(arguments, traced, Feed(arguments, traced.inputs), (*map(np.shape, values), *captured), config)
+    functions = TracedFunctions(arguments, traced, Feed(arguments, traced.inputs))
+    return Layout(functions, (*map(np.shape, values), *captured), config)
 
 
 def _placed(layout: Layout, config: IPUConfig | None) -> Layout:
     """Return a layout on the device of ``config``, or on the smallest device where it is None."""
     hosts = distribution(0 if config is None else config.experimental.multi_replica_distribution.process_count)
-    layout.traced.names.group = 1 if config is None else config.statistics_group
-    job = job_of(layout.arguments, layout.traced, layout.feed, config, hosts)
-    return replace(layout, config=config, job=job, distribution=hosts)
+    layout.functions.traced.names.group = 1 if config is None else config.statistics_group
+    return replace(layout, config=config, job=_job_of(layout.functions, config, hosts), distribution=hosts)
 
 
 #: What a loop without a pipeline has to say of its I/O tiles.
@@ -175,19 +166,17 @@ _NOT_OVERLAPPED: Final = (
 )
 
 
-def job_of(
-    arguments: Arguments, traced: Traced, feed: Feed, config: IPUConfig | None, distribution: Distribution | None = None
-) -> Job:
+def _job_of(functions: TracedFunctions, config: IPUConfig | None, distribution: Distribution | None) -> Job:
     """Lay the pipeline out, where there is a ``distribution`` for one of several hosts.
 
     Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for an unknown device,
     RemoteMemoryError for offloads without Streaming Memory, OutOfMemoryError for a pipeline that does not fit its
     IPUs, and ProgramError for anything else that a request may not ask for.
     """
-    chosen = IPUConfig() if config is None else config
+    chosen, arguments = IPUConfig() if config is None else config, functions.arguments
     chosen.check()
     try:
-        job = assemble(_request(arguments, traced, feed, chosen, distribution, configured=config is not None))
+        job = assemble(_request(functions, chosen, distribution, configured=config is not None))
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
@@ -205,27 +194,21 @@ def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
 
 
 def _request(
-    arguments: Arguments,
-    traced: Traced,
-    feed: Feed,
-    config: IPUConfig,
-    distribution: Distribution | None,
-    *,
-    configured: bool,
+    functions: TracedFunctions, config: IPUConfig, distribution: Distribution | None, *, configured: bool
 ) -> Request:
+    arguments = functions.arguments
     schedule = schedules.find(arguments.schedule.value)
     if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
         shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
         rules.check_count(0, schedule.multiple(shape))
     device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
-    functions = TracedFunctions(arguments, traced, feed)
     options: dict[str, Any] = config.options()
     options["system"] |= device
     if _leaves_io_tiles(arguments, config):
         options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
     if distribution is not None:
         options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
-    options["pipeline"] |= _pipeline(arguments, functions.parts)
+    options["pipeline"] |= _pipeline(arguments)
     if config.disturbances:
         options["disturbances"] = config.disturbances
     if uses_synthetic_data():
@@ -235,31 +218,28 @@ def _request(
     return Request(runs.validate(options), name=arguments.name, functions=functions)
 
 
-def _pipeline(arguments: Arguments, parts: tuple[int, ...]) -> dict[str, Any]:
+def _pipeline(arguments: Arguments) -> dict[str, Any]:
     """Return the pipeline's options by their own names, which are Graphcore's."""
     ipus = iter(arguments.mapping)
-    devices = [[next(ipus) for _ in range(size)] for size in parts]
+    devices = [[next(ipus) for _ in functions] for functions in arguments.stages]
     return {
         **arguments.options,
         "schedule": arguments.schedule.value,
         "device_mapping": [device if len(device) > 1 else device[0] for device in devices],
         "gradient_accumulation_count": arguments.count,
         "recomputation_mode": arguments.recomputation_mode.value,
-        "reduction_method": arguments.reduction_method.reduction,
-        FORWARD_OPTIONS: [
-            _options(forward_option.simulated(FORWARD_OPTIONS)) for forward_option in arguments.forward_options
-        ],
-        BACKWARD_OPTIONS: [
-            _options(backward_option.simulated(BACKWARD_OPTIONS)) for backward_option in arguments.backward_options
-        ],
-        UPDATE_OPTIONS: _options(arguments.update_options.simulated(UPDATE_OPTIONS)),
+        "reduction_method": arguments.reduction_method.value,
+        FORWARD_OPTIONS: [_options(options, FORWARD_OPTIONS) for options in arguments.forward_options],
+        BACKWARD_OPTIONS: [_options(options, BACKWARD_OPTIONS) for options in arguments.backward_options],
+        UPDATE_OPTIONS: _options(arguments.update_options, UPDATE_OPTIONS),
     }
 
 
-def _options(options: models.StageOptions) -> dict[str, Any]:
+def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
+    simulated = options.simulated(argument)
     return {
-        "matmul_options": poplar_options(options.matmul),
-        "convolution_options": poplar_options(options.convolution),
+        "matmul_options": poplar_options(simulated.matmul),
+        "convolution_options": poplar_options(simulated.convolution),
     }
 
 

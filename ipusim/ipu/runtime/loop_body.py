@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from ipusim.api import functions, models
-from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.stage_outfeeds import current
 
@@ -63,19 +61,8 @@ class BodyRecord:
             self.train = operation
 
 
-_RECORD: Final[ContextVar[BodyRecord | None]] = ContextVar("body_record", default=None)
-
-
-def body_record() -> BodyRecord | None:
-    """Return the record of the loop body that is running; None outside of one."""
-    return _RECORD.get()
-
-
-@contextmanager
-def _recording(at_once: bool) -> Iterator[BodyRecord]:
-    result = BodyRecord(at_once=at_once)
-    with setting(_RECORD, result), functions.noting(result.note):
-        yield result
+#: The record of the loop body that is running; None outside of one.
+body_record: Final[Scoped[BodyRecord | None]] = Scoped("body_record", None)
 
 
 def enqueue(queue: Any, tensors: Any) -> Operation:
@@ -85,7 +72,7 @@ def enqueue(queue: Any, tensors: Any) -> Operation:
 
     Raises ProgramError outside of both, and the second time.
     """
-    record, stage = _RECORD.get(), current()
+    record, stage = body_record(), current()
     if record is None and stage is None:
         raise ProgramError("enqueue: expected to be called in the body of a loop or in a stage of a pipeline")
     if record is not None and record.queue is queue:
@@ -115,7 +102,8 @@ def run_body(body: Callable[..., Any], values: Sequence[Any], carried: int, at_o
     With ``at_once`` it trains where it says so, whatever it returns. Raises ProgramError where it does not return as
     many tensors.
     """
-    with _recording(at_once) as record:
+    record = BodyRecord(at_once=at_once)
+    with body_record.set_to(record), functions.noting(record.note):
         returned = models.as_results(body(*values))
     record.depend(returned)
     record.carried = tuple(item for item in returned if not is_operation(item))
@@ -124,6 +112,12 @@ def run_body(body: Callable[..., Any], values: Sequence[Any], carried: int, at_o
             f"body: expected as many tensors as there are loop-carried inputs, {carried}, got {len(record.carried)}"
         )
     return record
+
+
+def failed(what: str, error: BaseException) -> ModelError:
+    """Return the ModelError of what a user's code has raised, with its line where there is one."""
+    line = functions.line_of(error)
+    return ModelError(f"{what} failed: {line + ': ' if line else ''}{functions.message_of(error)}")
 
 
 def as_numbers(values: Sequence[Any]) -> list[Any]:
@@ -144,10 +138,8 @@ def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], na
 
 def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the arguments by name; raises ProgramTypeError for what is no function, and for args or kwargs of none."""
-    if not callable(function):
-        checks.wrong_type(name, "a function", function)
-    if not isinstance(args, list | tuple):
-        checks.wrong_type("args", "a tuple of the function's arguments", args)
+    checks.function(name, function)
+    checks.instance("args", args, list | tuple, "a tuple of the function's arguments")
     named: Mapping[str, Any] = {} if kwargs is None else kwargs
     if not isinstance(named, Mapping) or not all(isinstance(item, str) for item in named):
         checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
@@ -156,5 +148,4 @@ def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping
 
 def check_body(name: str, function: object) -> None:
     """Refuse what is no function; raises ProgramTypeError."""
-    if not callable(function):
-        checks.wrong_type(name, "a function of the loop-carried tensors and of an element of the infeed", function)
+    checks.function(name, function, "a function of the loop-carried tensors and of an element of the infeed")

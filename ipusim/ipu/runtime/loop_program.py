@@ -10,27 +10,21 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, functions, models
-from ipusim.base.errors import IpusimError, ModelError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
-from ipusim.ipu.runtime.building import Captures
+from ipusim.ipu.runtime.building import Captures, captures
 from ipusim.ipu.runtime.function_body import LoopReached
 from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.host_gradients import HostGradients
-from ipusim.ipu.runtime.ipu_optimizer import optimizer_of_body
-from ipusim.ipu.runtime.lay_out import ProgramReached
-from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, check_takes, run_body
+from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, check_takes, failed, run_body
 from ipusim.ipu.runtime.names import ProgramNames
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.ipu.runtime.pipeline_options import (
-    GradientAccumulationReductionMethod,
-    LoopSchedule,
-    PipelineStageOptions,
-    RecomputationMode,
-)
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod, LoopSchedule, PipelineStageOptions
+from ipusim.ipu.runtime.run import ProgramReached
 from ipusim.ipu.runtime.shards import Shards
 from ipusim.ipu.runtime.stage_call import Holder, Inputs
+from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput, optimizer_of_body
 
 
 @contextmanager
@@ -99,10 +93,6 @@ class LoopProgram:
             count += 1
         return count
 
-    def final(self) -> tuple[Array, ...]:
-        """Return the loop-carried tensors as the last run has left them."""
-        return self.inputs.values
-
     def arguments(self, n: int, name: str = "loop") -> Arguments:
         """Return the arguments of the program called ``name``, which runs the body ``n`` times.
 
@@ -138,15 +128,11 @@ class LoopProgram:
             optimizer_function=self._optimizer if trains else None,
             mapping=(0,) if self._shards is None or len(stages) == 1 else self._shards.mapping,
             schedule=LoopSchedule.Single if len(stages) == 1 else LoopSchedule.Sharded,
-            recomputation_mode=RecomputationMode.Auto,
             reduction_method=(
                 GradientAccumulationReductionMethod.SUM if accumulation is None else accumulation.reduction_method
             ),
             forward_options=none,
             backward_options=none,
-            update_options=PipelineStageOptions(),
-            outfeed_mask=None,
-            accumulate_outfeed_dtype=None,
             name=name,
             enqueued_in=Holder.of(self._sent(record)),
             host_gradients=self._gradients,
@@ -161,10 +147,7 @@ class LoopProgram:
             except (IpusimError, KeyboardInterrupt, ProgramReached, LoopReached):
                 raise
             except BaseException as error:  # a user's function may do anything
-                index = functions.line_of(error)
-                raise ModelError(
-                    f"body failed: {index + ': ' if index else ''}{functions.message_of(error)}"
-                ) from error
+                raise failed("body", error) from error
 
     def _called(self, *values: Any) -> BodyRecord:
         keywords = () if self._infeed is None else self._infeed.keywords
@@ -175,7 +158,7 @@ class LoopProgram:
 
     def _run(self, values: Sequence[Any], named: Mapping[str, Any]) -> BodyRecord:
         body = partial(self._body, **named)
-        with self._captures.capturing():
+        with captures.set_to(self._captures):
             self._record = run_body(body, values, len(self.inputs.values), self._at_once)
         return self._record
 
@@ -199,7 +182,7 @@ class LoopProgram:
         if self._gradients is not None:
             return self._gradients.optimizer(self._record.enqueued)
         train = (self._record if self._shards is None else self._shards.record).train
-        loss = train.loss if self._shards is None else self._shards.loss()
+        loss = train.loss if self._shards is None else self._shards.loss
         computed = None if train.var_list is None else {"var_list": train.var_list}
         applied = {"global_step": train.global_step, "name": train.name}
         arguments = {name: value for name, value in applied.items() if value is not None}

@@ -8,12 +8,12 @@ first one with the models that have been made outside of stages.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 
 
 @dataclass(frozen=True)
@@ -59,39 +59,32 @@ class Counts:
         vars(self).update(vars(other.copy()))
 
 
-_SCOPE: Final[ContextVar[Scope]] = ContextVar("scope")
-_TRAINS: Final[ContextVar[bool]] = ContextVar("trains", default=True)
-_GROUP: Final[ContextVar[int]] = ContextVar("group", default=1)
-_COUNTS: Final[ContextVar[Counts | None]] = ContextVar("counts", default=None)
+#: The scope that the caller is in.
+scope: Final = Scoped("scope", Scope())
+#: Sets the scope in which the block makes names.
+inside: Final = scope.set_to
+#: Whether the program of the running stage trains; outside of stages True.
+program_trains: Final = Scoped("trains", True)
+#: How many replicas batch normalisations of the running stage take their statistics of, together.
+statistics_group: Final = Scoped("group", 1)
+#: The names in use so far in the running stage; None outside of stages.
+_COUNTS: Final[Scoped[Counts | None]] = Scoped("counts", None)
 #: What has been named outside of stages, in a graph of the program's own; None elsewhere.
-_OF_GRAPH: Final[ContextVar[Counts | None]] = ContextVar("counts_of_graph", default=None)
+_OF_GRAPH: Final[Scoped[Counts | None]] = Scoped("counts_of_graph", None)
+#: Sets the counts of names that the block gives outside of stages.
+counting_outside: Final = _OF_GRAPH.set_to
 #: How many models of each kind have been made outside of stages, in the caller's thread or task.
 _MODELS: Final[ContextVar[dict[str, int] | None]] = ContextVar("models", default=None)
 
 
-def scope() -> Scope:
-    """Return the scope that the caller is in."""
-    return _SCOPE.get(Scope())
-
-
-def inside(inner: Scope) -> AbstractContextManager[Scope]:
-    """Make names in ``inner`` inside the block."""
-    return setting(_SCOPE, inner)
-
-
 def counts() -> Counts:
     """Return the names in use so far in the running stage, or in the surrounding graph; elsewhere none are counted."""
-    return _COUNTS.get() or _OF_GRAPH.get() or Counts()
-
-
-def counting_outside(counted: Counts) -> AbstractContextManager[Any]:
-    """Count the names that the block gives outside of stages in ``counted``."""
-    return setting(_OF_GRAPH, counted)
+    return _COUNTS() or _OF_GRAPH() or Counts()
 
 
 def in_stage() -> bool:
     """Tell whether a stage of a program is running."""
-    return _COUNTS.get() is not None
+    return _COUNTS() is not None
 
 
 def unique(name: str) -> str:
@@ -118,16 +111,6 @@ def _numbered(name: str, uses: dict[str, int]) -> str:
     return name if uses[name] == 1 else f"{name}_{uses[name] - 1}"
 
 
-def statistics_group() -> int:
-    """Return how many replicas batch normalisations of the running stage take their statistics of, together."""
-    return _GROUP.get()
-
-
-def program_trains() -> bool:
-    """Tell whether the program of the running stage trains; outside of stages True."""
-    return _TRAINS.get()
-
-
 class ProgramNames:
     """Names in the stages of one program, made in the scope in which the program was.
 
@@ -145,8 +128,8 @@ class ProgramNames:
     def stage(self, number: int) -> Iterator[None]:
         """Name what runs in the block as of stage ``number``; the first time stages come in their order."""
         stored = self._starts[number].copy()
-        trains, group = setting(_TRAINS, self._trains), setting(_GROUP, self.group)
-        with setting(_COUNTS, stored), trains, group, inside(self._scope):
+        trains, group = program_trains.set_to(self._trains), statistics_group.set_to(self.group)
+        with _COUNTS.set_to(stored), trains, group, inside(self._scope):
             yield
         if len(self._starts) == number + 1:
             self._starts.append(stored)

@@ -11,19 +11,12 @@ import numpy as np
 from ipusim.api import learning
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.gradients import (
-    GradientsAndVariables,
-    Pair,
-    Variable,
-    gradients_of,
-    gradients_of_tensor,
-    known,
-)
+from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, Variable, gradients_of, gradients_of_tensor, known
 from ipusim.ipu.runtime.host import Tensor
 from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
-from ipusim.ipu.runtime.own_rule import LeftToAnother, OwnUpdates, own_rule, updates
+from ipusim.ipu.runtime.own_rule import OwnUpdates, own_rule, updates
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
-from ipusim.ipu.runtime.symbolic_gradients import SymbolicUpdate, applying, computing
+from ipusim.ipu.runtime.symbolic_gradients import SymbolicUpdate, applying, computing, pairs_of
 from ipusim.ipu.runtime.variable import NamedVariable
 
 _GATES: Final = (0, 1, 2)
@@ -42,9 +35,6 @@ class TrainOp:
         update: the gradients that a body has called apply_gradients with; None where it has called minimize.
         args, kwargs: what it has called apply_gradients with beside them.
     """
-
-    #: That it is an operation, and no tensor.
-    is_operation: ClassVar[bool] = True
 
     optimizer: Optimizer
     loss: Any
@@ -89,12 +79,12 @@ class Optimizer(OwnUpdates):
         for what is no rule, ProgramError for an empty name.
         """
         checks.truth("use_locking", use_locking)
-        self._left: LeftToAnother | None = None
+        self._left = False
         says_none = rule is None or isinstance(rule, bool)
         if says_none and updates(self) is not None:
             rule = own_rule(self)
         elif says_none and type(self).apply_gradients is not Optimizer.apply_gradients:
-            self._left = LeftToAnother(self, Optimizer)
+            self._left = True
         elif rule is None or not callable(getattr(rule, "apply", None)) or isinstance(rule, type | bool):
             checks.wrong_type("rule", "an optimizer of ipusim.model, or a subclass's _resource_apply_dense", rule)
         self._rule: Any = rule
@@ -104,29 +94,41 @@ class Optimizer(OwnUpdates):
         self._updated: dict[str, Variable] = {}
 
     @property
+    def _left_to(self) -> Optimizer:
+        """The attribute that the update is left to; raises UnsupportedProgramError unless there is one."""
+        wrapped = [value for value in vars(self).values() if isinstance(value, Optimizer)]
+        if len(wrapped) != 1:
+            raise UnsupportedProgramError(
+                f"{type(self).__name__}: expected an optimizer of the program's own to define "
+                "_resource_apply_dense(grad, var), or to have one attribute that is the optimizer it leaves the update "
+                f"to, got {len(wrapped)}"
+            )
+        return wrapped[0]
+
+    @property
     def rule(self) -> learning.Optimizer:
         """The core's rule of the weight update."""
-        return self._rule if self._left is None else self._left.optimizer.rule  # type: ignore[no-any-return]
+        return self._left_to.rule if self._left else self._rule
 
     @property
     def leaves_update(self) -> bool:
         """Whether it is of the program's own and leaves the update to another, or is around such a one."""
-        return self._left is not None
+        return self._left
 
     @property
     def gradient_maps(self) -> int:
         """How many functions change each micro-batch's gradients before they are accumulated."""
-        return self._mapping_classes + (0 if self._left is None else self._left.optimizer.gradient_maps)
+        return self._mapping_classes + (self._left_to.gradient_maps if self._left else 0)
 
     @property
     def cross_replica(self) -> bool:
         """Whether gradients are averaged over replicas."""
-        return self._left is not None and self._left.optimizer.cross_replica
+        return self._left and self._left_to.cross_replica
 
     @property
     def accumulation(self) -> Accumulation | None:
         """How gradients are accumulated, if the optimizer says so; in a pipeline the pipeline does."""
-        return None if self._left is None else self._left.optimizer.accumulation
+        return self._left_to.accumulation if self._left else None
 
     def get_name(self) -> str:
         """Return the name."""
@@ -165,7 +167,7 @@ class Optimizer(OwnUpdates):
         checks.truth("colocate_gradients_with_ops", colocate_gradients_with_ops)
         if grad_loss is not None:
             checks.wrong_type("grad_loss", "None, as the gradient of a loss by itself is one", grad_loss)
-        names, pairs = names_of(var_list), known()
+        names, pairs = _names_of(var_list), known()
         if pairs is None:
             if isinstance(loss, Tensor):
                 return [pair for pair in gradients_of_tensor(loss) if names is None or pair[1].name in names]  # type: ignore[misc]
@@ -197,7 +199,7 @@ class Optimizer(OwnUpdates):
         record = body_record()
         if record is not None:
             loss = loss() if callable(loss) else loss
-        names = _names_in(record, var_list)
+        names = _names_of(var_list, record)
         if callable(loss) or isinstance(loss, Tensor):
             pairs = self.compute_gradients(
                 loss,
@@ -258,7 +260,11 @@ class Optimizer(OwnUpdates):
             var = self._updated.get(var.name, Variable(var.name, var.initial, {}))
         if not isinstance(var, Variable):
             checks.wrong_type("var", "a Variable, as apply_gradients gets it", var)
-        return slot_of(self.rule, var, checks.text("name", name))
+        slot = f"{var.name}/{checks.text('name', name)}"
+        key = var.name if isinstance(self.rule, learning.Momentum) else slot
+        if name not in slot_names(self.rule) or key not in var.state:
+            return None
+        return Variable(slot, var.state[key], var.state)
 
     def get_slot_names(self) -> list[str]:
         """Return the names of the slots, in alphabetical order."""
@@ -279,12 +285,7 @@ def said(**arguments: Any) -> dict[str, Any]:
 
 def checked_pairs(grads_and_vars: Any) -> list[Pair]:
     """Return the pairs that have a gradient; raises ProgramError and ProgramTypeError in TensorFlow's words."""
-    try:
-        pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
-    except (TypeError, ValueError):
-        checks.wrong_type("grads_and_vars", "pairs of a gradient and a Variable", grads_and_vars)
-    if not pairs:
-        raise ProgramError("No variables provided.")
+    pairs = pairs_of(grads_and_vars, "pairs of a gradient and a Variable")
     for gradient, variable in pairs:
         if not isinstance(variable, Variable):
             checks.wrong_type("grads_and_vars", "pairs of a gradient and a Variable", (gradient, variable))
@@ -310,21 +311,19 @@ def checked_pairs(grads_and_vars: Any) -> list[Pair]:
     return result
 
 
-def names_of(var_list: Any) -> set[str] | None:
-    """Return the names of the variables of a list, each a Variable or a name; None for all. Raises ProgramTypeError."""
+def _names_of(var_list: Any, record: BodyRecord | None = None) -> set[str] | None:
+    """Return the names of the variables of a list, each a Variable or a name; None for all.
+
+    In a body, whose ``record`` it is, also of what stands for them there. Raises ProgramTypeError.
+    """
     if var_list is None:
         return None
+    if record is not None and isinstance(var_list, list | tuple):
+        var_list = [item if isinstance(item, str) else record.name_of(item) or item for item in var_list]
     kinds = Variable | NamedVariable | str
     if not isinstance(var_list, list | tuple) or not all(isinstance(item, kinds) for item in var_list):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
     return {item if isinstance(item, str) else item.name for item in var_list}
-
-
-def _names_in(record: BodyRecord | None, var_list: Any) -> set[str] | None:
-    """Return the names of a list of variables, in a body also of what stands for them there; raises as names_of."""
-    if record is None or not isinstance(var_list, list | tuple):
-        return names_of(var_list)
-    return names_of([item if isinstance(item, str) else record.name_of(item) or item for item in var_list])
 
 
 def is_tensor(value: object) -> bool:
@@ -335,8 +334,8 @@ def is_tensor(value: object) -> bool:
 
 
 def _check_step(global_step: object) -> None:
-    if global_step is not None and not isinstance(global_step, Variable | NamedVariable):
-        checks.wrong_type("global_step", "a Variable that counts updates, or None", global_step)
+    kinds = Variable | NamedVariable | None
+    checks.instance("global_step", global_step, kinds, "a Variable that counts updates, or None")
 
 
 #: The names of a rule's slots; that of a rule which keeps one array stands for the variable's own name in the state.
@@ -352,14 +351,6 @@ def slot_names(rule: learning.Optimizer) -> list[str]:
     """Return the names of a rule's slots in alphabetical order; none of a rule that says none."""
     names: tuple[str, ...] = _NAMES.get(type(rule), getattr(rule, "slots", ()))
     return sorted(names)
-
-
-def slot_of(rule: learning.Optimizer, variable: Variable, slot: str) -> Variable | None:
-    """Return a slot of a variable as a variable; None where there is none of that name."""
-    key = variable.name if isinstance(rule, learning.Momentum) else f"{variable.name}/{slot}"
-    if slot not in slot_names(rule) or key not in variable.state:
-        return None
-    return Variable(f"{variable.name}/{slot}", variable.state[key], variable.state)
 
 
 @dataclass(frozen=True)

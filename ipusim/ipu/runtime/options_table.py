@@ -16,10 +16,6 @@ class KeyId:
     start_id: int = -1
 
 
-def _keys() -> defaultdict[str, KeyId]:
-    return defaultdict(KeyId)
-
-
 @dataclass
 class VerificationOptions:
     """A KeyId for each kind of data, and for each infeed and outfeed by name.
@@ -37,8 +33,8 @@ class VerificationOptions:
     input_parameters: KeyId = field(default_factory=KeyId)
     outputs: KeyId = field(default_factory=KeyId)
     output_parameters: KeyId = field(default_factory=KeyId)
-    infeeds: Mapping[str, KeyId] = field(default_factory=_keys)
-    outfeeds: Mapping[str, KeyId] = field(default_factory=_keys)
+    infeeds: Mapping[str, KeyId] = field(default_factory=lambda: defaultdict(KeyId))
+    outfeeds: Mapping[str, KeyId] = field(default_factory=lambda: defaultdict(KeyId))
     checkpoint_in: KeyId = field(default_factory=lambda: KeyId(0, 0))
     checkpoint_out: KeyId = field(default_factory=lambda: KeyId(0, 0))
 
@@ -56,94 +52,70 @@ MAX_REPORT_SIZE: Final = 268435456
 _NO_PROFILE: Final = "a simulated run always has its whole profile, which is no part of the program"
 _NO_REPORT: Final = "Poplar makes no reports here"
 _NO_TRANSFER: Final = "what crosses a simulated host link is neither encrypted nor checked"
-#: Arguments that became an attribute of IPUConfig, by function: those that are set as they are.
-ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
-    "create_ipu_config": {
-        "scheduler_selection": "scheduling.algorithm",
-        "always_rearrange_copies_on_the_host": "experimental.always_rearrange_copies_on_the_host",
-        "merge_infeed_io_copies": "optimizations.merge_infeed_io_copies",
-        "disable_graph_outlining": "optimizations.enable_graph_outlining",
-        "max_cross_replica_sum_buffer_size": "optimizations.maximum_cross_replica_sum_buffer_size",
-        "max_inter_ipu_copies_buffer_size": "optimizations.maximum_inter_ipu_copies_buffer_size",
-        "max_scheduler_lookahead_depth": "scheduling.maximum_scheduler_lookahead_depth",
-        "max_scheduler_search_space_size": "scheduling.maximum_scheduler_search_space_size",
-        "prefetch_data_streams": "optimizations.prefetch_data_streams",
-        "selection_order": "selection_order",
-        "enable_experimental_remote_buffer_embedding": "experimental.enable_remote_buffer_embedding",
-    },
-    "auto_select_ipus": {"num_ipus": "auto_select_ipus"},
-    "select_ipus": {"indices": "select_ipus"},
-    "set_compilation_options": {"compilation_options": "compilation_poplar_options"},
-    "set_convolution_options": {"convolution_options": "convolutions.poplar_options"},
-    "set_experimental_multi_replica_distribution_options": {
-        "process_count": "experimental.multi_replica_distribution.process_count",
-        "process_index": "experimental.multi_replica_distribution.process_index",
-    },
-    "set_floating_point_behaviour_options": {
-        name: f"floating_point_behaviour.{name}" for name in ("inv", "div0", "oflo", "esr", "nanoo")
-    },
-    "set_gcl_options": {"gcl_options": "gcl_poplar_options"},
-    "set_io_tile_options": {
-        "num_io_tiles": "io_tiles.num_io_tiles",
-        "place_ops_on_io_tiles": "io_tiles.place_ops_on_io_tiles",
-        "io_tile_available_memory_proportion": "io_tiles.available_memory_proportion",
-    },
-    "set_ipu_connection_type": {
-        "connection_type": "device_connection.type",
-        "ipu_version": "device_connection.version",
-        "enable_remote_buffers": "device_connection.enable_remote_buffers",
-    },
-    "set_ipu_model_options": {
-        "compile_ipu_code": "ipu_model.compile_ipu_code",
-        "tiles_per_ipu": "ipu_model.tiles_per_ipu",
-        "ipu_model_version": "ipu_model.version",
-    },
-    "set_matmul_options": {
-        "matmul_options": "matmuls.poplar_options",
-        "clear_pass_type": "matmuls.clear_pass_type",
-    },
-    "set_norm_options": {
-        "use_stable_statistics": "norms.use_stable_statistics",
-        "experimental_distributed_batch_norm_replica_group_size": (
-            "norms.experimental.distributed_batch_norm_replica_group_size"
-        ),
-    },
-    "set_optimization_options": {
-        "combine_embedding_lookups": "optimizations.combine_embedding_lookups",
-        "combine_matmuls": "optimizations.combine_matmuls",
-        "max_cross_replica_sum_buffer_size": "optimizations.maximum_cross_replica_sum_buffer_size",
-        "max_reduce_scatter_buffer_size": "optimizations.maximum_reduce_scatter_buffer_size",
-        "max_inter_ipu_copies_buffer_size": "optimizations.maximum_inter_ipu_copies_buffer_size",
-        "max_send_recv_cluster_size": "optimizations.maximum_send_recv_cluster_size",
-        "minimum_remote_tensor_size": "optimizations.minimum_remote_tensor_size",
-        "merge_remote_buffers": "optimizations.merge_remote_buffers",
-        "gather_simplifier": "optimizations.enable_gather_simplifier",
-        "triangular_solve_expander_block_size": "optimizations.triangular_solve_expander_block_size",
-        "cholesky_block_size": "optimizations.cholesky_block_size",
-        "enable_fast_math": "optimizations.enable_fast_math",
-    },
-    "set_pooling_options": {"pooling_options": "pooling.poplar_options"},
-    "set_recomputation_options": {"allow_recompute": "allow_recompute"},
-    "set_serialization_options": {"output_folder": "serialization_output_folder"},
+#: The attribute of IPUConfig that an argument became, of any of the functions.
+ATTRIBUTES: Final[Mapping[str, str]] = {
+    "scheduler_selection": "scheduling.algorithm",
+    "always_rearrange_copies_on_the_host": "experimental.always_rearrange_copies_on_the_host",
+    "merge_infeed_io_copies": "optimizations.merge_infeed_io_copies",
+    "disable_graph_outlining": "optimizations.enable_graph_outlining",
+    "max_scheduler_lookahead_depth": "scheduling.maximum_scheduler_lookahead_depth",
+    "max_scheduler_search_space_size": "scheduling.maximum_scheduler_search_space_size",
+    "prefetch_data_streams": "optimizations.prefetch_data_streams",
+    "selection_order": "selection_order",
+    "enable_experimental_remote_buffer_embedding": "experimental.enable_remote_buffer_embedding",
+    "num_ipus": "auto_select_ipus",
+    "indices": "select_ipus",
+    "compilation_options": "compilation_poplar_options",
+    "convolution_options": "convolutions.poplar_options",
+    "process_count": "experimental.multi_replica_distribution.process_count",
+    "process_index": "experimental.multi_replica_distribution.process_index",
+    **{name: f"floating_point_behaviour.{name}" for name in ("inv", "div0", "oflo", "esr", "nanoo")},
+    "gcl_options": "gcl_poplar_options",
+    "num_io_tiles": "io_tiles.num_io_tiles",
+    "place_ops_on_io_tiles": "io_tiles.place_ops_on_io_tiles",
+    "io_tile_available_memory_proportion": "io_tiles.available_memory_proportion",
+    "connection_type": "device_connection.type",
+    "ipu_version": "device_connection.version",
+    "enable_remote_buffers": "device_connection.enable_remote_buffers",
+    "compile_ipu_code": "ipu_model.compile_ipu_code",
+    "tiles_per_ipu": "ipu_model.tiles_per_ipu",
+    "ipu_model_version": "ipu_model.version",
+    "matmul_options": "matmuls.poplar_options",
+    "clear_pass_type": "matmuls.clear_pass_type",
+    "use_stable_statistics": "norms.use_stable_statistics",
+    "experimental_distributed_batch_norm_replica_group_size": (
+        "norms.experimental.distributed_batch_norm_replica_group_size"
+    ),
+    "combine_embedding_lookups": "optimizations.combine_embedding_lookups",
+    "combine_matmuls": "optimizations.combine_matmuls",
+    "max_cross_replica_sum_buffer_size": "optimizations.maximum_cross_replica_sum_buffer_size",
+    "max_reduce_scatter_buffer_size": "optimizations.maximum_reduce_scatter_buffer_size",
+    "max_inter_ipu_copies_buffer_size": "optimizations.maximum_inter_ipu_copies_buffer_size",
+    "max_send_recv_cluster_size": "optimizations.maximum_send_recv_cluster_size",
+    "minimum_remote_tensor_size": "optimizations.minimum_remote_tensor_size",
+    "merge_remote_buffers": "optimizations.merge_remote_buffers",
+    "gather_simplifier": "optimizations.enable_gather_simplifier",
+    "triangular_solve_expander_block_size": "optimizations.triangular_solve_expander_block_size",
+    "cholesky_block_size": "optimizations.cholesky_block_size",
+    "enable_fast_math": "optimizations.enable_fast_math",
+    "pooling_options": "pooling.poplar_options",
+    "allow_recompute": "allow_recompute",
+    "output_folder": "serialization_output_folder",
 }
-#: Arguments that became no attribute, by function.
-WITHOUT_EFFECT: Final[Mapping[str, Mapping[str, Unused]]] = {
-    "create_ipu_config": {
-        "profiling": Unused(False, _NO_PROFILE),
-        "enable_ipu_events": Unused(False, _NO_PROFILE),
-        "use_poplar_text_report": Unused(False, _NO_REPORT),
-        "use_poplar_cbor_report": Unused(False, _NO_REPORT),
-        "profile_execution": Unused(None, _NO_PROFILE),
-        "enable_poplar_serialized_graph": Unused(False, _NO_REPORT),
-        "report_every_nth_execution": Unused(0, _NO_REPORT),
-        "max_report_size": Unused(MAX_REPORT_SIZE, _NO_REPORT),
-        "report_directory": Unused("", _NO_REPORT),
-        "retain_control_dependencies": Unused(False, "there is no graph"),
-    },
-    "set_report_options": {
-        "graph_options": Unused(None, _NO_REPORT),
-        "execution_options": Unused(None, _NO_REPORT),
-    },
-    "set_transfer_options": {"use_verified_transfers": Unused(False, _NO_TRANSFER)},
-    "set_verification_options": {"verification_options": Unused(VerificationOptions(), _NO_TRANSFER)},
+#: Arguments that became no attribute.
+WITHOUT_EFFECT: Final[Mapping[str, Unused]] = {
+    "profiling": Unused(False, _NO_PROFILE),
+    "enable_ipu_events": Unused(False, _NO_PROFILE),
+    "use_poplar_text_report": Unused(False, _NO_REPORT),
+    "use_poplar_cbor_report": Unused(False, _NO_REPORT),
+    "profile_execution": Unused(None, _NO_PROFILE),
+    "enable_poplar_serialized_graph": Unused(False, _NO_REPORT),
+    "report_every_nth_execution": Unused(0, _NO_REPORT),
+    "max_report_size": Unused(MAX_REPORT_SIZE, _NO_REPORT),
+    "report_directory": Unused("", _NO_REPORT),
+    "retain_control_dependencies": Unused(False, "there is no graph"),
+    "graph_options": Unused(None, _NO_REPORT),
+    "execution_options": Unused(None, _NO_REPORT),
+    "use_verified_transfers": Unused(False, _NO_TRANSFER),
+    "verification_options": Unused(VerificationOptions(), _NO_TRANSFER),
 }

@@ -90,31 +90,6 @@ class OwnRule:
         return len(self.slots) * parameter_count * itemsize
 
 
-@dataclass(frozen=True)
-class LeftToAnother:
-    """In the place of a rule: the update is left to another optimizer, an attribute of the first.
-
-    Attributes:
-        around: the optimizer of the program's own.
-        kind: the class of optimizers.
-    """
-
-    around: Any
-    kind: type
-
-    @property
-    def optimizer(self) -> Any:
-        """The other optimizer; raises UnsupportedProgramError where no attribute is one, or several are."""
-        wrapped = [value for value in vars(self.around).values() if isinstance(value, self.kind)]
-        if len(wrapped) != 1:
-            raise UnsupportedProgramError(
-                f"{type(self.around).__name__}: expected an optimizer of the program's own to define "
-                "_resource_apply_dense(grad, var), or to have one attribute that is the optimizer it leaves the update "
-                f"to, got {len(wrapped)}"
-            )
-        return wrapped[0]
-
-
 def updates(optimizer: Any) -> Callable[[Any, Any], Any] | None:
     """Return the method of an optimizer's own that updates one variable; None where it has none."""
     return next((getattr(optimizer, name) for name in _METHODS if hasattr(optimizer, name)), None)

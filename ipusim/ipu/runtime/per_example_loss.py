@@ -18,35 +18,27 @@ class PerExampleLoss:
 
     The mean is the core's loss, with its own passes and cost, as in a scenario. Anything else that is done with the
     losses computes them one by one, as autograd does.
+
+    Attributes:
+        shape, ndim: of the losses.
+        array, mean_of_all: functions that return all of them, and the mean over them.
     """
 
     __array_priority__ = 1000.0  # an array on the left leaves the operator to this
 
     def __init__(self, shape: tuple[int, ...], losses: Callable[[], Any], mean: Callable[[], Any]) -> None:
         """Take the shape of the losses, what computes them all, and what computes their mean."""
-        self.shape, self._losses, self._mean = shape, losses, mean
-
-    @property
-    def ndim(self) -> int:
-        """Their number of axes."""
-        return len(self.shape)
+        self.shape, self.ndim = shape, len(shape)
+        self.array, self.mean_of_all = losses, mean
 
     @property
     def dtype(self) -> Any:
         """Their dtype."""
         return self.array().dtype
 
-    def mean_of_all(self) -> Any:
-        """Return the mean over all of them."""
-        return self._mean()
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return all of them to plain NumPy, which a trace refuses."""
         return np.asarray(self.array(), dtype)
-
-    def array(self) -> Any:
-        """Return all of them."""
-        return self._losses()
 
     def __getitem__(self, key: Any) -> Any:
         """Return some of them."""

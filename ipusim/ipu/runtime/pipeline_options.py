@@ -61,11 +61,6 @@ class GradientAccumulationReductionMethod(Enum):
             f"Valid values are: {', '.join(cls.__members__)}."
         )
 
-    @property
-    def reduction(self) -> models.Reduction:
-        """The core's name."""
-        return self.value
-
 
 class ReduceOp(Enum):
     """``tf.distribute.ReduceOp``."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from typing import Any, Final
 
 from ipusim.base.near_names import did_you_mean
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 
 #: The variable of the environment.
 VARIABLE: Final = "TF_POPLAR_FLAGS"
@@ -33,17 +32,17 @@ _WITHOUT_EFFECT: Final = {
     "use_ipu_model": "every device is simulated",
     "while_loop_brute_force_max_trip_count": "a loop is tried as often as it holds",
 }
-_SYNTHETIC_HERE: Final[ContextVar[bool]] = ContextVar("synthetic", default=False)
+_SYNTHETIC_HERE: Final = Scoped("synthetic", False)
 
 
 def synthetic_data(enabled: bool) -> AbstractContextManager[Any]:
     """Give programs that are laid out in the block synthetic data, if ``enabled``: none travels from or to the host."""
-    return setting(_SYNTHETIC_HERE, enabled or _SYNTHETIC_HERE.get())
+    return _SYNTHETIC_HERE.set_to(enabled or _SYNTHETIC_HERE())
 
 
 def uses_synthetic_data() -> bool:
     """Tell whether no data travel, as a block or the environment says."""
-    return _SYNTHETIC_HERE.get() or any(_is_on(flag) for flag in _flags() if _name(flag) == _SYNTHETIC)
+    return _SYNTHETIC_HERE() or any(_is_on(flag) for flag in _flags() if _name(flag) == _SYNTHETIC)
 
 
 def notes() -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Remembered(Generic[T]):
         self._here: ContextVar[T | object] = ContextVar(name)
         self._default = self._last = default
 
-    def get(self) -> T:
+    def __call__(self) -> T:
         """Return the value in effect."""
         result = self._here.get(_NOTHING)
         if result is not _NOTHING:
@@ -42,19 +42,10 @@ class Remembered(Generic[T]):
         self._last = value
 
 
-_CONFIGURED: Final[Remembered[Any]] = Remembered("configured", None)
-
-
-def configured() -> Any:
-    """Return the IPUConfig in effect, None where the machine is the smallest that does."""
-    return _CONFIGURED.get()
-
-
-def configure(config: Any) -> None:
-    """Set the configuration for programs that run from now on; None for none."""
-    _CONFIGURED.set(config)
-
-
+#: The IPUConfig in effect, None where the machine is the smallest that does.
+configured: Final[Remembered[Any]] = Remembered("configured", None)
+#: Sets the configuration for programs that run from now on; None for none.
+configure: Final = configured.set
 _SEED: Final[Remembered[int]] = Remembered("seed", 0)
 _DRAWS: Final[Remembered[int]] = Remembered("draws", 0)
 
@@ -67,14 +58,14 @@ def set_random_seed(seed: int) -> None:
 
 def draws_so_far() -> int:
     """Return how many draws there have been since the seed was set, of which this is one more."""
-    count = _DRAWS.get()
+    count = _DRAWS()
     _DRAWS.set(count + 1)
     return count
 
 
 def seed_of(own: int | None) -> int:
     """Return the seed of an initializer: its ``own`` or that of all draws."""
-    return _SEED.get() if own is None else own
+    return _SEED() if own is None else own
 
 
 #: A variable, which is on this room's floor and knows it (:class:`ipusim.ipu.runtime.variable.NamedVariable`).
@@ -96,13 +87,18 @@ class VariableStore:
 
 #: As TensorFlow 1's default graph, a property of the thread.
 _STORE: Final[ContextVar[VariableStore]] = ContextVar("variable_store")
+#: Restores the variables that :func:`store` has returned, without those made since.
+restore: Final = _STORE.set
 #: Whether operations on variables wait for a session, as after ``disable_eager_execution``.
 _GRAPH_MODE: Final = Remembered("graph_mode", False)
 #: The session in whose block the caller is, whose graph is the default one there; None outside of any.
-_SESSION: Final[ContextVar[Any]] = ContextVar("session", default=None)
+session_here: Final[Scoped[Any]] = Scoped("session", None)
+#: Sets the session for which operations on variables wait in the block.
+in_session: Final = session_here.set_to
 #: Whether operations have their effect at once all the same, as in functions of a dataset's elements.
-_AT_ONCE: Final[ContextVar[bool]] = ContextVar("at_once", default=False)
-_USED: Final[ContextVar[dict[str, Variable] | None]] = ContextVar("used_variables", default=None)
+is_at_once: Final = Scoped("at_once", False)
+#: The variables that the program which is being tried has asked for, by name; None where none is being tried.
+used: Final[Scoped[dict[str, Variable] | None]] = Scoped("used_variables", None)
 
 
 def store() -> VariableStore:
@@ -123,11 +119,6 @@ def forget() -> None:
     _STORE.set(VariableStore())
 
 
-def restore(before: VariableStore) -> None:
-    """Restore the variables that :func:`store` has returned, without those made since."""
-    _STORE.set(before)
-
-
 def wait_for_sessions(now: bool = True) -> None:
     """Make operations on variables wait for a session from now on, or take effect at once."""
     _GRAPH_MODE.set(now)
@@ -135,36 +126,16 @@ def wait_for_sessions(now: bool = True) -> None:
 
 def graph_mode() -> bool:
     """Whether operations on variables wait for a session, also where no program is being compiled."""
-    return session_here() is not None or _GRAPH_MODE.get()
-
-
-def session_here() -> Any:
-    """Return the session in whose block the caller is, None for none."""
-    return _SESSION.get()
-
-
-def in_session(session: Any) -> AbstractContextManager[Any]:
-    """Make operations on variables wait for the session whose block this is."""
-    return setting(_SESSION, session)
+    return session_here() is not None or _GRAPH_MODE()
 
 
 def at_once() -> AbstractContextManager[Any]:
     """Make operations in the block take effect at once, inside of a session's block too."""
-    return setting(_AT_ONCE, True)
-
-
-def is_at_once() -> bool:
-    """Whether operations have their effect at once, although a program may wait for sessions elsewhere."""
-    return _AT_ONCE.get()
+    return is_at_once.set_to(True)
 
 
 def using() -> AbstractContextManager[dict[str, Variable]]:
     """Note the variables that a program asks for while it is tried in the block, or in the one around, by name."""
-    before = _USED.get()
+    before = used()
     result: dict[str, Variable] = {} if before is None else before
-    return setting(_USED, result)
-
-
-def used() -> dict[str, Variable] | None:
-    """Return the variables that the program which is being tried has asked for; None where none is being tried."""
-    return _USED.get()
+    return used.set_to(result)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from ipusim.api import Array, Job, Request, Run, Session, Timeline, analysis, pricing, runs
 from ipusim.base.errors import ProgramStateError
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 
 
 @dataclass(eq=False)
@@ -93,12 +91,13 @@ class Recorder:
     """Keeps the session runs of all programs that run while it looks on, from any thread.
 
     Attributes:
+        folder: where the profile goes that it is of; None where it is of none.
         laid_out: programs that were laid out.
     """
 
-    def __init__(self, steps: int | None = None) -> None:
+    def __init__(self, steps: int | None = None, folder: Path | None = None) -> None:
         """Keep ``steps`` session runs of each program; by default as many as one trace can hold."""
-        self._steps = steps
+        self._steps, self.folder = steps, folder
         self._of: dict[int, Recorded] = {}
         self._lock = Lock()
         self.laid_out = 0
@@ -134,24 +133,7 @@ class Recorder:
         return fit if self._steps is None else min(self._steps, fit)
 
 
-R = TypeVar("R", bound=Recorder | None)
-#: The recorder of this context; None where there is none.
-_RECORDER: Final[ContextVar[Recorder | None]] = ContextVar("recorder", default=None)
-
-
-def recorder() -> Recorder | None:
-    """Return the recorder that is active; None where none is."""
-    return _RECORDER.get()
-
-
-def recording(by: R) -> AbstractContextManager[R]:
-    """Record in ``by``, unless it is None, what runs inside the block, or is laid out there and runs in a thread."""
-    return setting(_RECORDER, by)
-
-
-def note(recorders: Sequence[Recorder | None], session: Session, timeline: Timeline) -> None:
-    """Hand a session run that has ended to the first active recorder."""
-    for result in recorders:
-        if result is not None:
-            result.note(session, timeline)
-            return
+#: The recorder that is active; None where none is.
+recorder: Final[Scoped[Recorder | None]] = Scoped("recorder", None)
+#: Sets what records, unless it is None, what runs inside the block, or is laid out there and runs in a thread.
+recording: Final = recorder.set_to

@@ -1,9 +1,9 @@
-"""A pipeline that has run, and can run on from where it is."""
+"""From checked arguments to a program that has run, and can run on from where it is, or that a session runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,20 +20,33 @@ from ipusim.api import (
     models,
     schedules,
 )
-from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue, sending_to
+from ipusim.ipu.runtime.arguments import Arguments
+from ipusim.ipu.runtime.building import compiling
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.devices import check_queue_on_device, device_ordinal, on_device
-from ipusim.ipu.runtime.distribution import HostProgram
+from ipusim.ipu.runtime.distribution import HostProgram, variables_on_host
 from ipusim.ipu.runtime.function_body import device
 from ipusim.ipu.runtime.functions import sent_dtype
-from ipusim.ipu.runtime.host import Fetch, Running
-from ipusim.ipu.runtime.layouts import Layout, Layouts
-from ipusim.ipu.runtime.recording import note, recorder
+from ipusim.ipu.runtime.host import Fetch, Running, Tensor, example
+from ipusim.ipu.runtime.layouts import Fed, Layout, Layouts
+from ipusim.ipu.runtime.program_state import add
+from ipusim.ipu.runtime.recording import recorder
+from ipusim.ipu.runtime.stage_call import Inputs, packing
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeed
+from ipusim.ipu.runtime.variable import NamedVariable
 
 #: Name of the elements of the infeed that have been read, among what a program goes on from.
 _INFEED: Final = "ipusim/infeed"
+#: Whether a computation is being tried that may build no pipeline or loop of its own: it then raises ProgramReached.
+stopping_at_programs: Final = Scoped("stopping", False)
+
+
+class ProgramReached(BaseException):
+    """Leaves a computation at the first pipeline or loop that it builds."""
 
 
 class Pipeline(Fetch):
@@ -44,8 +57,6 @@ class Pipeline(Fetch):
         training: whether it trains.
     """
 
-    is_operation: ClassVar[bool] = True
-
     def __init__(self, layouts: Layouts, symbols: Sequence[Any] | None = None) -> None:
         """Place the variables on their IPUs and connect the queues.
 
@@ -53,7 +64,7 @@ class Pipeline(Fetch):
         the outfeed has a pipeline already, or the infeed other replicas.
         """
         first = layouts.first
-        arguments, stages = first.arguments, first.traced.stages
+        arguments, stages = first.functions.arguments, first.functions.traced.stages
         self._layouts, self._symbols, self._ordinal = layouts, symbols, device_ordinal()
         self.pipelined, self.training = schedules.find(arguments.schedule.value).pipelined, arguments.training
         self._hosts = HostProgram()
@@ -80,27 +91,28 @@ class Pipeline(Fetch):
         self._layout = layout
         if layout.job is None:
             return
-        layout.traced.inputs.replicas = layout.replicas
+        layout.functions.traced.inputs.replicas = layout.replicas
         self._hosts.distribution = layout.distribution
         self._placed_session = self._hosts.session(layout.job, goes_on=not self._initial)
         if state is not None:
             checkpoint.set_arrays_of(self._placed_session, state)
 
     def _connect_queues(self, layout: Layout, before: Layout | None) -> None:
-        replicas, gradients = layout.replicas, layout.arguments.host_gradients
+        replicas, gradients = layout.replicas, layout.functions.arguments.host_gradients
         axis = (replicas,) if replicas > 1 else ()
         if gradients is not None and axis:
             raise UnsupportedProgramError(f"variables_on_host: expected one replica of a device, got {replicas}")
-        if (infeed := layout.arguments.infeed) is not None:
+        if (infeed := layout.functions.arguments.infeed) is not None:
             check_queue_on_device("infeed_queue", infeed.ordinal)
             infeed.connect(replicas, instead_of=None if before is None else before.replicas)
-        if (queue := layout.arguments.outfeed) is not None:
-            outputs, outfeed = layout.traced.stages[-1].outputs, layout.outfeed
+        if (queue := layout.functions.arguments.outfeed) is not None:
+            traced, outfeed = layout.functions.traced, layout.functions.outfeed
+            outputs = traced.stages[-1].outputs
             forms = [((*axis, *outputs[at].shape), sent_dtype(outfeed, outputs[at])) for at in outfeed.sent]
-            packing = layout.traced.packing(outfeed.sent)
+            element = packing(traced.sends, outfeed.sent, traced.holder)
             if gradients is not None:
-                forms, packing = gradients.element(forms, packing)
-            self._connect(queue, forms, packing, reconnecting=before is not None)
+                forms, element = gradients.element(forms, element)
+            self._connect(queue, forms, element, reconnecting=before is not None)
         for item in _sent_beside(layout):
             forms = [((*axis, *shape), dtype) for shape, dtype in item.forms]
             self._connect(item.queue, forms, item.packing, reconnecting=before is not None)
@@ -119,9 +131,9 @@ class Pipeline(Fetch):
 
         It is laid out again where these have other forms. Raises as :meth:`take_layout` does.
         """
-        captures = self._layout.arguments.captures
+        captures = self._layout.functions.arguments.captures
         self.take_layout(values, {} if captures is None else captures.evaluated(running.value))
-        if (captures := self._layout.arguments.captures) is not None:
+        if (captures := self._layout.functions.arguments.captures) is not None:
             captures.take(running.value)
 
     def take_layout(self, values: Sequence[Any] | None = None, captured: Mapping[Any, Array] | None = None) -> None:
@@ -156,12 +168,12 @@ class Pipeline(Fetch):
     @property
     def inputs(self) -> tuple[Array, ...]:
         """Its inputs, which are a loop's tensors as the last run has left them."""
-        return self._layout.traced.inputs.values
+        return self._layout.functions.traced.inputs.values
 
     @property
     def infeed(self) -> IPUInfeedQueue | None:
         """The queue that feeds it, None where none does."""
-        return self._layout.arguments.infeed
+        return self._layout.functions.arguments.infeed
 
     @property
     def program(self) -> PipelineProgram:
@@ -198,7 +210,7 @@ class Pipeline(Fetch):
     @property
     def sends(self) -> bool:
         """Whether it sends results to an outfeed queue."""
-        return self._layout.arguments.outfeed is not None
+        return self._layout.functions.arguments.outfeed is not None
 
     @property
     def summary(self) -> analysis.RunTimes:
@@ -249,14 +261,14 @@ class Pipeline(Fetch):
         results go to the outfeed queue, each as soon as it is with the host. Raises ProgramError and ProgramTypeError
         for inputs of another form.
         """
-        with device(), sending_to(self._layout.arguments.outfeed), on_device(self._ordinal):
+        with device(), sending_to(self._layout.functions.arguments.outfeed), on_device(self._ordinal):
             self.take_layout()
             layout = self._layout
             if inputs is not None:
-                layout.feed.replace_inputs(models.as_results(inputs))
+                layout.functions.feed.replace_inputs(models.as_results(inputs))
             session, self._initial = self.session, False
-            layout.feed.go_on(session.elements)
-            for stage in layout.traced.outfeeds:
+            layout.functions.feed.go_on(session.elements)
+            for stage in layout.functions.traced.outfeeds:
                 stage.begin(layout.replicas)
             try:
                 with self._hosts.running(session):
@@ -264,14 +276,15 @@ class Pipeline(Fetch):
             finally:
                 self._versions |= {name: self._named[name].changed_by(self) for name in self._changes}
             # A session may run it in another thread than the one that laid it out.
-            note((recorder(), self._recorder), session, self._timeline)
+            if (active := recorder() or self._recorder) is not None:
+                active.note(session, self._timeline)
         if self.training:
             self._note_not_finite()
         return self._timeline
 
     def _sink(self) -> Callable[[tuple[Array, ...]], object] | None:
         """Return the receiver of each element that reaches the host; None where none comes."""
-        outfeed, gradients = self._layout.arguments.outfeed, self._layout.arguments.host_gradients
+        outfeed, gradients = self._layout.functions.arguments.outfeed, self._layout.functions.arguments.host_gradients
         if outfeed is None:
             return None
         return outfeed.receive if gradients is None else gradients.receiving(outfeed.receive)
@@ -279,7 +292,7 @@ class Pipeline(Fetch):
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""
         slots = {name: array.copy() for item in self._named.values() for name, array in item.slots.items()}
-        return checkpoint.arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.feed.consumed)}
+        return checkpoint.arrays_of(self.session) | slots | {_INFEED: np.array(self._layout.functions.feed.consumed)}
 
     def check_arrays(self, arrays: checkpoint.Arrays, chosen: checkpoint.NameFilter = checkpoint.everything) -> None:
         """Refuse arrays that :meth:`set_arrays` does; raises FileError."""
@@ -294,8 +307,8 @@ class Pipeline(Fetch):
         self.take_layout()
         self.check_arrays(arrays, chosen)
         if _INFEED in arrays and chosen(_INFEED) and self.training:
-            self._layout.feed.go_to(int(arrays[_INFEED]))
-        if self._layout.arguments.host_gradients is not None:  # the optimizer is on the host
+            self._layout.functions.feed.go_to(int(arrays[_INFEED]))
+        if self._layout.functions.arguments.host_gradients is not None:  # the optimizer is on the host
             for variable in self._named.values():
                 variable.slots = checkpoint.slots_of(variable.name, arrays, chosen)
             arrays = {name: array for name, array in arrays.items() if not name.startswith(checkpoint.OPTIMIZER)}
@@ -317,4 +330,55 @@ class Pipeline(Fetch):
 
 def _sent_beside(layout: Layout) -> list[StageOutfeed]:
     """Return the queues that stages and the optimizer send to by themselves."""
-    return [outfeed for outfeeds in layout.traced.outfeeds for outfeed in outfeeds.queues]
+    return [outfeed for outfeeds in layout.functions.traced.outfeeds for outfeed in outfeeds.queues]
+
+
+def examples(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
+    """Return a program's inputs as a session evaluates them, None where it runs at once, and values to try it on.
+
+    Raises ProgramError for a tensor of the host where no session will run, and ProgramReached in a computation that may
+    build no program.
+    """
+    if stopping_at_programs():
+        raise ProgramReached
+    values = models.as_results(inputs)
+    if compiling() is not None:
+        return values, tuple(map(example, values))
+    inputs = tuple(item.value_now() if isinstance(item, NamedVariable) else item for item in values)
+    for index, value in enumerate(inputs):
+        if isinstance(value, Tensor):
+            raise ProgramError(
+                f"inputs[{index}]: expected a value, got {value!r}, which has one in a session alone: build the "
+                "program in a function that ipu_compiler.compile compiles"
+            )
+    return None, inputs
+
+
+def lay_out(
+    arguments: Arguments,
+    config: IPUConfig | None,
+    symbols: Sequence[Any] | None,
+    inputs: Inputs | None = None,
+    fed: Fed | None = None,
+) -> Pipeline:
+    """Return the program: run once, or where a computation is being compiled, to be run by a session.
+
+    Without a ``config`` it is the one that has been configured, if any. ``inputs`` hold those of the program as they
+    are, by default as the arguments say; ``fed`` says what it becomes where a session feeds it other forms.
+    """
+    if arguments.training and arguments.host_gradients is None and variables_on_host():
+        raise UnsupportedProgramError(
+            "variables_on_host: Placing variables on the host is not currently supported in a pipeline, whose weight "
+            "update is on its IPUs: expected a loop whose body enqueues its gradients"
+        )
+    with device(), sending_to(arguments.outfeed):
+        programs = compiling()
+        layouts = Layouts(arguments, inputs, config, fed, waits=programs is not None)
+        result = Pipeline(layouts, symbols)
+        if programs is None:
+            result.run()
+        else:
+            for variable in layouts.variables.values():
+                add(variable)
+            programs.append(result)
+    return result

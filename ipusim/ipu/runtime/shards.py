@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -104,14 +105,15 @@ class Shards:
 
     Attributes:
         mapping: the shard of each.
-        asked: what the body asked for when it was written down.
+        record: the record of the body when it was written down.
+        loss: the loss of the micro-batch that the last stage has run.
     """
 
     def __init__(self, body: Callable[..., BodyRecord], inputs: Inputs, element: Sequence[Array]) -> None:
         """Write the body down on an element of the infeed; its loop-carried tensors are constants of a run."""
         self._body, self._inputs, self._element = body, inputs, tuple(element)
         self._written: tuple[Array, ...] | None = None
-        self._loss: Any = None
+        self.loss: Any = None
         self._names = ProgramNames()
         self.record = BodyRecord()
         self._stages: list[_Stage] = []
@@ -120,11 +122,7 @@ class Shards:
 
     def stages(self) -> list[Callable[..., Any]]:
         """Return the function of each stage, from the arrays that it receives to those that it sends."""
-        return [self._stage(number) for number in range(len(self._stages))]
-
-    def loss(self) -> Any:
-        """Return the loss of the micro-batch that the last stage has run."""
-        return self._loss
+        return [partial(self._run, number) for number in range(len(self._stages))]
 
     def forget(self) -> None:
         """Write the body down anew in the next micro-batch."""
@@ -156,26 +154,24 @@ class Shards:
         ends = leaves([record.enqueued, getattr(record.train, "loss", None)])
         self._stages = _cut(calls, self._roots, [end._node for end in ends if isbox(end)])
 
-    def _stage(self, number: int) -> Callable[..., Any]:
-        def run(*arguments: Any, **named: Any) -> Any:  # by name comes an element that is a dictionary
-            arguments = arrays = (*arguments, *named.values())
-            if number == 0:  # what the first stage is given begins with the loop-carried tensors
-                self._write()
-                arrays = arguments[len(self._inputs.values) :]
-            stage = self._stages[number]
-            values = dict(zip(stage.takes, arrays, strict=True))
-            for call in stage.calls:
-                values[call] = _repeat_call(call, values)
-            if number < len(self._stages) - 1:
-                return tuple(values[node] for node in stage.gives)
+    def _run(self, number: int, /, *arguments: Any, **named: Any) -> Any:
+        """Run a stage on the arrays that it receives; those of an element that is a dictionary come by name."""
+        arguments = arrays = (*arguments, *named.values())
+        if number == 0:  # what the first stage is given begins with the loop-carried tensors
+            self._write()
+            arrays = arguments[len(self._inputs.values) :]
+        stage = self._stages[number]
+        values = dict(zip(stage.takes, arrays, strict=True))
+        for call in stage.calls:
+            values[call] = _repeat_call(call, values)
+        if number < len(self._stages) - 1:
+            return tuple(values[node] for node in stage.gives)
 
-            def value(box: Any) -> Any:
-                return _value(box._node, values) if isbox(box) else box
+        def value(box: Any) -> Any:
+            return _value(box._node, values) if isbox(box) else box
 
-            self._loss = mapped(value, getattr(self.record.train, "loss", None))
-            return mapped(value, self.record.enqueued)
-
-        return run
+        self.loss = mapped(value, getattr(self.record.train, "loss", None))
+        return mapped(value, self.record.enqueued)
 
 
 class _Written(functions.Untrained):

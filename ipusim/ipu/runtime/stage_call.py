@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -13,10 +11,11 @@ import numpy as np
 
 from ipusim.api import Array, models
 from ipusim.base.errors import ModelError, UnsupportedProgramError
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
+from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.runtime.variable import plain
 
 
@@ -49,11 +48,11 @@ class Form:
 
     def __add__(self, other: Form) -> Form:
         """Return the values of both, one after the other, as the next stage gets those of concurrent stages."""
-        return Form((*self.slots, *(_moved(slot, self.arrays) for slot in other.slots)), self.arrays + other.arrays)
+        return Form((*self.slots, *_moved(other.slots, self.arrays)), self.arrays + other.arrays)
 
     def without_first(self) -> Form:
         """Return the values but for the first, which is one array."""
-        return Form(tuple(_moved(slot, -1) for slot in self.slots[1:]), self.arrays - 1)
+        return Form(_moved(self.slots[1:], -1), self.arrays - 1)
 
     @property
     def named(self) -> bool:
@@ -62,13 +61,7 @@ class Form:
 
     def pack(self, arrays: Sequence[Any], inputs: Sequence[Any] = ()) -> list[Any]:
         """Return the values, of the arrays that travel and those of the pipeline's inputs."""
-
-        def value(slot: Any) -> Any:
-            if isinstance(slot, Mapping):
-                return {name: value(item) for name, item in slot.items()}
-            return inputs[slot.index] if isinstance(slot, Input) else arrays[slot]
-
-        return [value(slot) for slot in self.slots]
+        return list(mapped(lambda slot: inputs[slot.index] if isinstance(slot, Input) else arrays[slot], self.slots))
 
 
 def taken_apart(name: str, returned: Any, inputs: Mapping[int, int]) -> tuple[Form, list[Any]]:
@@ -118,23 +111,13 @@ def packing(form: Form, sent: Sequence[int], holder: Holder) -> Callable[[list[A
     return stored
 
 
-def _moved(slot: Any, by: int) -> Any:
-    if isinstance(slot, Mapping):
-        return {name: _moved(item, by) for name, item in slot.items()}
-    return slot if isinstance(slot, Input) else slot + by
+def _moved(slots: tuple[Any, ...], by: int) -> Any:
+    """Return slots whose arrays are ``by`` places further on in the transfer."""
+    return mapped(lambda slot: slot if isinstance(slot, Input) else slot + by, slots)
 
 
 #: Whether the stage that is called belongs to a program that runs, and is not only tried.
-_RUNNING: Final[ContextVar[bool]] = ContextVar("running", default=False)
-
-
-def is_running() -> bool:
-    """Tell whether a stage is called by a program that runs, and not to see what it does."""
-    return _RUNNING.get()
-
-
-def _said(running: bool) -> AbstractContextManager[Any]:
-    return setting(_RUNNING, running)
+is_running: Final = Scoped("running", False)
 
 
 @dataclass(eq=False)
@@ -192,7 +175,8 @@ class StageCall:
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the arrays that travel on; raises ModelError where they are others than the first time."""
         value = self.takes.pack(arrays, self.inputs.values)
-        with self.names.stage(self.number), _said(self.inputs.running), self.outfeeds.calling(self.inputs.running):
+        running = self.inputs.running
+        with self.names.stage(self.number), is_running.set_to(running), self.outfeeds.calling(running):
             returned = without_operations(self.function(*value))
         form, results = taken_apart(self.name, returned, {} if self.is_last else self._passed(value))
         if self.gives is None:

@@ -10,7 +10,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakSet
@@ -19,12 +18,12 @@ import numpy as np
 
 from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import plain
 
-#: What the stage that is running sends; None where none is.
-_CALLED: Final[ContextVar[StageOutfeeds | None]] = ContextVar("stage_outfeeds", default=None)
+#: The outfeeds of the stage that is running; None where none is.
+current: Final[Scoped[StageOutfeeds | None]] = Scoped("stage_outfeeds", None)
 
 
 @dataclass(eq=False)
@@ -72,7 +71,7 @@ class StageOutfeeds:
     def calling(self, running: bool) -> AbstractContextManager[Any]:
         """Let the function that the block calls enqueue elements; without ``running`` it is only tried."""
         self._called, self._running = [], running
-        return setting(_CALLED, self)
+        return current.set_to(self)
 
     def sends_to(self, queue: object) -> bool:
         """Tell whether the call that is running has sent an element to a queue."""
@@ -129,11 +128,6 @@ class UpdateOutfeeds(StageOutfeeds):
 
     def _send(self, index: int, values: Sequence[Any]) -> None:
         self._receive(index, None, tuple(np.array(value) for value in values))
-
-
-def current() -> StageOutfeeds | None:
-    """Return the outfeeds of the stage that is running; None where none is."""
-    return _CALLED.get()
 
 
 Element = tuple[Array, ...]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, partial, wraps
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
@@ -15,7 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ipusim.api import Array, checkpoint, learning
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.context import setting
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.distribution import averages, reduced, replicas_in_sync
 from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, SymbolicVariable, Variable
 from ipusim.ipu.runtime.host import Fetch, Operation, Running
@@ -159,6 +157,17 @@ def loss_of(gradients: Iterable[SymbolicGradient]) -> Any:
     return loss
 
 
+def pairs_of(grads_and_vars: Iterable[Any], expected: str) -> list[Pair]:
+    """Return pairs of gradient and variable as a list; raises ProgramTypeError for others, ProgramError for none."""
+    try:
+        pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
+    except (TypeError, ValueError):
+        checks.wrong_type("grads_and_vars", expected, grads_and_vars)
+    if not pairs:
+        raise ProgramError("No variables provided.")
+    return pairs
+
+
 def symbolic_update(grads_and_vars: Iterable[Any], record: BodyRecord) -> SymbolicUpdate:
     """Return the update that the running body hands to apply_gradients.
 
@@ -166,12 +175,7 @@ def symbolic_update(grads_and_vars: Iterable[Any], record: BodyRecord) -> Symbol
     UnsupportedProgramError for gradients of several losses.
     """
     result: dict[str, SymbolicGradient] = {}
-    try:
-        pairs = [(gradient, variable) for gradient, variable in grads_and_vars]
-    except (TypeError, ValueError):
-        checks.wrong_type("grads_and_vars", "pairs of a gradient and a variable", grads_and_vars)
-    if not pairs:
-        raise ProgramError("No variables provided.")
+    pairs = pairs_of(grads_and_vars, "pairs of a gradient and a variable")
     names = [record.name_of(variable) for _, variable in pairs]
     for name, (gradient, variable) in zip(names, pairs, strict=True):
         if name is None:
@@ -202,15 +206,10 @@ def _filled(value: Any, of: Callable[[SymbolicGradient], Any]) -> Any:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-#: Whether apply_gradients is tried, so that none updates a variable.
-_TRYING: Final[ContextVar[bool]] = ContextVar("trying", default=False)
+#: Whether apply_gradients is tried, so that none of this package updates a variable.
+trying_updates: Final = Scoped("trying", False)
 #: The package whose apply_gradients update variables; those of others say what is done around that.
 _OURS: Final = __name__.partition(".")[0]
-
-
-def trying_updates() -> AbstractContextManager[Any]:
-    """Forbid the optimizers of this package to update variables in the block."""
-    return setting(_TRYING, True)
 
 
 def applying(method: Method) -> Method:
@@ -220,7 +219,7 @@ def applying(method: Method) -> Method:
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         record = body_record()
         if record is None:
-            if _TRYING.get() and method.__module__.partition(".")[0] == _OURS and not self.leaves_update:
+            if trying_updates() and method.__module__.partition(".")[0] == _OURS and not self.leaves_update:
                 return None
             values = list(grads_and_vars) if isinstance(grads_and_vars, Iterator) else grads_and_vars
             if (pairs := host_pairs(values)) is not None:
@@ -254,13 +253,8 @@ def computing(method: Method) -> Method:
 #: A gradient, which may be a tensor of a session, or None; and the variable of the host.
 HostPair: TypeAlias = tuple[Any, NamedVariable]
 
-#: The body whose gradients the host has, which knows what stood for its variables.
-_BODY: Final[ContextVar[BodyRecord | None]] = ContextVar("body_of_host", default=None)
-
-
-def behind(record: BodyRecord | None) -> AbstractContextManager[Any]:
-    """Enter a block in which apply_gradients takes what a body had for its variables."""
-    return setting(_BODY, record)
+#: The body whose gradients the host has: apply_gradients takes what it had for its variables.
+body_of_host: Final[Scoped[BodyRecord | None]] = Scoped("body_of_host", None)
 
 
 def host_pairs(pairs: Any) -> list[HostPair] | None:
@@ -298,13 +292,16 @@ def apply_on_host(
         state = _state(rule, variables)
         stored = [Variable(variable.name, variable.value_now(), state) for variable in variables]
         items = (running.value(gradient) for gradient, _ in pairs)
-        apply([(_gradient(item), variable) for item, variable in zip(items, stored, strict=True)], *args, **kwargs)
+        # A gradient that the host has dequeued outside of sessions is a tensor around an array.
+        arrays = (None if item is None else np.asarray(item) for item in items)
+        apply(list(zip(arrays, stored, strict=True)), *args, **kwargs)
         for variable, now in zip(variables, stored, strict=True):
             variable.set(now.array)
         _keep(state, variables)
 
     if any(isinstance(gradient, Fetch) for gradient, _ in pairs):
-        return _Update(update, any(gradient.late for gradient, _ in pairs if isinstance(gradient, Fetch)))
+        late = any(gradient.late for gradient, _ in pairs if isinstance(gradient, Fetch))
+        return Operation("apply_gradients", update, late)
     update(Running())
     return None
 
@@ -325,31 +322,11 @@ def _keep(state: learning.State, variables: Sequence[NamedVariable]) -> None:
         variable.slots = checkpoint.slots_of(variable.name, slots)
 
 
-class _Update(Operation):
-    """A weight update on the host, in each run of a session."""
-
-    def __init__(self, update: Callable[[Running], None], late: bool) -> None:
-        super().__init__("apply_gradients")
-        self._update, self._late = update, late
-
-    @property
-    def late(self) -> bool:
-        return self._late
-
-    def evaluate(self, running: Running) -> None:
-        self._update(running)
-
-
-def _gradient(value: Any) -> Any:
-    """Return a gradient as an array: one that the host has dequeued outside of sessions is a tensor around one."""
-    return None if value is None else np.asarray(value)
-
-
 def _of_host(variable: Any) -> NamedVariable | None:
     """Return a variable of the host, or that which a body had in its place; None for anything else."""
     if isinstance(variable, NamedVariable):
         return variable
-    body = _BODY.get()
+    body = body_of_host()
     if isinstance(variable, SymbolicVariable):
         name: str | None = variable.name
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,11 +14,10 @@ from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, Unsup
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.names import ProgramNames
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
-from ipusim.ipu.runtime.stage_call import Form, Holder, Inputs, StageCall, packing, without_operations
+from ipusim.ipu.runtime.stage_call import Form, Holder, Inputs, StageCall, without_operations
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
 from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.ipu.runtime.weight_update import WeightUpdate
+from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput, WeightUpdate
 
 #: Graphcore's text where no variable is trained.
 _NOTHING_TO_TRAIN: Final = "No variables to optimize."
@@ -69,10 +68,6 @@ class Traced:
     sends: Form
     holder: Holder
     loss: int | None = None
-
-    def packing(self, sent: Sequence[int]) -> Callable[[list[Array]], Any]:
-        """Return a function from the last stage's sent arrays to an element of the outfeed."""
-        return packing(self.sends, sent, self.holder)
 
     @property
     def outfeeds(self) -> list[StageOutfeeds]:
@@ -134,72 +129,46 @@ class _Tracer:
 
     def trace(self, position: int) -> None:
         """Run the stages of one position, which all take the same."""
-        functions = self._arguments.stages[position]
+        arguments, functions = self._arguments, self._arguments.stages[position]
         inputs, before, form = self._arrays, self._learned, self._form
         self._arrays, self._learned, self._form = (), (), Form()
-        for part, value in enumerate(functions):
-            name = f"{self._arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
-            self._trace(name, value, position, inputs, before, form)
-
-    def _trace(
-        self,
-        name: str,
-        value: Callable[..., Any],
-        position: int,
-        inputs: models.Arrays,
-        before: tuple[bool, ...],
-        form: Form,
-    ) -> None:
-        arguments = self._arguments
-        training, is_last = arguments.optimizer_function is not None, position == len(arguments.stages) - 1
+        is_last = position == len(arguments.stages) - 1
         keywords = arguments.infeed.keywords if position == 0 and arguments.infeed is not None else ()
-        function = _with_keywords(value, keywords)
-        if training and is_last:
-            function = self._finish = _Finish(function, arguments)
-        call = StageCall(name, function, len(self._stages), self._names, form, self._inputs, is_last)
-        tried = models.try_stage(name, call, inputs)
-        finish = self._finish is not None
-        stage = models.FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
-        outputs = tried.outputs[1:] if self._finish else tried.outputs
-        owned, stored = _check_users(arguments, self._stages, self._users, stage, position)
-        taught = stage.teaches(inputs) if training and not is_last else ()
-        self._stages.append(TracedStage(stage, position, inputs, outputs, owned, stored, taught))
-        self._arrays += outputs
-        self._learned += taught
-        assert call.gives is not None
-        self._form += call.gives
-        self._alone = call.alone
+        for part, value in enumerate(functions):
+            name = f"{arguments.name}_stage_{position}" + (f"_{part}" if len(functions) > 1 else "")
+            function = _with_keywords(value, keywords)
+            if arguments.training and is_last:
+                function = self._finish = _Finish(function, arguments)
+            call = StageCall(name, function, len(self._stages), self._names, form, self._inputs, is_last)
+            tried = models.try_stage(name, call, inputs)
+            finish = self._finish is not None
+            stage = models.FunctionStage(name, call, tried.variables, before, finish, tried.untrained, tried.changes)
+            outputs = tried.outputs[1:] if finish else tried.outputs
+            owned, stored = _check_users(arguments, self._stages, self._users, stage, position)
+            taught = stage.teaches(inputs) if arguments.training and not is_last else ()
+            self._stages.append(TracedStage(stage, position, inputs, outputs, owned, stored, taught))
+            self._arrays += outputs
+            self._learned += taught
+            assert call.gives is not None
+            self._form += call.gives
+            self._alone = call.alone
 
     def traced(self) -> Traced:
         """Return all stages, when the last has run."""
-        arguments, stages, own = self._arguments, tuple(self._stages), self._arguments.enqueued_in
-        if self._finish is None:
+        arguments, finish, sends = self._arguments, self._finish, self._form
+        if finish is None:
             _check_has_queue(arguments, self._arrays)
-            return Traced(
-                stages,
-                None,
-                self._inputs,
-                self._names,
-                self._form,
-                own or _holder(self._alone and self._form.named and not arguments.accumulate_outfeed),
-            )
-        if not any(stage.stage.variables for stage in stages):
-            raise ProgramError(_NOTHING_TO_TRAIN)
-        if (update := self._finish.weight_update) is not None:
-            update.find_outfeeds({name: stage.stage.variables[name] for stage in stages for name in stage.owned})
-        return Traced(
-            stages,
-            update,
-            self._inputs,
-            self._names,
-            self._form.without_first(),
-            own or _holder(arguments.outfeed_loss),
-            self._finish.loss,
-        )
-
-
-def _holder(alone: bool) -> Holder:
-    return Holder.ALONE if alone else Holder.LIST
+            alone, update, loss = self._alone and sends.named and not arguments.accumulate_outfeed, None, None
+        else:
+            if not any(stage.stage.variables for stage in self._stages):
+                raise ProgramError(_NOTHING_TO_TRAIN)
+            alone, update, loss = arguments.outfeed_loss, finish.weight_update, finish.loss
+            sends = sends.without_first()
+        holder = arguments.enqueued_in or (Holder.ALONE if alone else Holder.LIST)
+        result = Traced(tuple(self._stages), update, self._inputs, self._names, sends, holder, loss)
+        if update is not None:
+            update.find_outfeeds(result.variables)
+        return result
 
 
 class _Finish:
@@ -229,6 +198,11 @@ class _Finish:
         result = arguments.optimizer_function(*outputs)
         if not isinstance(result, OptimizerFunctionOutput):
             raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")
+        if arguments.enqueued_in is None and result.opt.accumulation is not None:
+            raise ProgramError(
+                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
+                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {result.opt.name}"
+            )
         self._note(result, outputs)
         self._count(result)
         return (result.loss, *((result.loss,) if arguments.outfeed_loss else outputs))

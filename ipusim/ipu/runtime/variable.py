@@ -13,7 +13,7 @@ from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import compiling
-from ipusim.ipu.runtime.host import Running, Tensor, compute
+from ipusim.ipu.runtime.host import EvaluatedTensor, Running, Tensor, compute, give_operators
 from ipusim.ipu.runtime.program_state import add, graph_mode, is_at_once, store, used
 
 _REMEDY: Final = "use its read_value(), or a function of tf"
@@ -85,7 +85,7 @@ class NamedVariable(Tensor, functions.Readable):
     @property
     def initializer(self) -> Tensor:
         """The operation that sets it to its initial value."""
-        return _Change(self, lambda: self.initial)
+        return self._changing(lambda: self.initial)
 
     def initialized_value(self) -> Any:
         """Return the initial value."""
@@ -177,11 +177,20 @@ class NamedVariable(Tensor, functions.Readable):
             return self.read_value()
         if waits_for_session():
             if isinstance(operand, Tensor):
-                return _Change(self, lambda value: function(self._fitting(argument, value)), operand)
+                return self._changing(lambda value: function(self._fitting(argument, value)), operand)
             fitting = self._fitting(argument, operand)
-            return _Change(self, lambda: function(fitting))
+            return self._changing(lambda: function(fitting))
         self.set(function(self._fitting(argument, operand)))
         return self
+
+    def _changing(self, function: Callable[..., Any], *arguments: Any) -> Tensor:
+        """Return the operation of a session that sets it to ``function`` of the arguments, and gives its new value."""
+
+        def evaluate(running: Running) -> Array:
+            self.set(np.asarray(function(*map(running.value, arguments))))
+            return self.value_now()
+
+        return EvaluatedTensor(evaluate, self.initial)
 
     def check(self, value: Any) -> Array:
         """Return a value for it; raises ProgramError for another shape, ProgramTypeError for what are no numbers."""
@@ -300,18 +309,6 @@ class NamedVariable(Tensor, functions.Readable):
         )
 
 
-class _Change(Tensor):
-    """An operation of a session that sets a variable, and gives its new value."""
-
-    def __init__(self, variable: NamedVariable, function: Callable[..., Any], *arguments: Any) -> None:
-        super().__init__(variable.initial)
-        self._variable, self._function, self._arguments = variable, function, arguments
-
-    def evaluate(self, running: Running) -> Array:
-        self._variable.set(np.asarray(self._function(*map(running.value, self._arguments))))
-        return self._variable.value_now()
-
-
 def named_variable(name: str, initial: Array, trainable: bool = True, *, shares: bool = False) -> NamedVariable:
     """Return the variable that a stage, or a layer in a graph, asks for by name.
 
@@ -350,16 +347,4 @@ def _dtype_of(argument: str, value: Any, expected: np.dtype[Any]) -> np.dtype[An
     return expected
 
 
-def _method(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
-    def method(self: NamedVariable, *others: Any) -> Any:
-        values = self.read_value(), *map(plain, others)
-        return compute(function, *(reversed(values) if reflected else values))
-
-    return method
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-    setattr(NamedVariable, f"__{_name}__", _method(getattr(operator, _name)))
-    setattr(NamedVariable, f"__r{_name}__", _method(getattr(operator, _name), reflected=True))
-for _name in ("neg", "abs", "lt", "le", "gt", "ge"):
-    setattr(NamedVariable, f"__{_name}__", _method(getattr(operator, _name)))
+give_operators(NamedVariable, lambda function, *operands: compute(function, *map(plain, operands)))

@@ -1,4 +1,4 @@
-"""An optimizer of Graphcore's API as the core's: the machine applies it with this."""
+"""Optimizers around others, what an optimizer function returns, and its optimizer as the machine applies it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,180 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, VectorWork, Work, functions, layers, learning, models
-from ipusim.base.errors import IpusimError, ModelError
+from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import UntilAverage
-from ipusim.ipu.runtime.gradients import Pair, UnknownGradient, Variable, knowing, refuse_several
-from ipusim.ipu.runtime.optimizer import Optimizer
+from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, UnknownGradient, Variable, known, refuse_several
+from ipusim.ipu.runtime.loop_body import failed
+from ipusim.ipu.runtime.optimizer import Accumulation, Optimizer, is_tensor, said
 from ipusim.ipu.runtime.stage_outfeeds import UpdateOutfeeds
-from ipusim.ipu.runtime.symbolic_gradients import trying_updates
+from ipusim.ipu.runtime.symbolic_gradients import SymbolicUpdate, trying_updates
+
+_NAME = "OptimizerFunctionOutput"
+
+
+class IpuOptimizer(Optimizer, maps_gradients=False):
+    """Leaves everything to another optimizer; one of your own may inherit from it and change what it needs to."""
+
+    #: What the argument with the wrapped optimizer is called.
+    _argument = "opt"
+
+    def __init__(self, opt: Optimizer, name: str | None = None) -> None:
+        """Wrap ``opt``, whose name is also this one's by default; raises ProgramTypeError for what is no optimizer."""
+        checks.instance(self._argument, opt, Optimizer, "an Optimizer")
+        super().__init__(opt.rule, opt.get_name() if name is None else name)
+        self._opt = opt
+
+    @property
+    def gradient_maps(self) -> int:
+        """The wrapped optimizer's, and this one's."""
+        return super().gradient_maps + self._opt.gradient_maps
+
+    @property
+    def cross_replica(self) -> bool:
+        """Whether the wrapped optimizer averages gradients over replicas."""
+        return self._opt.cross_replica
+
+    @property
+    def leaves_update(self) -> bool:
+        """Whether the wrapped optimizer does."""
+        return self._opt.leaves_update
+
+    @property
+    def accumulation(self) -> Accumulation | None:
+        """How the wrapped optimizer accumulates."""
+        return self._opt.accumulation
+
+    def get_name(self) -> str:
+        """Return the name of the wrapped optimizer."""
+        return self._opt.get_name()
+
+    def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> list[Pair]:  # type: ignore[override]
+        """Return what the wrapped optimizer computes."""
+        return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: GradientsAndVariables, global_step: object = None, name: str | None = None
+    ) -> Any:
+        """Update the variables by the wrapped optimizer."""
+        return self._opt.apply_gradients(grads_and_vars, **said(global_step=global_step, name=name))
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Variable | None:
+        """Return a slot of the wrapped optimizer."""
+        return self._opt.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Return the names of the wrapped optimizer's slots.
+
+        Arguments have no effect: ``args`` and ``kwargs`` are not handed on, as the wrapped optimizer's method takes
+        none.
+        """
+        return self._opt.get_slot_names(*args, **kwargs)
+
+    def variables(self) -> list[Variable]:
+        """Return the wrapped optimizer's slots."""
+        return self._opt.variables()
+
+
+class TapedOptimizer(IpuOptimizer, maps_gradients=False):
+    """Computes gradients as a body asked for, and lets another optimizer apply them."""
+
+    def __init__(self, opt: Optimizer, update: SymbolicUpdate) -> None:
+        """Take the body's optimizer and what it was handed."""
+        super().__init__(opt)
+        self._update = update
+
+    def apply_gradients(self, grads_and_vars: GradientsAndVariables, *args: Any, **kwargs: Any) -> Any:
+        """Compute, and let the body's optimizer apply, with what the body has called it with."""
+        return self._opt.apply_gradients(self._update.applied(grads_and_vars), *args, **kwargs)
+
+
+def optimizer_of_body(opt: Optimizer, update: SymbolicUpdate | None) -> Optimizer:
+    """Return the optimizer of a body that handed ``update`` to ``opt``, None where it called minimize.
+
+    Raises UnsupportedProgramError for gradients that would have to be changed before they are accumulated.
+    """
+    if update is None or update.plain:
+        return opt
+    if opt.accumulation is not None and opt.accumulation.num_mini_batches > 1:
+        raise UnsupportedProgramError(
+            "grads_and_vars: expected gradients as they come where an optimizer accumulates them: change them in a "
+            "MapGradientOptimizer"
+        )
+    return TapedOptimizer(opt, update)
+
+
+class OptimizerFunctionOutput:
+    """The optimizer and the loss of a training pipeline.
+
+    Args:
+        opt: an optimizer of :mod:`ipusim.ipu.optimizers`.
+        loss: an array, or what a stage computes with in its place; one of several elements counts as their sum.
+        compute_gradients_args, compute_gradients_kwargs: handed to the optimizer's compute_gradients, behind the loss.
+        apply_gradients_args, apply_gradients_kwargs: handed to the optimizer's apply_gradients.
+        variables, tape, gradient_capture_context, captured_gradient_outfeed: for Keras' optimizers
+            and captured gradients, which are refused.
+
+    Raises ProgramTypeError and ProgramError in Graphcore's words, in Graphcore's order.
+    """
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        loss: Any,
+        compute_gradients_args: tuple[Any, ...] | None = None,
+        compute_gradients_kwargs: dict[str, Any] | None = None,
+        apply_gradients_args: tuple[Any, ...] | None = None,
+        apply_gradients_kwargs: dict[str, Any] | None = None,
+        variables: tuple[Any, ...] | list[Any] | None = None,
+        tape: Any = None,
+        gradient_capture_context: Any = None,
+        captured_gradient_outfeed: Any = None,
+    ) -> None:
+        """Check the arguments."""
+        from ipusim.ipu.runtime.per_example_loss import concrete  # noqa: PLC0415 - autograd takes a while to import
+
+        loss = concrete(loss)
+        _check(opt, Optimizer, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.")
+        if not is_tensor(loss):
+            raise ProgramTypeError(f"{_NAME}.loss must be a TensorFlow Tensor object.")
+        for name, value in (("compute", compute_gradients_args), ("apply", apply_gradients_args)):
+            _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
+            keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
+            _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
+        if variables is not None:
+            _check(variables, (tuple, list), "variables must be a tuple or list.")
+            if variables:
+                raise ProgramError(f"{_NAME}.variables may only be used with OptimizerV2.")
+        if tape is not None:
+            raise ProgramTypeError(f"{_NAME}.tape must be a GradientTape.")
+        if gradient_capture_context is not None:
+            raise ProgramTypeError(
+                f"{_NAME}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
+            )
+        if captured_gradient_outfeed is not None:
+            _check(
+                captured_gradient_outfeed,
+                IPUOutfeedQueue,
+                "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
+            )
+            raise ProgramError(
+                f"{_NAME}.captured_gradient_outfeed may not be used when neither an "
+                "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
+                "also used."
+            )
+        self.opt = opt
+        self.loss = loss
+        self.compute_gradients_args: tuple[Any, ...] = compute_gradients_args or ()
+        self.compute_gradients_kwargs: Mapping[str, Any] = compute_gradients_kwargs or {}
+        self.apply_gradients_args: tuple[Any, ...] = apply_gradients_args or ()
+        self.apply_gradients_kwargs: Mapping[str, Any] = apply_gradients_kwargs or {}
+
+
+def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
+    if not isinstance(value, kind):
+        raise ProgramTypeError(f"{_NAME}.{text}")
 
 
 class _Loss:
@@ -97,7 +264,7 @@ class WeightUpdate:
             for key, pair in self._unknown.items()
             if key == id(array) or pair[1].name != here.name
         ]
-        with knowing(pairs), functions.Surrounded(ipu_alone="compute_gradients of an optimizer"):
+        with known.set_to(pairs), functions.Surrounded(ipu_alone="compute_gradients of an optimizer"):
             returned = self.optimizer.compute_gradients(_Loss(), *self.compute_args, **(self.compute_kwargs or {}))
         result = _of_variable(returned, here)
         if result is None:
@@ -121,7 +288,7 @@ class WeightUpdate:
         """
         if self.optimizer.leaves_update:
             pairs = [(np.zeros_like(array), Variable(name, array.copy(), {})) for name, array in variables.items()]
-            with self.outfeeds.calling(running=False), trying_updates():
+            with self.outfeeds.calling(running=False), trying_updates.set_to(True):
                 self.optimizer.apply_gradients(pairs, *self.args, **(self.kwargs or {}))
 
     def apply(self, parameters: layers.Parameters, gradients: layers.Parameters, state: learning.State) -> None:
@@ -155,10 +322,7 @@ class WeightUpdate:
         except (IpusimError, KeyboardInterrupt):
             raise
         except BaseException as error:  # an optimizer of the user's own may do anything
-            line = functions.line_of(error)
-            raise ModelError(
-                f"apply_gradients failed: {line + ': ' if line else ''}{functions.message_of(error)}"
-            ) from error
+            raise failed("apply_gradients", error) from error
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the rule's work."""

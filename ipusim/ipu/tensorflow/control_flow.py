@@ -44,7 +44,7 @@ def cond(
     """
     branches = [true_fn or fn1, false_fn or fn2]
     for argument, branch in zip(("true_fn", "false_fn"), branches, strict=True):
-        checks.function(argument, "a function without arguments", branch)
+        checks.function(argument, branch, "a function without arguments")
     if isinstance(pred, Tensor) and not functions.inside():
         whole = [_tensors(branch()) for branch in branches]
         _check_alike(*whole)
@@ -95,7 +95,7 @@ def while_loop(
     end; ProgramTypeError for what is no function, and as :func:`cond`.
     """
     for argument, function in (("cond", cond), ("body", body)):
-        checks.function(argument, "a function of the loop's variables", function)
+        checks.function(argument, function, "a function of the loop's variables")
     alone = not isinstance(loop_vars, list | tuple)
     values = _tensors([loop_vars] if alone else loop_vars)
     most = (

@@ -32,8 +32,9 @@ def make_initializable_iterator(dataset: Dataset, shared_name: str | None = None
     return _dataset(dataset).make_initializable_iterator()
 
 
-def _dataset(dataset: object) -> Dataset:
-    return checks.instance("dataset", "a tf.data.Dataset", dataset, Dataset)
+def _dataset(dataset: Dataset) -> Dataset:
+    checks.instance("dataset", dataset, Dataset, "a tf.data.Dataset")
+    return dataset
 
 
 __getattr__, __dir__ = offering(

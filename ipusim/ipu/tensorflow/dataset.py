@@ -101,7 +101,7 @@ class Dataset:
 
         ``output_signature`` says the types as specifications, such as ``tf.TensorSpec``.
         """
-        checks.function("generator", "a function that returns something to iterate over", generator)
+        checks.function("generator", generator, "a function that returns something to iterate over")
         if not isinstance(args, list | tuple):
             checks.wrong_type("args", "a tuple of the generator's arguments", args)
 
@@ -135,7 +135,7 @@ class Dataset:
         self, map_func: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: object = None
     ) -> Dataset:
         """Return a dataset of ``map_func`` of each element; the arrays of a tuple are its arguments, one each."""
-        checks.function("map_func", "a function of an element", map_func)
+        checks.function("map_func", map_func, "a function of an element")
         return Dataset(
             lambda: (element_of(called("map_func", map_func, element)) for element in self._begin()), self.length
         )
@@ -155,13 +155,13 @@ class Dataset:
         ahead = num_parallel_calls if num_parallel_calls is not None and num_parallel_calls > 0 else 1
         cycle = checks.whole("cycle_length", ahead if cycle_length in (None, -1) else cycle_length, 1)
         block = checks.whole("block_length", block_length, 1)
-        checks.function("map_func", "a function from an element to a dataset", map_func)
+        checks.function("map_func", map_func, "a function from an element to a dataset")
 
         def sources() -> Iterator[Iterator[Element]]:
             for element in self._begin():
                 source = called("map_func", map_func, element)
-                expected = "a function from an element to a dataset"
-                yield checks.instance("map_func", expected, source, Dataset)._begin()
+                checks.instance("map_func", source, Dataset, "a function from an element to a dataset")
+                yield source._begin()
 
         return Dataset(lambda: taking_turns(sources(), cycle, block), self._unknown)
 
@@ -175,7 +175,7 @@ class Dataset:
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """Return a dataset of the elements for which ``predicate`` holds."""
-        checks.function("predicate", "a function of an element", predicate)
+        checks.function("predicate", predicate, "a function of an element")
         return Dataset(lambda: filter(partial(called, "predicate", predicate), self._begin()), self._unknown)
 
     def shuffle(
@@ -355,7 +355,7 @@ class BufferDataset(Dataset):
 
     def __init__(self, input_dataset: Dataset, buffer_size: int) -> None:
         """Check the arguments."""
-        checks.instance("input_dataset", "a Dataset", input_dataset, Dataset)
+        checks.instance("input_dataset", input_dataset, Dataset, "a Dataset")
         if checks.integer("buffer_size", buffer_size) < 1:
             raise ProgramError("Buffer size must be greater than zero.")
 

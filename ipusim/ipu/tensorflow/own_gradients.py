@@ -181,7 +181,7 @@ def custom_gradient(f: Callable[..., Any] | None = None) -> Any:
     """
     if f is None:
         return custom_gradient
-    checks.function("f", "a function that returns its result and its gradient function", f)
+    checks.function("f", f, "a function that returns its result and its gradient function")
     name = getattr(f, "__name__", type(f).__name__)
 
     @wraps(f)

@@ -210,7 +210,7 @@ def _prefix(ckpt_dir_or_file: str | PathLike[str]) -> str:
 
 
 def _check_session(sess: Any) -> None:
-    checks.instance("sess", "a tf.Session", sess, Session)
+    checks.instance("sess", sess, Session, "a tf.Session")
     sess.run([])  # which a closed one refuses
 
 

@@ -135,11 +135,11 @@ def get_variable(
     return getter(name=scope().prefix + checks.text("name", name), **arguments)
 
 
-def _getters(custom_getter: Any) -> tuple[Callable[..., Any], ...]:
+def _getters(custom_getter: Callable[..., Any] | None) -> tuple[Callable[..., Any], ...]:
     if custom_getter is None:
         return ()
-    expected = "a function of what gives a variable, and of its arguments"
-    return (checks.function("custom_getter", expected, custom_getter),)
+    checks.function("custom_getter", custom_getter, "a function of what gives a variable, and of its arguments")
+    return (custom_getter,)
 
 
 def _check_none(**arguments: object) -> None:

@@ -17,7 +17,7 @@ from ipusim.ipu import ipu_compiler
 from ipusim.ipu.ipu_compiler import compiled, forget
 from ipusim.ipu.runtime import checks, program_state
 from ipusim.ipu.runtime.building import depending_on, is_late
-from ipusim.ipu.runtime.compiled_computation import CompiledComputation
+from ipusim.ipu.runtime.function import CompiledComputation
 from ipusim.ipu.runtime.host import Computed, Fetch, Operation, Placeholder, Running
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counting_outside, in_stage
@@ -125,7 +125,7 @@ class Session:
 
     @staticmethod
     def _fed(key: Any, value: Any) -> Any:
-        checks.instance("feed_dict", "placeholders as keys", key, Placeholder)
+        checks.instance("feed_dict", key, Placeholder, "placeholders as keys")
         return key.fed(value)
 
 
@@ -156,7 +156,7 @@ def global_variables_initializer() -> Operation:
 initialize_all_variables = global_variables_initializer
 
 
-def _initialize(result: Sequence[NamedVariable | Pipeline]) -> None:
+def _initialize(result: Sequence[NamedVariable | Pipeline], _: Running) -> None:
     for item in result:
         item.initialize()
 

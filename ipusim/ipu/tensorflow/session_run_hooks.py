@@ -92,7 +92,7 @@ def checked_hooks(name: str, hooks: Any) -> list[SessionRunHook]:
     if not isinstance(hooks, list | tuple):
         checks.wrong_type(name, "a list of hooks", hooks)
     for hook in hooks:
-        checks.instance(name, "Hooks must be a SessionRunHook, given", hook, SessionRunHook)
+        checks.instance(name, hook, SessionRunHook, "Hooks must be a SessionRunHook, given")
     return list(hooks)
 
 

@@ -120,14 +120,14 @@ def variables_initializer(var_list: Sequence[Any], name: str = "init") -> Operat
         for element in var_list:
             element.initialize()
 
-    return Operation(checks.text("name", name), initialize)
+    return Operation(checks.text("name", name), lambda _: initialize())
 
 
 def _setting(method: str) -> Callable[..., Any]:
     def call(
         ref: Any, value: Any, validate_shape: bool = True, use_locking: bool | None = None, name: Any = None
     ) -> Any:
-        checks.instance("ref", "a variable made with trainable=False, or outside of stages", ref, NamedVariable)
+        checks.instance("ref", ref, NamedVariable, "a variable made with trainable=False, or outside of stages")
         return getattr(ref, method)(value)
 
     call.__doc__ = f"Call ``{method}`` of a variable; raises ProgramTypeError for what is none, and as that does."

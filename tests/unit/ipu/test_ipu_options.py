@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 
 import pytest
@@ -130,6 +131,17 @@ SETS = [
 BESIDE = {"place_ops_on_io_tiles": {"num_io_tiles": 16}, "io_tile_available_memory_proportion": {"num_io_tiles": 16}}
 
 
+def arguments_in(table):
+    """Return each function with each of its arguments that a table has."""
+    functions = [name for name in dir(utils) if name.startswith(("auto_select", "create_ipu", "select_ipus", "set_"))]
+    return [
+        (function, argument)
+        for function in functions
+        for argument in inspect.signature(getattr(utils, function)).parameters
+        if argument in table
+    ]
+
+
 def call(function, given):
     if function == "create_ipu_config":
         return utils.create_ipu_config(**given)
@@ -147,9 +159,10 @@ def test_an_argument_sets_its_attribute(function, argument, value, path, expecte
 
 def test_every_argument_is_tried():
     tried = {(function, argument) for function, argument, *_ in SETS}
-    named = {(function, argument) for function, found in ATTRIBUTES.items() for argument in found}
+    named = arguments_in(ATTRIBUTES)
     processes = "set_experimental_multi_replica_distribution_options"
-    assert named == tried | {(processes, "process_count"), (processes, "process_index")}
+    assert {argument for _, argument in named} == set(ATTRIBUTES)
+    assert set(named) == tried | {(processes, "process_count"), (processes, "process_index")}
 
 
 def test_defaults_are_those_of_a_configuration():
@@ -217,13 +230,11 @@ UNUSED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("function", "argument"), [(function, argument) for function, found in WITHOUT_EFFECT.items() for argument in found]
-)
+@pytest.mark.parametrize(("function", "argument"), arguments_in(WITHOUT_EFFECT))
 def test_what_became_no_attribute_is_noted(function, argument):
     beside = {"profiling": True} if argument == "profile_execution" else {}
     notes = call(function, {argument: UNUSED[argument], **beside}).notes()
-    assert notes[-1] == f"{argument} of {function} will have no effect: {WITHOUT_EFFECT[function][argument].why}."
+    assert notes[-1] == f"{argument} of {function} will have no effect: {WITHOUT_EFFECT[argument].why}."
     assert len(notes) == 1 + len(beside)
 
 

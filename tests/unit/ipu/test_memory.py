@@ -14,7 +14,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer, MomentumOptimizer
 from ipusim.ipu.runtime.layouts import check_memory
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 from ipusim.schedules.registry import find
 
 SGD = GradientDescentOptimizer(0.1)

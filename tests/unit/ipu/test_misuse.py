@@ -259,7 +259,7 @@ def sets(name, beside=None, **legal):
     own = {
         argument: (
             values,
-            rf"^{argument}: Trying to set {ATTRIBUTES[name].get(argument, '(?!)')} to |^`{argument}` must be ",
+            rf"^{argument}: Trying to set {ATTRIBUTES.get(argument, '(?!)')} to |^`{argument}` must be ",
         )
         for argument, values in legal.items()
     }

@@ -32,6 +32,7 @@ from ipusim.ipu.optimizers import (
     Variable,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.ipu.runtime.loop_body import is_operation
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras.rules import KerasRMSProp
@@ -264,7 +265,7 @@ def test_minimize_of_a_tensor_is_for_a_program_to_do():
     optimizer, loss = GradientDescentOptimizer(0.1), np.float32(3)
     asked = optimizer.minimize(loss, var_list=["w"], name="train")
     assert isinstance(asked, TrainOp)
-    assert asked.is_operation
+    assert is_operation(asked)
     assert (asked.optimizer, asked.loss, asked.var_list, asked.global_step, asked.name) == (
         *(optimizer, loss, ["w"]),
         *(None, "train"),

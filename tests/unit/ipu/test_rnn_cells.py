@@ -51,7 +51,11 @@ def run(kind, time_major=True, lengths=None):
 
     program = loops.repeat(1, body, [], IPUInfeedQueue(tf.data.Dataset.from_tensors(data)))
     sent = {name: np.asarray(array)[0] for name, array in queue.dequeue().items()}
-    before = {name: array for stage in program._layout.traced.stages for name, array in stage.stage.variables.items()}
+    before = {
+        name: array
+        for stage in program._layout.functions.traced.stages
+        for name, array in stage.stage.variables.items()
+    }
     return sent["outputs"] if time_major else sent["outputs"].swapaxes(0, 1), sent["state"], before, program.variables
 
 

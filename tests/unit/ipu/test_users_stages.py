@@ -8,7 +8,7 @@ import pytest
 
 from ipusim.base.errors import IpusimError, ModelError
 from ipusim.ipu import get_variable, optimizers
-from ipusim.ipu.runtime.optimizer_function_output import OptimizerFunctionOutput
+from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 
 
 def test_an_error_of_a_stage_in_python_that_cannot_be_printed_is_told(run):

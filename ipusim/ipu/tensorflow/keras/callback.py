@@ -89,7 +89,7 @@ class CallbackList(Callback):
         """Collect one callback or a list, followed by ``own``; raises ProgramTypeError for another value."""
         value = callbacks if isinstance(callbacks, list | tuple) else [] if callbacks is None else [callbacks]
         for item in value:
-            checks.instance("callbacks", "callbacks such as keras.callbacks.EarlyStopping()", item, Callback)
+            checks.instance("callbacks", item, Callback, "callbacks such as keras.callbacks.EarlyStopping()")
         self.callbacks: list[Callback] = [*value, *own]
         self.set_model(model)
         self.set_params(params)

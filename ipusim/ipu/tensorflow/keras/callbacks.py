@@ -27,7 +27,7 @@ class LambdaCallback(Callback):
             if not name.startswith("on_") or not hasattr(Callback, name):
                 checks.wrong_type("LambdaCallback", "names of hooks such as on_epoch_end", name)
             if function is not None:
-                checks.function(name, "a function", function)
+                checks.function(name, function)
                 setattr(self, name, function)
 
 
@@ -36,7 +36,7 @@ class LearningRateScheduler(Callback):
 
     def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
         """Take a function of the epoch, or of the epoch and the step size now, and whether to print it."""
-        checks.function("schedule", "a function of the epoch and the learning rate", schedule)
+        checks.function("schedule", schedule, "a function of the epoch and the learning rate")
         self._schedule, self._verbose = schedule, verbose
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:

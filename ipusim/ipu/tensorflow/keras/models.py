@@ -40,7 +40,7 @@ def clone_model(model: Any, input_tensors: None = None, clone_function: Callable
 
     Raises ProgramError in Keras' words for a subclass of Model, ProgramTypeError for what is no model.
     """
-    checks.instance("model", "a model", model, Model)
+    checks.instance("model", model, Model, "a model")
     checks.nothing("input_tensors", "the clone has inputs of its own", input_tensors)
     if model.is_subclass:
         raise ProgramError(
@@ -49,7 +49,8 @@ def clone_model(model: Any, input_tensors: None = None, clone_function: Callable
 
     def made(layer: Layer) -> Any:
         result = layer.copied() if clone_function is None else clone_function(layer)
-        return checks.instance("clone_function", "a layer from it", result, Layer)
+        checks.instance("clone_function", result, Layer, "a layer from it")
+        return result
 
     return model.copied_with(made)
 

@@ -286,7 +286,7 @@ class Lambda(_Plain):
 
     def __init__(self, function: Callable[..., Any], **kwargs: Any) -> None:
         """Take the function; raises ProgramTypeError for what is none."""
-        checks.function("function", "a function of a tensor", function)
+        checks.function("function", function, "a function of a tensor")
         kwargs.pop("output_shape", None)
         self._arguments = dict(kwargs.pop("arguments", None) or {})
         super().__init__(**kwargs)

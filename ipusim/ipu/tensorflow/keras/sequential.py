@@ -57,7 +57,7 @@ class Sequential(SequentialExtension, Model):
                 raise ProgramError("Sequential: expected an Input before all layers, got one behind some")
             self._input = layer.tensor if isinstance(layer, InputLayer) else layer
             return
-        checks.instance("layers", "layers such as keras.layers.Dense(10)", layer, Layer)
+        checks.instance("layers", layer, Layer, "layers such as keras.layers.Dense(10)")
         if not self._stack and self._input is None and layer._explicit_input_shape is not None:
             self._input = Input(batch_shape=layer._explicit_input_shape, dtype=layer._dtype)
         self._stack.append(layer)

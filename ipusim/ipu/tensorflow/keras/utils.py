@@ -24,7 +24,7 @@ _REGISTERED: Final[Remembered[Mapping[str, Any]]] = Remembered("registered", {})
 
 def custom_objects() -> dict[str, Any]:
     """Return all that are known here, by name."""
-    return {**_REGISTERED.get(), **(_IN_SCOPE.get() or {})}
+    return {**_REGISTERED(), **(_IN_SCOPE.get() or {})}
 
 
 def custom_object_scope(*objects: Mapping[str, Any] | None) -> AbstractContextManager[Any]:
@@ -44,7 +44,7 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
 
     def register(value: Any) -> Any:
         own = f"{package}>{value.__name__ if name is None else checks.text('name', name)}"
-        _REGISTERED.set({**_REGISTERED.get(), own: value})
+        _REGISTERED.set({**_REGISTERED(), own: value})
         return value
 
     return register
@@ -52,7 +52,7 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
 
 def registered_name(value: Any) -> str:
     """Return the name under which a class or function is known when it is loaded: as registered, or its own."""
-    return next((name for name, item in _REGISTERED.get().items() if item is value), str(value.__name__))
+    return next((name for name, item in _REGISTERED().items() if item is value), str(value.__name__))
 
 
 def to_categorical(y: Any, num_classes: int | None = None, dtype: Any = "float32") -> Array:
