@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipusim.app.render.page.played import PlayedRun, played_data
+from ipusim.app.render.page.played import played_data
 from ipusim.timeline.kinds import PASSES, of_kinds
 from tests.page_columns import unpacked
 
 
 def data_of(timeline, **how):
     """Return an execution as the scripts read it, and its columns."""
-    data, content = played_data(PlayedRun("it", timeline, **how))
+    data, content = played_data("it", timeline, **how)
     return data, {name: np.array(column, dtype=np.int64) for name, column in unpacked(data["columns"], content).items()}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.analysis.critical_path import critical_path_of
 from ipusim.app.page.page import report_page
-from ipusim.app.render import left_out
+from ipusim.app.render import shortened
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
 from tests.browser.folders import run_into
@@ -191,11 +191,11 @@ def zoom_to(page, second):
 
 
 def test_a_run_that_is_drawn_at_its_ends_alone_shows_its_first_end_at_first(open_page, tmp_path, monkeypatch):
-    monkeypatch.setattr(left_out, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(shortened, "_MOST_SPANS", 1000)
     long = {**FOUR, "name": "many", "pipeline": {**FOUR["pipeline"], "gradient_accumulation_count": 512}}
     timeline = run_into(tmp_path / "many", long)
-    drawn = left_out.in_periods(timeline)
-    (gap,) = left_out.left_out(drawn)
+    drawn = shortened.in_periods(timeline)
+    (gap,) = shortened.left_out(drawn)
     (tmp_path / "page.html").write_bytes(report_page([tmp_path / "many"]))
     page = open_page(tmp_path / "page.html")
     assert shows(page) == pytest.approx((0, 1.12 * gap.start / timeline.info.clock_hz))

@@ -17,12 +17,12 @@ from ipusim.app.compare.comparison_files import comparison_chart
 from ipusim.app.compare.comparison_words import comparison_table
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.content import content
-from ipusim.app.render.critical_path import trace_with_path
-from ipusim.app.render.execution_trace import execution_trace
+from ipusim.app.render.execution_trace import execution_trace, trace_with_path
 from ipusim.app.render.figures import to_png, to_svg
-from ipusim.app.render.fold import first_replica, folded, replicas_alike
+from ipusim.app.render.fold import first_replica, folded, replicas_alike, rows_of
 from ipusim.app.render.layout import most_rows
-from ipusim.app.render.memory_strip import memory_strip, most_in_bins
+from ipusim.app.render.memory_layers import most_in_bins
+from ipusim.app.render.memory_strip import memory_strip
 from ipusim.app.render.style import DPI
 from ipusim.app.render.window import Window, execution_window
 from ipusim.app.scenario.load import load_request
@@ -178,7 +178,7 @@ def test_runs_of_different_clocks_share_seconds(lock_step):
 def test_rows_of_many_ipus_stand_for_several_each_and_say_so(lock_step, ipus, runs, together):
     one = lock_step("grouped", mapping=tuple(range(ipus)), count=2 * ipus)
     shown = folded(one, most_rows(runs, 0) // runs, execution_window(one))
-    assert (shown.ipus_to_a_row, shown.rows) == (together, ipus // together)
+    assert (shown.ipus_to_a_row, rows_of(shown.timeline, shown.ipus_to_a_row)) == (together, ipus // together)
     assert shown.words == (f"{together} IPUs to a row" if together > 1 else "")
     assert shown.timeline is one
     if ipus == 64:
@@ -306,7 +306,7 @@ def strip_of(run, held):
 def test_memory_over_time_lies_under_the_trace(replicated):
     strip = strip_of(replicated, replicated.memory)
     peak = replicated.memory.fullest
-    assert (strip.ipu, strip.peak_bytes) == (peak.ipu, peak.bytes)
+    assert (strip.fullest.ipu, strip.fullest.peak_bytes) == (peak.ipu, peak.bytes)
     figure = comparison([Compared(replicated.timeline, "named", strip=strip)])
     assert "memory" in words(figure)
     assert f"of IPU {peak.ipu}" in words(figure)
@@ -340,7 +340,8 @@ def test_a_headline_has_the_time_that_the_table_has(changes):
 
 def test_memory_far_below_the_others_has_a_scale_of_its_own(replicated):
     strip = strip_of(replicated, replicated.memory)
-    large = replace(strip, peak_bytes=20 * strip.peak_bytes, top_bytes=20 * strip.top_bytes)
+    fullest = replace(strip.fullest, peak_bytes=20 * strip.fullest.peak_bytes)
+    large = replace(strip, fullest=fullest, top_bytes=20 * strip.top_bytes)
     figure = comparison([Compared(replicated.timeline, strip=each) for each in (strip, large)])
     assert [word.endswith("; memory on a scale of its own") for word in words(figure) if "cycles, " in word] == [
         True,
@@ -358,4 +359,4 @@ def test_bins_have_the_most_of_a_curve(data):
     edges = np.unique(data.draw(st.lists(st.integers(0, end), min_size=2, max_size=8, unique=True)))
     level = np.repeat(7 + live, [length for length, _ in steps])
     right = [level[low:high].max() for low, high in itertools.pairwise(edges.tolist())]
-    assert most_in_bins(curve, edges).tolist() == right
+    assert most_in_bins(curve.time, curve.allocated_bytes, edges).tolist() == right

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from ipusim.api import timelines
-from ipusim.app.render import layout, left_out, shortened
+from ipusim.app.render import layout, shortened
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png
-from ipusim.app.render.left_out import in_periods
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.shortened import in_periods
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.run_folder import pictures, report
@@ -62,7 +62,7 @@ def spans_of(read):
 def test_a_trace_of_many_spans_has_ramps_and_periods_and_says_what_it_leaves_out(
     whole, short, read_perfetto, monkeypatch
 ):
-    monkeypatch.setattr(left_out, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(shortened, "_MOST_SPANS", 1000)
     some, every = (spans_of(read_perfetto(trace(each))) for each in (in_periods(short), whole))
     gaps = {each for each in some if "not drawn" in each[1]}
     assert some - gaps < every
@@ -80,7 +80,7 @@ def test_a_trace_of_many_spans_has_ramps_and_periods_and_says_what_it_leaves_out
 
 
 def test_numbers_over_time_are_those_of_the_whole_run_where_anything_is_drawn(whole, short, read_perfetto, monkeypatch):
-    monkeypatch.setattr(left_out, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(shortened, "_MOST_SPANS", 1000)
     some, every = (read_perfetto(trace(each)) for each in (in_periods(short), whole))
     gaps = [(each.start_ns, each.end_ns) for each in some.slices if "not drawn" in each.name]
     assert some.counters.keys() == every.counters.keys()
@@ -179,7 +179,7 @@ def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(monkeypatc
     every = report.run_files(run, window, tmp_path)
     name = "trace.pftrace.gz"
     assert report.run_files(short, window, tmp_path)[name] == every[name]
-    monkeypatch.setattr(left_out, "_MOST_SPANS", 100)
+    monkeypatch.setattr(shortened, "_MOST_SPANS", 100)
     some = report.run_files(short, window, tmp_path)
     assert len(some[name]) < len(every[name])
     assert report.run_files(short, window, tmp_path, full_trace=True)[name] == every[name]

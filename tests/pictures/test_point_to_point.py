@@ -21,7 +21,7 @@ from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.style import LOOK_OF_KIND
 from ipusim.app.render.tables import ipu_table, summary_table
 from ipusim.app.render.trace_content import TraceContent
-from ipusim.app.render.trace_lanes import lanes
+from ipusim.app.render.trace_tracks import lanes
 from ipusim.app.render.window import execution_window, phase_window
 from ipusim.app.run_folder.report import trace_file
 from ipusim.pipeline.ops import Op, Pass

@@ -15,7 +15,7 @@ from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import Together, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
-from ipusim.app.render.critical_path import trace_with_path
+from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table

@@ -78,24 +78,17 @@ class Goodput:
 
     Attributes:
         name: of what trains.
-        devices, run_devices: IPUs that may fail, and those of the run.
-        mtbf_s: mean seconds between failures of each component in all of the system.
-        sources: the source of those that are not the user's own.
+        run_devices: IPUs of the run.
         samples_per_s: while nothing fails.
-        wall_s: seconds of a training.
-        seed: of the first training; the others have the next ones.
+        settings: failures, checkpoints and days.
         renewal: update, failures, checkpoints and recovery.
         periods: times between checkpoints, the one that trainings are judged by first.
     """
 
     name: str
-    devices: int
     run_devices: int
-    mtbf_s: Mapping[str, float]
-    sources: tuple[str, ...]
     samples_per_s: float
-    wall_s: float
-    seed: int
+    settings: Settings
     renewal: Renewal
     periods: tuple[Period, ...]
 
@@ -116,21 +109,22 @@ class Goodput:
 
     def words(self) -> Iterator[str]:
         """Yield the verdict."""
-        renewal, chosen, over = self.renewal, self.chosen, format_long(self.wall_s)
+        renewal, chosen, over = self.renewal, self.chosen, format_long(self.settings.wall_s)
         low, high = (1 - waste for waste in np.percentile(chosen.wastes, _PERCENTILES[::-1]))
         trainings = len(chosen.trainings)
+        of_copies = f" on the {self.run_devices:,} IPUs of the run" if self.settings.devices != self.run_devices else ""
         yield (
             f"{_percent(self.effective)} of {over} is effective training time (5th to 95th percentile of {trainings} "
             f"trainings: {_percent(low)} to {_percent(high)}): "
-            f"{format_figure(self.effective * self.wall_s / renewal.update_s, 4)} weight updates of "
+            f"{format_figure(self.effective * self.settings.wall_s / renewal.update_s, 4)} weight updates of "
             f"{format_long(renewal.update_s)}, {format_figure(self.effective * self.samples_per_s, 4)} samples/s "
-            f"instead of {format_figure(self.samples_per_s, 4)}{self._of_copies}."
+            f"instead of {format_figure(self.samples_per_s, 4)}{of_copies}."
         )
-        of = f"{self.devices:,} IPUs" if self.devices > 1 else "The IPU"
+        of = f"{self.settings.devices:,} IPUs" if self.settings.devices > 1 else "The IPU"
         yield (
             f"{of} fail every {format_long(renewal.mtbf_s)} on average, "
-            f"{format_figure(self.wall_s / renewal.mtbf_s)} times in {over}"
-            + (f" ({'; '.join(self.sources)})." if self.sources else ".")
+            f"{format_figure(self.settings.wall_s / renewal.mtbf_s)} times in {over}"
+            + (f" ({'; '.join(self.settings.sources)})." if self.settings.sources else ".")
         )
         best = next(period for period in self.periods if _LEAST in period.name)
         if best is not chosen:
@@ -139,17 +133,14 @@ class Goodput:
                 f"{_percent(chosen.waste)}."
             )
 
-    @property
-    def _of_copies(self) -> str:
-        return "" if self.devices == self.run_devices else f" on the {self.run_devices:,} IPUs of the run"
-
     def tables(self) -> Iterator[Table]:
         """Yield tables of the parts of the time, the times between checkpoints, and the failures of each component."""
         yield self._time_table()
         yield self._period_table()
-        if len(self.mtbf_s) > 1:
+        if len(self.settings.mtbf_s) > 1:
             rows = tuple(
-                (name, format_long(mtbf), format_figure(self.wall_s / mtbf)) for name, mtbf in self.mtbf_s.items()
+                (name, format_long(mtbf), format_figure(self.settings.wall_s / mtbf))
+                for name, mtbf in self.settings.mtbf_s.items()
             )
             yield Table("Failures", ("component", "mean time between", "expected"), rows)
 
@@ -166,9 +157,9 @@ class Goodput:
         for name, seconds in parts.items():
             low, high = np.percentile(seconds, _PERCENTILES)
             mean = float(np.mean(seconds))
-            cells = (_percent(share / self.wall_s) for share in (mean, low, high))
+            cells = (_percent(share / self.settings.wall_s) for share in (mean, low, high))
             rows.append((name, format_long(mean), *cells))
-        title = f"Where {format_long(self.wall_s)} go, of {len(trainings)} trainings"
+        title = f"Where {format_long(self.settings.wall_s)} go, of {len(trainings)} trainings"
         return Table(title, ("", "mean", "share", "5th percentile", "95th percentile"), tuple(rows))
 
     def _period_table(self) -> Table:
@@ -192,12 +183,12 @@ class Goodput:
         trainings = self.chosen.trainings
         return {
             "name": self.name,
-            "devices": self.devices,
-            "wall_s": self.wall_s,
+            "devices": self.settings.devices,
+            "wall_s": self.settings.wall_s,
             "samples_per_s": self.samples_per_s,
             "renewal": asdict(self.renewal),
-            "mtbf_s": dict(self.mtbf_s),
-            "sources": list(self.sources),
+            "mtbf_s": dict(self.settings.mtbf_s),
+            "sources": list(self.settings.sources),
             "effective_training_time": self.effective,
             "goodput_samples_per_s": self.effective * self.samples_per_s,
             "first_order_waste": self.renewal.first_order_waste,
@@ -211,7 +202,7 @@ class Goodput:
                 }
                 for period in self.periods
             ],
-            "seed": self.seed,
+            "seed": self.settings.seed,
             "trainings": {key: [asdict(lived)[key] for lived in trainings] for key in asdict(trainings[0])},
         }
 
@@ -324,29 +315,22 @@ def goodput(timeline: Timeline, settings: Settings) -> Goodput:
     names: dict[int, list[str]] = {}
     for name, updates in rules.items():
         names.setdefault(updates, []).append(name)
-    periods = tuple(
-        followed(renewal, ", ".join(words), updates, settings.wall_s, settings.trainings, settings.seed)
-        for updates, words in names.items()
-    )
+    periods = tuple(followed(renewal, ", ".join(words), updates, settings) for updates, words in names.items())
     return Goodput(
         name=timeline.info.name,
-        devices=settings.devices,
         run_devices=devices_of(timeline),
-        mtbf_s=settings.mtbf_s,
-        sources=settings.sources,
         samples_per_s=rates.samples_per_s,
-        wall_s=settings.wall_s,
-        seed=settings.seed,
+        settings=settings,
         renewal=renewal,
         periods=periods,
     )
 
 
-def followed(renewal: Renewal, name: str, updates: int, wall_s: float, trainings: int, seed: int) -> Period:
+def followed(renewal: Renewal, name: str, updates: int, settings: Settings) -> Period:
     """Return the times of trainings with a checkpoint after so many updates, each with failures by a seed."""
-    draws = (np.random.default_rng(seed + number) for number in range(trainings))
-    lived = tuple(renewal.lived(updates, wall_s, rng) for rng in draws)
-    return Period(name, updates, renewal.waste(updates), lived, wall_s)
+    draws = (np.random.default_rng(settings.seed + number) for number in range(settings.trainings))
+    lived = tuple(renewal.lived(updates, settings.wall_s, rng) for rng in draws)
+    return Period(name, updates, renewal.waste(updates), lived, settings.wall_s)
 
 
 def devices_of(timeline: Timeline) -> int:
@@ -371,14 +355,14 @@ def goodput_files(result: Goodput) -> dict[str, bytes]:
 def _chart(result: Goodput) -> Chart:
     """Return a chart of the lost time by the time between checkpoints, around the least."""
     renewal, chosen = result.renewal, result.chosen
-    update_s, trainings = renewal.update_s, len(chosen.trainings)
+    update_s = renewal.update_s
     best_s = renewal.best_updates() * update_s
     work_s = np.geomspace(max(best_s / _AROUND, update_s), max(best_s, 2 * update_s) * _AROUND, _POINTS)
     waste = np.array([renewal.waste(work / update_s) for work in work_s])
     written = (1 - waste) * renewal.checkpoint_s / work_s
     restarting = np.full_like(waste, result.restarting)
     shown = {renewal.updates(work) for work in np.geomspace(work_s[0], work_s[-1], _DRAWN + 2)[1:-1]}
-    drawn = [followed(renewal, "", updates, result.wall_s, trainings, result.seed) for updates in sorted(shown)]
+    drawn = [followed(renewal, "", updates, result.settings) for updates in sorted(shown)]
     name = f"{_updates(chosen.updates)}, {format_long(chosen.updates * update_s)}: {_percent(chosen.waste)}"
     lost = LostTime(
         work_s,
@@ -387,5 +371,5 @@ def _chart(result: Goodput) -> Chart:
         [(period.updates * update_s, period.mean_waste, period.standard_error) for period in drawn],
         (chosen.updates * update_s, chosen.waste, name),
     )
-    words = f"{result.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}"
+    words = f"{result.settings.devices:,} IPUs, a failure every {format_long(renewal.mtbf_s)}"
     return goodput_chart(lost, f"{result.name}\n{words}")

@@ -11,7 +11,8 @@ from math import exp, expm1, sqrt
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from ipusim.app.render.arrays import Floats
 
 #: Beyond so many mean distances of failures without a checkpoint, hardly any work is ever done.
 _HOPELESS: Final = 32.0
@@ -65,7 +66,7 @@ class Renewal:
         """Share of the time that is lost at Young's period to first order: sqrt(2 C / mu) + R / mu."""
         return sqrt(2 * self.checkpoint_s / self.mtbf_s) + self.recovery_s / self.mtbf_s
 
-    def first_order(self, work_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def first_order(self, work_s: Floats) -> Floats:
         """Return the share of the time that is lost to first order, by seconds of work: C / P + P / (2 mu) + R / mu."""
         return self.checkpoint_s / work_s + work_s / (2 * self.mtbf_s) + self.recovery_s / self.mtbf_s
 
@@ -124,7 +125,7 @@ class Renewal:
             restart_s=float((recovered - detected).sum()),
         )
 
-    def _failures(self, wall_s: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    def _failures(self, wall_s: float, rng: np.random.Generator) -> Floats:
         """Return the seconds at which something fails, before ``wall_s``."""
         failures, last = [np.empty(0)], 0.0
         while last < wall_s:

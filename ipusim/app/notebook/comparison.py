@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from ipusim.app.notebook.folder import RunFolder
 from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.notebook.request import RequestLike, placed
 from ipusim.app.notebook.run import Run
-from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.figures import Chart, Pictured
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import ProgramError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Comparison:
+class Comparison(Pictured):
     """Times of several runs, and the best of them; a notebook shows a verdict and a table above the traces.
 
     Attributes:
@@ -105,13 +104,6 @@ class Comparison:
         with ResultsFolder(Path(folder), COMPARISON_FILES) as results:
             results.write(comparison_files(self._result, title, traces))
         return Path(folder)
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_png_(self) -> bytes:
-        return self._png
 
     def _repr_html_(self) -> str:
         table = comparison_table(self._result)

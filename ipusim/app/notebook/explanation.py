@@ -10,7 +10,7 @@ from ipusim.app.explain import explanation as study
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
-from ipusim.app.render.critical_path import trace_with_path
+from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.window import execution_window

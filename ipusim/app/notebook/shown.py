@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
@@ -13,7 +12,7 @@ from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
 from ipusim.app.render.execution_trace import execution_trace
-from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.figures import Chart, Pictured
 from ipusim.app.render.tables import summary_table
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import part_window
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 _NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
 
 
-class Shown:
+class Shown(Pictured):
     """A run with its trace, tables and figures; a notebook shows it as a summary above the trace of an execution.
 
     Attributes:
@@ -111,13 +110,6 @@ class Shown:
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
         """Return the memory curve of each IPU; none where the stages do not say what they hold."""
         raise NotImplementedError
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_png_(self) -> bytes:
-        return self._png
 
     def _repr_html_(self) -> str:
         said, memory = self._said, self._said["memory"]

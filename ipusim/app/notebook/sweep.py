@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.notebook.request import RequestLike, placed
-from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.figures import Chart, Pictured
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.sweep import report
 from ipusim.app.sweep import sweep as study
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Sweep:
+class Sweep(Pictured):
     """The results of a sweep; a notebook shows the best point, the rows and a chart of the measure.
 
     Args:
@@ -104,13 +103,6 @@ class Sweep:
         with ResultsFolder(Path(folder), report.SWEEP_FILES) as results:
             results.write(report.sweep_files(self._result, self.ceilings, self._measure, form))
         return Path(folder)
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_png_(self) -> bytes:
-        return self._png
 
     def _repr_html_(self) -> str:
         table = report.sweep_table(self._result, self._measure)

@@ -10,9 +10,9 @@ from ipusim.api import Timeline, analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
 from ipusim.app.page.playing import MOST_PLAYED, play_page, played
-from ipusim.app.render.left_out import in_periods, left_out
 from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
+from ipusim.app.render.shortened import in_periods, left_out
 from ipusim.app.render.tables import Table, ipu_table, summary_table
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.output_file import PAGE as PAGE_FILE
@@ -110,16 +110,11 @@ def _overview(runs: Sequence[PageRun]) -> Table:
 def _page_run(run: StoredRun) -> PageRun:
     timeline, times = in_periods(run.timeline), run.times
     why = explain(run.timeline, "a page does not try changes", said=run.waterfall)
-    try:
+    with run.as_written():
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
         notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *_left_out(timeline))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        if isinstance(error, FileError):
-            raise
-        path = run.folder / "summary.json"
-        raise FileError(f"{path}: expected the summary of a run as ipusim writes it, got {error!r}") from None
     return PageRun(
         title=f"{times.name}: {times.order_and_sync} on {times.system}",
         description=run.summary["description"],

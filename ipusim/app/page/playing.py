@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.app.render.page.page import PLAY, html_page
-from ipusim.app.render.page.played import PlayedRun, played_data
+from ipusim.app.render.page.played import played_data
 from ipusim.app.render.page.run import tables_of_looks
 from ipusim.app.run_folder.stored import StoredRun, read_run
 from ipusim.app.run_folder.versions import versions
@@ -31,8 +31,8 @@ def played(stored: Sequence[StoredRun]) -> bytes:
 
     Raises as :func:`play_page` does.
     """
-    runs = [PlayedRun(title_of(run, stored), run.timeline, _stash_bytes(run)) for run in stored]
-    data, contents = zip(*map(played_data, runs), strict=True)
+    runs = (played_data(title_of(run, stored), run.timeline, _stash_bytes(run)) for run in stored)
+    data, contents = zip(*runs, strict=True)
     title = ", ".join(dict.fromkeys(f"{run.timeline.info.name} on {run.timeline.info.system}" for run in stored))
     page = {"title": title, "made": " ".join(versions()), **tables_of_looks(), "runs": data}
     return html_page(title, page, contents, PLAY)
@@ -55,11 +55,8 @@ def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
     """Return the bytes that each stage saves of a micro-batch; None where the stages do not say it."""
     if not run.describes_memory:
         return None
-    try:
+    with run.as_written():
         sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
-    except (LookupError, TypeError, ValueError) as error:
-        path = run.folder / "summary.json"
-        raise FileError(f"{path}: expected the summary of a run as ipusim writes it, got {error!r}") from None
     if len(sizes) != len(run.timeline.info.stages):
         raise FileError(
             f"{run.folder / 'summary.json'}: expected what each stage keeps, got that of {len(sizes)} stages"

@@ -134,22 +134,14 @@ def _timer(line: str) -> str:
 def _lines(path: Path) -> Iterator[str]:
     """Yield the lines of a log, unpacked where gzip has packed it; lines longer than a timer's are cut."""
     with open_file(path) as file:
-        stream, left, rest, whole = unpacked(file), MOST_BYTES, b"", True
+        stream, left, begins = unpacked(file), MOST_BYTES, True
         try:
-            while chunk := stream.read(1 << 16):
-                left -= len(chunk)
+            while part := stream.readline(_LINE):
+                left -= len(part)
                 if left < 0:
                     raise FileError(f"{path}: expected a smaller file, got one of more than {MOST_BYTES >> 30} GiB")
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if whole:
-                        yield line[:_LINE].decode("utf-8", "replace")
-                    whole = True
-                if len(rest) > _LINE:
-                    if whole:
-                        yield rest[:_LINE].decode("utf-8", "replace")
-                    rest, whole = b"", False
+                if begins:
+                    yield part.removesuffix(b"\n").decode("utf-8", "replace")
+                begins = part.endswith(b"\n")
         except (EOFError, zlib.error) as error:
             raise FileError(f"{path}: expected a whole file that gzip has packed: {error}") from None
-        if whole and rest:
-            yield rest.decode("utf-8", "replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,32 +29,20 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class StageTimes:
-    """The measured times of a stage.
-
-    Attributes:
-        name: its name, or its number as text.
-        figures: by passes and the update, in the order of PASSES.
-    """
-
-    name: str
-    figures: Mapping[str, Figure]
-
-
-@dataclass(frozen=True)
 class Stages:
     """The measured times of a pipeline.
 
     Attributes:
         tool: what measured it.
-        stages: in their order.
+        stages: the figures of each by its name, or its number as text, in their order; of a stage by passes and the
+            update, in the order of PASSES.
         mapping: the IPU of each stage, as ranks shared stages.
         count: micro-batches behind a weight update; None where that is not known.
         notes: what a person has to know about it.
     """
 
     tool: str
-    stages: tuple[StageTimes, ...]
+    stages: Mapping[str, Mapping[str, Figure]]
     mapping: tuple[int, ...]
     count: int | None
     notes: tuple[str, ...] = ()
@@ -106,12 +94,12 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
             own = [timing.stage] if timing.stage in ranks else [name for name in names if timing.rank in ranks[name]]
             for name in own:
                 times[name, UPDATE].append(timing.us / len(own))
-    _refuse_missing(names, {key for key, values in times.items() if values})
+    _refuse_missing(names, set(times))
     groups = list(dict.fromkeys(frozenset(ranks[name]) for name in names))
     mapping = tuple(groups.index(frozenset(ranks[name])) for name in names)
     return Stages(
         measured.tool,
-        tuple(StageTimes(name, _figures(name, times)) for name in names),
+        {name: _figures(name, times) for name in names},
         mapping,
         count or measured.count or _count(measured.timings, of),
         measured.notes,
@@ -170,22 +158,17 @@ def _refuse_missing(names: Sequence[str], there: set[tuple[str, str]]) -> None:
 
 def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, Figure]:
     """Return the figures of a stage, those that were measured."""
-    measured = {what: times[name, what] for what in PASSES if times.get((name, what))}
     return {
         what: Figure(statistics.median(values), min(values), max(values), len(values))
-        for what, values in measured.items()
+        for what in PASSES
+        if (values := times.get((name, what)))
     }
 
 
 def _count(timings: Sequence[Timing], of: Mapping[Timing, str]) -> int | None:
     """Return the forward passes of a stage for each update of its rank; None unless they are as many everywhere."""
-    forward: dict[tuple[int, str], int] = defaultdict(int)
-    updates: dict[int, int] = defaultdict(int)
-    for timing in timings:
-        if timing.what == _FORWARD:
-            forward[timing.rank, of[timing]] += 1
-        elif timing.what == UPDATE:
-            updates[timing.rank] += 1
+    forward = Counter((timing.rank, of[timing]) for timing in timings if timing.what == _FORWARD)
+    updates = Counter(timing.rank for timing in timings if timing.what == UPDATE)
     counts = {Fraction(number, updates[rank]) if updates[rank] else None for (rank, _), number in forward.items()}
     only = counts.pop() if len(counts) == 1 else None
     return int(only) if only is not None and only.denominator == 1 else None

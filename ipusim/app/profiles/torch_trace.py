@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Final
 from ipusim.app.profiles.names import TORCH, Called, Names
 from ipusim.app.profiles.timings import MOST, Measured, Timing
 from ipusim.base.errors import FileError, printable
-from ipusim.base.files import Readable, open_file
+from ipusim.base.files import open_file
 from ipusim.base.json_stream import JsonStream
 
 #: Bytes of a trace, unpacked.
@@ -69,7 +69,7 @@ def is_trace(path: Path) -> bool:
     return _JSON.match(start) is not None
 
 
-def unpacked(file: BinaryIO) -> Readable:
+def unpacked(file: BinaryIO) -> BinaryIO | gzip.GzipFile:
     """Return the contents of a file, unpacked where gzip has packed it."""
     packed = file.read(len(_GZIP)) == _GZIP
     file.seek(0)
@@ -96,8 +96,7 @@ def read_traces(paths: Sequence[Path], own: Sequence[str] = ()) -> Measured:
             raise FileError(f"{path}: expected the trace of another rank, got rank {rank}, as {files[rank]} has")
         files[rank] = path
         others += trace.names
-        for process, chosen in _by_process(trace).items():
-            spans[rank, process] = chosen
+        spans |= {(rank, process): chosen for process, chosen in _by_process(trace).items()}
         if trace.kernels and trace.spans and not any(device for _, device in trace.spans):
             notes.append(f"{path}: its passes have no spans on the device, so that these are the times of the host.")
     if not spans:

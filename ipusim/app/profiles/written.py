@@ -24,14 +24,14 @@ _DIGITS: Final = 3
 
 def csv_text(stages: Stages) -> str:
     """Return the table of the stages: medians in microseconds, and how many measurements they are of."""
-    passes = [what for what in PASSES if any(what in stage.figures for stage in stages.stages)]
+    passes = [what for what in PASSES if any(what in figures for figures in stages.stages.values())]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["stage", *(f"{what.replace('_', ' ')} [us]" for what in passes), "source"])
-    for stage in stages.stages:
-        times = [_decimals(stage.figures[what].median) if what in stage.figures else "" for what in passes]
-        least = min(figure.count for figure in stage.figures.values())
-        writer.writerow([stage.name, *times, f"{stages.tool}: medians of {least} or more {MARK}"])
+    for name, figures in stages.stages.items():
+        times = [_decimals(figures[what].median) if what in figures else "" for what in passes]
+        least = min(figure.count for figure in figures.values())
+        writer.writerow([name, *times, f"{stages.tool}: medians of {least} or more {MARK}"])
     return text.getvalue()
 
 
@@ -72,13 +72,13 @@ def figures_table(stages: Stages) -> Table:
     """Return the table of what was measured, in milliseconds: medians, least and most."""
     rows = [
         (
-            stage.name,
+            name,
             what.replace("_", " "),
             *(_decimals(value / 1000) for value in (figure.median, figure.least, figure.most)),
             str(figure.count),
         )
-        for stage in stages.stages
-        for what, figure in stage.figures.items()
+        for name, figures in stages.stages.items()
+        for what, figure in figures.items()
     ]
     return Table("Measured, in ms", ("stage", "what", "median", "least", "most", "times"), tuple(rows))
 

@@ -68,8 +68,7 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
     scale = 1.0 / (clock_hz * factor)
     axes.set_xlim(window.start * scale, window.end * scale)
     axes.set_yticks([])
-    for side in ("left", "right", "bottom"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["left", "right", "bottom"]].set_visible(False)
     axes.spines["top"].set_color(LINE)
     axes.xaxis.set_major_locator(_locator(width_in, whole=False))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))

@@ -14,14 +14,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import Timeline, timelines
+from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
 from ipusim.app.render.window import Window
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 #: Parts of a row's height: what the I/O tiles do lies in a strip under the rest, where a run has any.
 _IO_TILES_TOP: Final = 0.24

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,6 @@ from ipusim.app.render.lettering import spread, text_width
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
-_FULL: Final = {name: name for name in analysis.PHASES}
 _SHORT: Final = dict(zip(analysis.PHASES, ("up", "main", "down", "update"), strict=True))
 #: Points between two names, and between the ends of two brackets.
 _GAP: Final = 6.0
@@ -51,11 +50,19 @@ def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, p
     axes.set_xlim(0, width)
     axes.set_ylim(0, 1)
     axes.set_axis_off()
-    phases = _phase_brackets(shown, window, points)
-    brackets = [_named(phases, _FULL), _named(phases, _SHORT), *_execution_brackets(shown, phases)]
-    for choice in brackets:
+    phases = [
+        _Bracket(
+            phase.name,
+            (max(phase.start, window.start) - window.start) * points,
+            (min(phase.end, window.end) - window.start) * points,
+        )
+        for phase in shown
+    ]
+    short = [replace(bracket, name=_SHORT[bracket.name]) for bracket in phases]
+    for choice in (phases, short, *_execution_brackets(shown, phases)):
         named = [bracket for bracket in choice if bracket.name]
-        fitted = _fitted(named, width)
+        widths = [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in named]
+        fitted = spread([bracket.middle for bracket in named], widths, 0.0, width)
         if fitted is not None:
             _draw(axes, choice)
             for bracket, at in zip(named, fitted, strict=True):
@@ -67,47 +74,19 @@ def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, p
             return
 
 
-def _fitted(named: Sequence[_Bracket], width: float) -> list[float] | None:
-    return spread(
-        [bracket.middle for bracket in named],
-        [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in named],
-        0.0,
-        width,
-    )
-
-
-def _phase_brackets(shown: Sequence[analysis.Phase], window: Window, points: float) -> list[_Bracket]:
-    return [
-        _Bracket(
-            phase.name,
-            (max(phase.start, window.start) - window.start) * points,
-            (min(phase.end, window.end) - window.start) * points,
-        )
-        for phase in shown
-    ]
-
-
-def _named(brackets: Sequence[_Bracket], names: Mapping[str, str]) -> list[_Bracket]:
-    return [_Bracket(names[bracket.name], bracket.start, bracket.end) for bracket in brackets]
-
-
-def _execution_brackets(shown: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> list[list[_Bracket]]:
-    """Return a bracket for each execution, in several versions: each names fewer executions than the version before."""
+def _execution_brackets(shown: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> Iterator[list[_Bracket]]:
+    """Yield a bracket for each execution, in several versions: each names fewer executions than the version before."""
     bounds: dict[int, tuple[float, float]] = {}
     for phase, bracket in zip(shown, phases, strict=True):
         start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))
         bounds[phase.execution] = (start, bracket.end)
-    versions = []
     every = 1
     while every < 2 * len(bounds):
-        versions.append(
-            [
-                _Bracket(f"execution {number}" if number % every == 0 else "", start, end)
-                for number, (start, end) in bounds.items()
-            ]
-        )
+        yield [
+            _Bracket(f"execution {number}" if number % every == 0 else "", start, end)
+            for number, (start, end) in bounds.items()
+        ]
         every *= 2
-    return versions
 
 
 def _draw(axes: Axes, brackets: Sequence[_Bracket]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipusim.api import timelines
 from ipusim.app.render.trace_clock import to_microseconds
-from ipusim.app.render.trace_content import Band, Slices, TraceContent
+from ipusim.app.render.trace_content import Band, Slices, TraceContent, about_run
 from ipusim.app.render.trace_counters import Counter
 
 #: Of the numbers of threads: a thread that has its process's number would be shown as a main thread.
@@ -24,17 +24,10 @@ _FIRST_THREAD: Final = 1001
 def write_chrome_trace(content: TraceContent, write: Callable[[bytes], object]) -> None:
     """Write the trace file of a run, an event a line; equal Timelines give equal bytes."""
     info = content.timeline.info
-    about = {
-        "name": info.name,
-        "system": info.system,
-        "schedule": info.schedule,
-        "sync": info.sync,
-        "selection_order": info.selection_order,
-        "clock_hz": info.clock_hz,
-    }
-    write(f'{{"displayTimeUnit":"ns","otherData":{_text(about)},"traceEvents":[\n'.encode())
+    about = _text({"name": info.name, **about_run(info)})
+    write(f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":[\n'.encode())
     separator = ""
-    for lines in _parts(content):
+    for lines in filter(None, _parts(content)):
         write((separator + ",\n".join(lines)).encode())
         separator = ",\n"
     write(b"\n]}\n")
@@ -43,15 +36,12 @@ def write_chrome_trace(content: TraceContent, write: Callable[[bytes], object]) 
 def _parts(content: TraceContent) -> Iterator[list[str]]:
     """Yield events as JSON, many at a time; of events of one time, a slice comes before the flows at it."""
     yield list(map(_text, _names(content)))
-    if bands := [line for track, band in content.bands() for line in _band(content, track, band)]:
-        yield bands
+    yield [line for track, band in content.bands() for line in _band(content, track, band)]
     for counter in content.counters:
-        if lines := _counter(content, counter):
-            yield lines
+        yield _counter(content, counter)
     for slices in content.slices():
-        if lines := list(_slices(content, slices)):
-            yield lines
-            yield from _flows(content, slices)
+        yield list(_slices(content, slices))
+        yield from _flows(content, slices)
 
 
 def _text(value: object) -> str:
@@ -113,21 +103,15 @@ def _slices(content: TraceContent, slices: Slices) -> Iterator[str]:
         for number, (name, layers) in enumerate(zip(info.stages, info.layers_of, strict=True))
     ]
     stages.append("")  # the last position is that of no stage
-    for track, kind, ts, dur, start, end, stage, micro_batch, time_step, execution, size, name, sends, receives in zip(
+    for track, kind, ts, dur, name, sends, receives, start, end, stage, micro_batch, time_step, execution, size in zip(
         slices.track.tolist(),
         slices.kind.tolist(),
         to_microseconds(slices.start_ns),
         to_microseconds(slices.end_ns - slices.start_ns),
-        slices.start.tolist(),
-        slices.end.tolist(),
-        slices.stage.tolist(),
-        slices.micro_batch.tolist(),
-        slices.time_step.tolist(),
-        slices.execution.tolist(),
-        slices.bytes.tolist(),
         slices.name,
         slices.sends,
         slices.receives,
+        *(column.tolist() for column in slices.numbers.values()),
         strict=True,
     ):
         args = f'"start_cycles":{start},"end_cycles":{end}{stages[stage]}'
@@ -161,10 +145,8 @@ def _flows(content: TraceContent, slices: Slices) -> Iterator[list[str]]:
             np.where(content.flows.forward[numbers - 1], "activations", "gradients").tolist(),
             strict=True,
         )
-        lines = [
+        yield [
             f'{{{phase},"pid":{_pid(content, track)},"tid":{_tid(track)},"ts":{ts!r},'
             f'"name":"{name}","cat":"copy","id":{number}}}'
             for track, ts, number, name in columns
         ]
-        if lines:
-            yield lines

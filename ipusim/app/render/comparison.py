@@ -11,7 +11,7 @@ from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
-from ipusim.app.render.memory_strip import MemoryStrip, scale_top
+from ipusim.app.render.memory_strip import MemoryStrip
 from ipusim.app.render.shortened import left_out_words, shortened
 from ipusim.app.render.style import WIDTH_IN
 from ipusim.app.render.time_bars import TimeBars
@@ -118,7 +118,7 @@ def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[i
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
     """Return the panels of runs, with at most ``most`` rows in all, but at least one each."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
-    top_bytes = scale_top([run.strip for run in runs if run.strip is not None])
+    top_bytes = max((run.strip.top_bytes for run in runs if run.strip is not None), default=1.0)
     return [_panel(run, last_s, most // len(runs), top_bytes) for run in runs]
 
 

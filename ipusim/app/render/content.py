@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from ipusim.api import SpanKind, Timeline, analysis, timelines
-from ipusim.app.render.boxes import Boxes, Integers, bin_edges, share_boxes, some, span_boxes
+from ipusim.app.render.arrays import Integers
+from ipusim.app.render.boxes import Boxes, bin_edges, share_boxes, some, span_boxes
 from ipusim.app.render.fold import rows_of
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import DPI

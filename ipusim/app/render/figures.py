@@ -6,18 +6,49 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ipusim.app.render.style import DPI
+from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
 
 
 class Chart(Figure):
-    """A figure that shows itself in a notebook, whatever backend matplotlib has there."""
+    """A figure that is laid out in inches, and that shows itself in a notebook, whatever backend matplotlib has."""
+
+    def add_clear_axes(self, left: float, top: float, wide: float, tall: float) -> Axes:
+        """Add axes without a ground, at inches from the left and from the top, so many inches wide and tall."""
+        width, height = self.get_size_inches()
+        axes = self.add_axes((left / width, 1 - (top + tall) / height, wide / width, tall / height))
+        axes.patch.set_visible(False)
+        return axes
+
+    def write(self, left: float, top: float, text: str, **how: Any) -> None:
+        """Write text at inches from the left and from the top, unless ``how`` says otherwise below that point."""
+        width, height = self.get_size_inches()
+        usual: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": LINE, "va": "top"}
+        self.text(left / width, 1 - top / height, text, **(usual | how))
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
+
+
+class Pictured:
+    """What shows itself in a notebook as its figure, which is drawn once."""
+
+    def figure(self) -> Chart:
+        """Return the figure."""
+        raise NotImplementedError
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_png_(self) -> bytes:
+        return self._png
 
 
 @contextmanager
@@ -42,10 +73,7 @@ def own_settings() -> Iterator[None]:
 
 def to_png(figure: Figure) -> bytes:
     """Return ``figure`` as a PNG of DPI pixels to the inch; equal figures give equal bytes."""
-    buffer = io.BytesIO()
-    with own_settings():
-        figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": "ipusim"})
-    return buffer.getvalue()
+    return _saved(figure, "png", {"Software": "ipusim"})
 
 
 def to_svg(figure: Figure) -> bytes:
@@ -53,10 +81,7 @@ def to_svg(figure: Figure) -> bytes:
 
     Images in it have DPI pixels to the inch.
     """
-    buffer = io.BytesIO()
-    with own_settings():
-        figure.savefig(buffer, format="svg", dpi=DPI, metadata={"Date": None, "Creator": "ipusim"})
-    return buffer.getvalue()
+    return _saved(figure, "svg", {"Date": None, "Creator": "ipusim"})
 
 
 def to_pdf(figure: Figure) -> bytes:
@@ -64,7 +89,11 @@ def to_pdf(figure: Figure) -> bytes:
 
     Its text can be searched and copied. Images in it have DPI pixels to the inch.
     """
+    return _saved(figure, "pdf", {"CreationDate": None, "Creator": "ipusim"})
+
+
+def _saved(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
     buffer = io.BytesIO()
     with own_settings():
-        figure.savefig(buffer, format="pdf", dpi=DPI, metadata={"CreationDate": None, "Creator": "ipusim"})
+        figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata)
     return buffer.getvalue()

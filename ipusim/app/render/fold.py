@@ -20,11 +20,6 @@ class Folded:
     ipus_to_a_row: int = 1
     words: str = ""
 
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return rows_of(self.timeline, self.ipus_to_a_row)
-
 
 def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
     """Return the number of rows of a Timeline with so many IPUs in a row."""

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from ipusim.app.render.arrays import Floats
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_long
 
-Shares = npt.NDArray[np.float64]
 #: Colours and names of the parts of lost time, from below.
 _PARTS: Final = (("#D55E00", "detection and restarts"), ("#E69F00", "work lost"), ("#56B4E9", "writing checkpoints"))
 #: Seconds that have a tick.
@@ -38,9 +37,9 @@ class LostTime:
         chosen: seconds of work, lost share and name of one time between checkpoints.
     """
 
-    work_s: Shares
-    parts: Sequence[Shares]
-    first_order: Shares
+    work_s: Floats
+    parts: Sequence[Floats]
+    first_order: Floats
     drawn: Sequence[tuple[float, float, float]]
     chosen: tuple[float, float, str]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,30 +19,19 @@ _MOST_NUMBERS: Final = 160
 _MOST_TICKS: Final = 16
 
 
-class Axis(Protocol):
-    """An axis of the grid: its name and its distinct values."""
-
-    @property
-    def name(self) -> str:
-        """The name of the varied option."""
-
-    @property
-    def distinct(self) -> list[Any]:
-        """The values, without duplicates."""
-
-
 def heat_map(
     figure: Figure,
     panel: Axes,
-    axes: tuple[Axis, Axis],
+    axes: Sequence[tuple[str, Sequence[Any]]],
     values: Mapping[tuple[Any, ...], tuple[float | None, bool]],
     words: str,
 ) -> None:
     """Draw ``values`` (what there is for a pair, and whether it fits) in colours; ``words`` name it with its unit.
 
-    What has no value is blank with a cross, and what does not fit is hatched.
+    The two ``axes`` have the names of the varied options and their distinct values, rising. What has no value is blank
+    with a cross, and what does not fit is hatched.
     """
-    across, up = (sorted(axis.distinct) for axis in axes)
+    (_, across), (_, up) = axes
     grid = np.full((len(up), len(across)), np.nan)
     for (x, y), (value, _) in values.items():
         if value is not None:
@@ -71,13 +60,10 @@ def heat_map(
         if grid.size <= _MOST_NUMBERS:
             ink = "#ffffff" if value < middle else "#000000"
             panel.text(*cell, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
-    for axis, listed, ticks, label in (
-        (axes[0], across, panel.set_xticks, panel.set_xlabel),
-        (axes[1], up, panel.set_yticks, panel.set_ylabel),
-    ):
+    for (name, listed), side in zip(axes, (panel.xaxis, panel.yaxis), strict=True):
         chosen = range(0, len(listed), -(-len(listed) // _MOST_TICKS))
-        ticks(list(chosen), [f"{listed[index]:,g}" for index in chosen])
-        label(axis.name, fontsize=TEXT_SIZE)
+        side.set_ticks(list(chosen), [f"{listed[index]:,g}" for index in chosen])
+        side.set_label_text(name, fontsize=TEXT_SIZE)
 
 
 def _hatched(cell: tuple[int, int]) -> Rectangle:

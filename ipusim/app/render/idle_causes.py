@@ -6,26 +6,27 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import Timeline
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.legend import Entry, draw_legend, legend_lines
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN, ink_on
+from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.time_bars import write_share
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
 #: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
 _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
-_LEFT, _RIGHT, _AXIS, _LEGEND_LINE, _EDGE = 0.85, 0.3, 0.5, 0.2, 0.1
+_LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
 _FILLED: Final = 0.8
 #: A share that is written into its part of a bar, and the inches that it takes there.
 _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, npt.NDArray[np.int64]]]) -> Chart:
+def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]]) -> Chart:
     """Return a figure with a bar for each IPU, divided into the parts of its time, which are as long on every IPU."""
     info = timeline.info
     ipus = len(info.ipus)
@@ -36,7 +37,7 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, npt.NDArray[np
     length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
     words = f"{info.order_and_sync}, time of each IPU, {length}"
     title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", WIDTH_IN - 2 * _EDGE)
-    above, below = titles_height(title) + 2 * _EDGE, _AXIS + _LEGEND_LINE * len(legend) + _EDGE
+    above, below = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
     height = above + bar * ipus + below
     figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
     write_titles(figure, title, _EDGE)
@@ -48,17 +49,7 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, npt.NDArray[np
         rows = np.array(info.ipu_rows)
         axes.barh(rows, share, _FILLED, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
         for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _FILLED >= TEXT_SIZE)]:
-            ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
-            axes.text(
-                left[row] + share[row] / 2,
-                row,
-                f"{share[row]:.0%}",
-                fontsize=TEXT_SIZE,
-                ha="center",
-                va="center_baseline",
-                color=ink_on(look.face),
-                bbox=ground,
-            )
+            write_share(axes, left[row] + share[row] / 2, row, share[row], look)
         left += share
     axes.set_xlim(0, 1)
     axes.set_ylim(ipus - 0.5, -0.5)
@@ -68,7 +59,6 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, npt.NDArray[np
     axes.set_xlabel("part of the time", fontsize=TEXT_SIZE, color=LINE)
     axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    draw_legend(figure, legend, _EDGE, _EDGE)
     return figure

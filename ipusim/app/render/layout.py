@@ -15,9 +15,9 @@ from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.content import Content, content
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import rows_of
-from ipusim.app.render.legend import draw_legend, legend_entries, legend_lines
+from ipusim.app.render.legend import LEGEND_LINE, draw_legend, legend_entries, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
-from ipusim.app.render.memory_strip import MemoryStrip, draw_strip, strip_entries
+from ipusim.app.render.memory_strip import STRIP_NAME, MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
 from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.time_bars import TimeBars
@@ -33,7 +33,6 @@ _ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.05, 0.17, 0.28, 0.10
 _HEADING_SIZE: Final = TEXT_SIZE + 1
 #: Part of its room that a heading takes: drawn in whole pixels, letters are a little wider than their outlines.
 _WIDEST_HEADING: Final = 0.97
-_LEGEND_LINE: Final = 0.20
 #: All rows together take this height, each row between these bounds while all of them together keep within the last.
 _ALL_ROWS: Final = 7.0
 _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
@@ -94,7 +93,7 @@ class Headed:
         rows = names_width(self.timeline, row_points, self.ipus_to_a_row)
         if self.strip is None:
             return rows
-        return max(rows, text_width(self.strip.name, TEXT_SIZE), text_width(self.strip.of_which, STAGE_SIZE))
+        return max(rows, text_width(STRIP_NAME, TEXT_SIZE), text_width(self.strip.of_which, STAGE_SIZE))
 
 
 def most_rows(panels: int, strips: int) -> int:
@@ -153,9 +152,10 @@ def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars |
     crowded = sum(len(part.boxes) for part in contents) > _MOST_DRAWN
     legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], WIDTH_IN - 2 * _EDGE)
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
-    headings = [_heading(panel, WIDTH_IN - left - _EDGE) for panel in panels]
-    fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + _LEGEND_LINE * len(legend)
-    fixed += sum(_BAND + (_HEADING_LINE * len(lines) + _ABOVE_HEADING if lines else 0) for lines in headings)
+    room = _WIDEST_HEADING * (WIDTH_IN - left - _EDGE) * 72
+    headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
+    fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
+    fixed += sum(_BAND + _heading_in(lines) for lines in headings)
     # The last of those that share the time axis has its numbers below it.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
@@ -171,13 +171,15 @@ def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars |
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
     clocks = {panel.timeline.info.clock_hz for panel in panels}
     where = _Places(left, width, row, strip, left - ticks, crowded, len(clocks) > 1)
-    above = _add_axes(figure, where, top, 0.01)
+    above = figure.add_clear_axes(left, top, width, 0.01)
     second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
     for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
-        top += _write_heading(figure, left, top, lines)
+        for number, line in enumerate(lines):
+            figure.write(left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
+        top += _heading_in(lines)
         _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == numbered)
         top += _BAND + row * panel.rows + below[index] + _BETWEEN
-    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    draw_legend(figure, legend, _EDGE, _EDGE)
     return figure
 
 
@@ -213,18 +215,11 @@ class _Places:
     in_seconds: bool
 
 
-def _add_axes(figure: Chart, where: _Places, top: float, tall: float) -> Axes:
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((where.left / width, 1 - (top + tall) / height, where.width / width, tall / height))
-    axes.patch.set_visible(False)
-    return axes
-
-
 def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
     """Draw a panel ``top`` inches from the top; its time axis has numbers if it is ``numbered``."""
-    draw_brackets(_add_axes(figure, where, top, _BAND), shown.phases, shown.window, shown.points)
+    draw_brackets(figure.add_clear_axes(where.left, top, where.width, _BAND), shown.phases, shown.window, shown.points)
     tall = where.row * panel.rows
-    axes = _add_axes(figure, where, top + _BAND, tall)
+    axes = figure.add_clear_axes(where.left, top + _BAND, where.width, tall)
     draw_panel(axes, shown, where.row * 72)
     if where.crowded:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
@@ -234,9 +229,11 @@ def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: flo
     drawn = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP
-        drawn.append(_add_axes(figure, where, foot, where.strip))
+        drawn.append(figure.add_clear_axes(where.left, foot, where.width, where.strip))
         draw_strip(drawn[1], panel.strip, shown.window, where.strip, int(where.width * DPI))
-        _name_strip(figure, panel.strip, where.beside, foot + where.strip / 2)
+        at, of_which = (where.beside, foot + where.strip / 2), panel.strip.of_which
+        figure.write(*at, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
+        figure.write(*at, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
     clock_hz = panel.timeline.info.clock_hz
     for part in drawn:
         cycle_axis(part, shown.window, clock_hz, where.width, numbered and part is drawn[-1], where.in_seconds)
@@ -247,26 +244,9 @@ def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
     return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 
 
-def _heading(panel: Headed, width: float) -> list[str]:
-    return wrap(panel.heading, _HEADING_SIZE, _WIDEST_HEADING * width * 72)
-
-
-def _write_heading(figure: Chart, left: float, top: float, lines: Sequence[str]) -> float:
-    """Write the lines above a panel, ``top`` inches from the top, and return the inches that they take."""
-    width, height = figure.get_size_inches()
-    for number, line in enumerate(lines):
-        at = left / width, 1 - (top + _ABOVE_HEADING + number * _HEADING_LINE) / height
-        figure.text(*at, line, fontsize=_HEADING_SIZE, va="top", color=LINE)
+def _heading_in(lines: Sequence[str]) -> float:
+    """Return the inches of the lines above a panel."""
     return _ABOVE_HEADING + _HEADING_LINE * len(lines) if lines else 0.0
-
-
-def _name_strip(figure: Chart, strip: MemoryStrip, right: float, middle: float) -> None:
-    """Write the name of memory over time beside it, up to ``right`` inches and ``middle`` inches from the top."""
-    width, height = figure.get_size_inches()
-    at = right / width, 1 - middle / height
-    upper = "bottom" if strip.of_which else "center_baseline"
-    figure.text(*at, strip.name, fontsize=TEXT_SIZE, ha="right", va=upper, color=LINE)
-    figure.text(*at, strip.of_which, fontsize=STAGE_SIZE, ha="right", va="top", color=FAINT_TEXT)
 
 
 def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:

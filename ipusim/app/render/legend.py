@@ -26,6 +26,8 @@ from ipusim.base.looks import Look
 #: Inches: of a sample, between it and its name, and to the next sample.
 _SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18
 _SAMPLE_HEIGHT: Final = 0.12
+#: Inches of a line.
+LEGEND_LINE: Final = 0.20
 #: Part of a sample's height that is filled where it stands for the lower strip of a row.
 _STRIP: Final = 0.4
 
@@ -78,13 +80,11 @@ def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]
     return even_lines(entries, lambda line: sum(entry.width_in + _NEXT for entry in line) - _NEXT, width_in)
 
 
-def draw_legend(
-    figure: Figure, lines: Sequence[Sequence[Entry]], left_in: float, bottom_in: float, line_in: float
-) -> None:
-    """Draw ``lines`` upwards from the lower left corner, ``line_in`` inches each."""
+def draw_legend(figure: Figure, lines: Sequence[Sequence[Entry]], left_in: float, bottom_in: float) -> None:
+    """Draw ``lines`` upwards from the lower left corner."""
     width, height = figure.get_size_inches()
     for number, line in enumerate(reversed(lines)):
-        x, y = left_in, bottom_in + (number + 0.5) * line_in
+        x, y = left_in, bottom_in + (number + 0.5) * LEGEND_LINE
         for entry in line:
             _draw_sample(figure, entry.sample, x, y)
             at = x + _SAMPLE + _SPACE

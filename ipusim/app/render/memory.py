@@ -19,7 +19,7 @@ from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, l
 from ipusim.app.render.content import phases_in
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import first_replica_info
-from ipusim.app.render.legend import Entry, Sign, draw_legend, legend_lines
+from ipusim.app.render.legend import LEGEND_LINE, Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.app.render.panel import names_width, row_names, stage_names
@@ -32,8 +32,8 @@ from ipusim.base.units import format_bytes
 
 #: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
-#: Inches from the top down: lines of the verdict, seconds, brackets, between rows, cycles, legend.
-_LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES, _LEGEND_LINE = 0.15, 0.30, 0.28, 0.07, 0.44, 0.20
+#: Inches from the top down: lines of the verdict, seconds, brackets, between rows, cycles.
+_LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
 #: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 #: Part of the picture that the rows over time take, of default width.
@@ -67,7 +67,9 @@ def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, pe
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     width = WIDTH_IN - left - _COLUMNS - _BARS - _SUMS - _EDGE
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
-    limit, highest = _limit_and_top(fit, rows)
+    fullest = max(1, *(row.peak_bytes for row in rows))
+    limit = limit_in_sight(fit.sram_bytes, fullest)
+    highest = ABOVE * max(fullest, limit or 0)
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (WIDTH_IN - 2 * _EDGE) * 72, bold=bool(fit.too_large))
@@ -75,43 +77,38 @@ def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, pe
     legend = legend_lines(_entries(rows, tops, tall, width, limit), WIDTH_IN - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
-    height += len(rows) * pitch + _CYCLES + _LEGEND_LINE * len(legend)
+    height += len(rows) * pitch + _CYCLES + LEGEND_LINE * len(legend)
     figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
-
-    def add_axes(x: float, top: float, wide: float, high: float) -> Axes:
-        axes = figure.add_axes((x / WIDTH_IN, 1 - (top + high) / height, wide / WIDTH_IN, high / height))
-        axes.patch.set_visible(False)
-        return axes
-
-    def write(x: float, top: float, text: str, **how: Any) -> None:
-        figure.text(x / WIDTH_IN, 1 - top / height, text, **{"fontsize": TEXT_SIZE, "color": LINE, "va": "top", **how})
-
     top = _EDGE + write_titles(figure, titles, _EDGE)
     for number, line in enumerate(words):
-        write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
+        figure.write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
     top += _LINE * len(words) + _SECONDS
     bars = left + width + _COLUMNS
-    second_axis(add_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
+    second_axis(figure.add_clear_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
     points = width * 72 / window.cycles
-    draw_brackets(add_axes(left, top, width, _BAND), phases_in(timeline, window), window, points)
-    write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
+    draw_brackets(figure.add_clear_axes(left, top, width, _BAND), phases_in(timeline, window), window, points)
+    figure.write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
     top += _BAND
-    over_time, at_peak = (add_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS)))
+    over_time, at_peak = (
+        figure.add_clear_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS))
+    )
     scales = [_Scale((number + 1) * pitch, tall, top_bytes) for number, top_bytes in enumerate(tops)]
     for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
         _draw_over_time(over_time, row, limit, scale)
         _draw_bar(at_peak, row, limit, highest, scale)
         middle, weight = top + scale.foot - tall / 2, "bold" if fit.excess_bytes(peak) else "normal"
-        write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
-        write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
-        write(WIDTH_IN - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight)
+        figure.write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
+        figure.write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
+        figure.write(
+            WIDTH_IN - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight
+        )
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
     _name_levels(over_time, scales)
     draw_breaks(over_time, window, width)
     cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
     _byte_axis(at_peak, highest)
-    draw_legend(figure, legend, _EDGE, _EDGE, _LEGEND_LINE)
+    draw_legend(figure, legend, _EDGE, _EDGE)
     return figure
 
 
@@ -125,13 +122,6 @@ def _rows(
         ipu_layers(curve, analysis.product_steps(timeline, footprint, ipu), peak, cycle, window, most_steps)
         for curve, ipu, peak, cycle in zip(curves, footprint.ipus, fit.peaks, peaks, strict=True)
     ]
-
-
-def _limit_and_top(fit: analysis.Fit, rows: Sequence[IpuLayers]) -> tuple[int | None, float]:
-    """Return the limit of an IPU's memory if the chart reaches it, and the top of the bars' scale, in bytes."""
-    fullest = max(1, *(row.peak_bytes for row in rows))
-    limit = limit_in_sight(fit.sram_bytes, fullest)
-    return limit, ABOVE * max(fullest, limit or 0)
 
 
 def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
@@ -237,8 +227,7 @@ def _tidy(axes: Axes, foot: float) -> None:
     """Count inches from the top down to ``foot``, and leave a frame to the rows."""
     axes.set_ylim(foot, 0)
     axes.set_yticks([])
-    for side in ("top", "left", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "left", "right"]].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
 
 

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import analysis, pipelines
+from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-
 
 #: Holders from the bottom up.
 _STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
@@ -63,7 +59,7 @@ def ipu_layers(
     most of live tensors, and of what lies in the FIFOs and in that room, in its time.
     """
     sizes = dict(peak.holders)
-    edges, live, *full = _steps(curve, products, window, most_steps)
+    edges, (live, *full) = _steps(curve, products, window, most_steps)
     inside = dict(zip((pipelines.Holder.FIFOS, pipelines.Holder.TEMPORARY), full, strict=True))
     heights = _layers(
         {holder: np.full(len(live), size) for holder, size in sizes.items()} | {pipelines.Holder.LIVE: live}, inside
@@ -90,8 +86,8 @@ def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Hold
 
 def _steps(
     curve: analysis.MemoryCurve, products: analysis.Steps, window: Window, most_steps: int
-) -> tuple[Floats, Integers, Integers, Integers]:
-    """Return edges, live bytes, FIFO contents and the used part of the room for products in the window."""
+) -> tuple[Floats, list[Integers]]:
+    """Return edges, and live bytes, FIFO contents and the used part of the room for products between them."""
     changes = np.union1d(curve.time, products.time)
     starts = np.union1d([window.start], changes[(changes > window.start) & (changes < window.end)])
     levels = [
@@ -99,12 +95,16 @@ def _steps(
         products.at(starts),
     ]
     if len(starts) <= most_steps:
-        return np.append(starts, window.end).astype(np.float64), levels[0], levels[1], levels[2]
+        return np.append(starts, window.end).astype(np.float64), levels
     edges = np.linspace(window.start, window.end, most_steps + 1)
+    return edges, [most_in_bins(starts, level, edges) for level in levels]
+
+
+def most_in_bins(time: Integers, level: Integers, edges: Integers | Floats) -> Integers:
+    """Return the maximum, between each two neighbouring ``edges``, of levels that each hold from a ``time`` on."""
     # A bin holds the step that goes on when it begins, and those that begin in it. Every other of reduceat's
     # stretches is a bin; the last may end behind the last step, where a further one has to be.
-    begins = np.searchsorted(starts, edges[:-1], side="right") - 1
-    ends = np.searchsorted(starts, edges[1:], side="left")
-    stretches = np.stack([begins, ends], axis=1).ravel()
-    live, fifos, used = (np.maximum.reduceat(np.append(level, 0), stretches)[::2] for level in levels)
-    return edges, live, fifos, used
+    begins = np.searchsorted(time, edges[:-1], side="right") - 1
+    ends = np.searchsorted(time, edges[1:], side="left")
+    most: Integers = np.maximum.reduceat(np.append(level, 0), np.stack([begins, ends], axis=1).ravel())[::2]
+    return most

@@ -12,7 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from ipusim.app.render.boxes import FAINT, Boxes, Floats, concatenated, share_boxes, some
+from ipusim.app.render.arrays import Floats
+from ipusim.app.render.boxes import FAINT, Boxes, concatenated, share_boxes, some
 from ipusim.app.render.style import ALWAYS_SHOWN
 from ipusim.app.render.window import Window
 

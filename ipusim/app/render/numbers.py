@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import Timeline, timelines
-from ipusim.app.render.boxes import Integers
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
@@ -61,7 +61,10 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
         numbered = np.flatnonzero((boxes.look == look) & (boxes.micro_batch >= 0))
         for ipu in np.unique(boxes.ipu[numbered]).tolist():
             members = numbered[boxes.ipu[numbered] == ipu]
-            texts = _texts(content, members, several)
+            texts = [content.timeline.info.name_of(batch) for batch in boxes.micro_batch[members].tolist()]
+            if several:
+                stages = boxes.stage[members].tolist()
+                texts = [f"{stage}.{text}" for stage, text in zip(stages, texts, strict=True)]
             yield from _of_row(content, members, cut[members], texts, height_points, most)
 
 
@@ -78,14 +81,6 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
                     Label(int(position), look.word, size, False) for position in np.flatnonzero(fits)[:_MOST_NUMBERS]
                 )
                 break
-
-
-def _texts(content: Content, members: Integers, with_stage: bool) -> list[str]:
-    boxes = content.boxes
-    batches = [content.timeline.info.name_of(batch) for batch in boxes.micro_batch[members].tolist()]
-    if not with_stage:
-        return batches
-    return [f"{stage}.{batch}" for stage, batch in zip(boxes.stage[members].tolist(), batches, strict=True)]
 
 
 def _cut(content: Content) -> npt.NDArray[np.bool_]:

@@ -17,7 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from ipusim.app.render.arrays import Integers
+
 Bytes = npt.NDArray[np.uint8]
 
 #: Bits of a number in each byte of a varint; the eighth says that another byte follows.

@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
 
 from ipusim.api import Timeline, timelines
-from ipusim.app.render.boxes import Integers
+from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import cut, text_width
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, STAGE_SIZE, TEXT_SIZE
-
-Floats = npt.NDArray[np.float64]
 
 #: Part of a row's pitch that its boxes take.
 _FILLED: Final = 0.84
@@ -106,8 +103,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     axes.set_xlim(content.window.start, content.window.end)
     axes.set_ylim(rows, 0)
     axes.set_yticks([])
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
     _name_rows(axes, content, row_points)
     snap = row_points >= _LOWEST_SNAPPED

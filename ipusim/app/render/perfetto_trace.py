@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     CounterDescriptor,
     Trace,
@@ -20,11 +19,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from ipusim.api import SpanKind, timelines
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.packets import filled
 from ipusim.app.render.trace_content import ABOUT, Band, Slices, TraceContent
 from ipusim.app.render.trace_tracks import Track
-
-Integers = npt.NDArray[np.int64]
 
 #: All packets are of one sequence.
 _SEQUENCE: Final = 1
@@ -88,12 +86,10 @@ def _names(events: Sequence[str], texts: Sequence[str]) -> bytes:
     packet = _packet(trace)
     packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
     interned = packet.interned_data
-    for number, name in enumerate(_ARGUMENTS, start=1):
-        interned.debug_annotation_names.add(iid=number, name=name)
-    for number, name in enumerate(_CATEGORIES, start=1):
-        interned.event_categories.add(iid=number, name=name)
-    for number, name in enumerate(events, start=1):
-        interned.event_names.add(iid=number, name=name)
+    tables = interned.debug_annotation_names, interned.event_categories, interned.event_names
+    for table, names in zip(tables, (_ARGUMENTS, _CATEGORIES, events), strict=True):
+        for number, name in enumerate(names, start=1):
+            table.add(iid=number, name=name)
     for number, name in enumerate(texts, start=1):
         interned.debug_annotation_string_values.add(iid=number, str=name.encode())
     return _bytes(trace)
@@ -158,21 +154,15 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
         "track": _uuid(0) + slices.track,
         "name": event_numbers,
         "category": _CATEGORY_OF[slices.kind],
-        "start_cycles": slices.start,
-        "end_cycles": slices.end,
-        "stage": slices.stage,
-        "micro_batch": slices.micro_batch,
-        "time_step": slices.time_step,
-        "execution": slices.execution,
-        "bytes": slices.bytes,
-        "stage_name": np.append(of_stage, 0)[slices.stage],  # the last position is that of no stage
-        "layers": np.append(of_layers, 0)[slices.stage],
+        **slices.numbers,
+        "stage_name": np.append(of_stage, 0)[slices.numbers["stage"]],  # the last position is that of no stage
+        "layers": np.append(of_layers, 0)[slices.numbers["stage"]],
         "sends": sends,
         "receives": receives,
     }
     flows = {f"leaves {position}": column for position, column in enumerate(slices.leaving.T)}
     flows |= {f"arrives {position}": column for position, column in enumerate(slices.arriving.T)}
-    there = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": slices.bytes > 0}
+    there = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": numbers["bytes"] > 0}
     there |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
     # Slices with the same arguments and as many flows are made together.
     shape = sum(

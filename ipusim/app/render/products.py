@@ -9,11 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
 
-#: Of the palette of Okabe and Ito, darkest first, with a marker each: they can be told apart in grey as well.
-_LOOKS: Final = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#8c6d00", "v"))
 _GAP: Final = 0.62
+#: Sizes that have a colour of their own.
+_SIZES: Final = 5
 
 
 class ShapePoint(NamedTuple):
@@ -45,7 +45,7 @@ def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
 def _panel(axes: Axes, points: Sequence[ShapePoint]) -> None:
     sizes = sorted({(point.m, point.k) for point in points})
     for number, (m, k) in enumerate(sizes):
-        colour, marker = _LOOKS[number % len(_LOOKS)]
+        colour, marker = SERIES[number % _SIZES]
         of = sorted((point for point in points if (point.m, point.k) == (m, k)), key=lambda point: point.n)
         at = [point.n for point in of]
         axes.plot(at, [point.modelled for point in of], color=colour, linewidth=1.2)
@@ -54,7 +54,7 @@ def _panel(axes: Axes, points: Sequence[ShapePoint]) -> None:
     axes.plot([], [], color=LINE, linewidth=1.2, label="modelled")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    ticks = [1 << power for power in range(min(at.bit_length() for at in _ends(points)) - 1, 20, 2)]
+    ticks = [1 << power for power in range(min(point.n for point in points).bit_length() - 1, 20, 2)]
     axes.set_xticks([tick for tick in ticks if tick <= max(point.n for point in points)])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -64,7 +64,3 @@ def _panel(axes: Axes, points: Sequence[ShapePoint]) -> None:
     axes.grid(color="#e3e3e3", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.legend(fontsize=TEXT_SIZE, frameon=False, loc="lower right")
-
-
-def _ends(points: Sequence[ShapePoint]) -> tuple[int, int]:
-    return min(point.n for point in points), max(point.n for point in points)

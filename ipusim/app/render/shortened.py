@@ -1,21 +1,28 @@
-"""Long runs in few periods: pictures with breaks of the time axis in place of repeated periods."""
+"""Long runs in few periods: of repeated ones the first and the last.
+
+Pictures have breaks of their time axis in place of the others, and files leave them out.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ipusim.api import Span, Timeline, timelines
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.window import Break, Window
+from ipusim.base.errors import OptionError
 
 #: Micro-batches that are drawn on either side of a break, at least.
 MICRO_BATCHES: Final = 8
 #: Width of a break as a share of the picture's width.
 _ROOM: Final = 0.03
+#: Spans up to which a file has all of a run.
+_MOST_SPANS: Final = 200_000
 
 
 def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
@@ -81,3 +88,44 @@ def gaps(timeline: Timeline) -> Iterator[Break]:
         at = int(once.start[block.last]) if block.last < len(once) else once.makespan_cycles
         copies = block.times - 1
         yield Break(at, 0, copies * block.cycles, copies, block.length, block.executions)
+
+
+class LeftOut(NamedTuple):
+    """Periods that a file leaves out: from which cycle of the run to which, how many of what, and of which block."""
+
+    start: int
+    end: int
+    words: str
+    block: timelines.Repeat
+
+
+def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
+    """Return the Timeline of a file: all spans in rows, or of a very long run the first and last periods of its blocks.
+
+    Raises OptionError where ``full`` is set and the run has more spans than a file may have.
+    """
+    spans = timeline.spans_in_all
+    if full and timeline.repeats and spans > timelines.MOST_SPANS:
+        raise OptionError(
+            "full_trace",
+            f"expected a run of at most {timelines.MOST_SPANS:,} spans, got one of {spans:,}: leave it out",
+        )
+    if full or spans <= _MOST_SPANS:
+        return timeline.expanded()
+    return timeline.around(0, timeline.makespan_cycles, 0, MICRO_BATCHES)
+
+
+def left_out(timeline: Timeline) -> Iterator[LeftOut]:
+    """Yield the periods that a Timeline has no rows of, in order of time; nested ones are part of the outer ones."""
+    passed = 0
+    for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].at):
+        start, passed = gap.at + passed, passed + gap.cycles
+        yield LeftOut(start, gap.at + passed, gap.words, block)
+
+
+def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:
+    """Return cycles of a Timeline with each of its blocks once as cycles of the run."""
+    placed = cycles.copy()
+    for gap in gaps(timeline):
+        placed[cycles >= gap.at] += gap.cycles
+    return placed

@@ -87,6 +87,11 @@ class _Points:
     values: Sequence[float | None]
     fits: Sequence[bool]
 
+    @property
+    def some_unfit(self) -> bool:
+        """Whether any point with a value does not fit."""
+        return any(not fit and value is not None for fit, value in zip(self.fits, self.values, strict=True))
+
 
 @own_settings()
 def sweep_chart(
@@ -110,29 +115,26 @@ def sweep_chart(
         axes, points = _as_one(axes, points)
     lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
     maps = len(axes) == 2 and len(lines) == 2
-    shown = panels
-    height = 4.4 + (2.8 if maps else 1.8) * (len(shown) - 1)
+    height = 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
     figure = Chart(figsize=(WIDTH_IN, height))
-    ratios = [1 if maps or number else 2 for number in range(len(shown))]
-    drawn = np.atleast_1d(figure.subplots(len(shown), 1, sharex=True, height_ratios=ratios))
+    ratios = [1 if maps or number else 2 for number in range(len(panels))]
+    drawn = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     top = 1 - (2 * _EDGE + titles_height(titles)) / figure.get_size_inches()[1]
     figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.53 / height, hspace=0.08)
     write_titles(figure, titles, _EDGE)
-    for number, (panel, of) in enumerate(zip(drawn, shown, strict=True)):
-        words, values = of.words, of.values
-        results = _Points(points, values, fits)
+    for number, (panel, of) in enumerate(zip(drawn, panels, strict=True)):
+        results = _Points(points, of.values, fits)
         if maps:
-            heat_map(
-                figure, panel, (axes[0], axes[1]), dict(zip(points, zip(values, fits, strict=True), strict=True)), words
-            )
+            values = dict(zip(points, zip(of.values, fits, strict=True), strict=True))
+            heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, of.words)
         elif lines:
             along = max(lines, key=lambda line: len(axes[line].distinct))
             _lines(panel, axes, along, results, limits if number == 0 else (), legend=number == 0)
         else:
             _bars(panel, axes, results)
         if not maps:
-            panel.set_ylabel(words, fontsize=TEXT_SIZE)
+            panel.set_ylabel(of.words, fontsize=TEXT_SIZE)
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
             if of.level is not None:
                 _draw_level(panel, *of.level)
@@ -140,7 +142,7 @@ def sweep_chart(
             panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         if number and panel.get_title("right") == drawn[0].get_title("right"):
             panel.set_title("", loc="right")  # what hatches mean stands above the first
-        if number < len(shown) - 1:
+        if number < len(panels) - 1:
             panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
@@ -203,7 +205,7 @@ def _lines(
     if refused:
         ticks = sorted(refused)
         panel.plot(ticks, [0] * len(ticks), "x", color="#b00020", markersize=5, label="did not run", clip_on=False)
-    if any(not fit and value is not None for fit, value in zip(points.fits, points.values, strict=True)):
+    if points.some_unfit:
         panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label="hollow: does not fit")
     if len(series) > len(SERIES):
         panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
@@ -285,27 +287,21 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
     series = _series(along, points)
     shown = list(series.items())[: len(SERIES)]
     width = _BARS / len(shown)
+    handles = []
     for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
         at = [slots[_text(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
         heights = [points.values[number] or 0.0 for number in numbers]
-        bars = panel.bar(at, heights, 0.94 * width, color=colour, label=_name(axes, along, others))
+        bars = panel.bar(at, heights, 0.94 * width, color=colour)
+        if len(axes) > 1:
+            handles.append(Patch(color=colour, label=_name(axes, along, others)))
         for bar, number, x in zip(bars, numbers, at, strict=True):
             if points.values[number] is None:
                 panel.text(x, 0, "×", ha="center", va="bottom", fontsize=TEXT_SIZE, color="#b00020")
             elif not points.fits[number]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
-    unfit = any(not fit and value is not None for fit, value in zip(points.fits, points.values, strict=True))
-    if len(axes) > 1 or unfit:
-        handles = (
-            [
-                Patch(color=colour, label=_name(axes, along, others))
-                for (others, _), (colour, _) in zip(shown, SERIES, strict=False)
-            ]
-            if len(axes) > 1
-            else []
-        )
-        if unfit:
-            handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
+    if points.some_unfit:
+        handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
+    if handles:
         if len(series) > len(shown):
             handles.append(Patch(alpha=0, label=f"the first {len(shown)} of {len(series)}"))
         panel.legend(handles=handles, fontsize=TEXT_SIZE, frameon=False, loc="upper left", ncols=4)

@@ -57,7 +57,7 @@ def summary_table(summary: analysis.RunTimes) -> Table:
         ),
         (
             "time per weight update" if summary.training else "time per execution",
-            _seconds(rates.weight_update_period_s),
+            format_seconds(rates.weight_update_period_s),
         ),
     ]
     if summary.idle_ipus:
@@ -98,11 +98,7 @@ def ipu_table(summary: analysis.RunTimes) -> Table:
 
 
 def _time(summary: analysis.RunTimes, cycles: int) -> str:
-    return f"{cycles:,} cycles, {_seconds(summary.seconds(cycles))}"
-
-
-def _seconds(seconds: float) -> str:
-    return format_seconds(seconds)
+    return f"{cycles:,} cycles, {format_seconds(summary.seconds(cycles))}"
 
 
 def _percent(part: float) -> str:

@@ -8,19 +8,19 @@ from functools import cached_property
 from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ipusim.api import timelines
 from ipusim.app.render.axes import second_axis
-from ipusim.app.render.legend import Entry, draw_legend, legend_lines
+from ipusim.app.render.figures import Chart
+from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.lettering import cut, text_width
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
-#: Inches: around the bars, of their heading, of the axis above them, of a line of their legend, and below all.
-_EDGE, _HEADING, _AXIS, _LEGEND_LINE, _BELOW = 0.10, 0.20, 0.24, 0.20, 0.06
+#: Inches: around the bars, of their heading, of the axis above them, and below all.
+_EDGE, _HEADING, _AXIS, _BELOW = 0.10, 0.20, 0.24, 0.06
 #: Inches of a row: of few runs, and of as many as a picture has room for.
 _HIGHEST, _LOWEST = 0.22, 0.13
 #: Inches that rows of few runs take together at most.
@@ -41,6 +41,13 @@ _TOOTH, _TEETH = 0.04, 7
 _TICKS_HZ: Final = 10**12
 #: Of a run whose parts are not known.
 _UNKNOWN: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
+
+
+def write_share(axes: Axes, x: float, y: float, share: float, look: Look, size: float = TEXT_SIZE) -> None:
+    """Write a share in the middle of its part of a bar; on a hatch, on a ground without it."""
+    ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
+    how: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "color": ink_on(look.face)}
+    axes.text(x, y, f"{share:.0%}", bbox=ground, **how)
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class TimeBars:
     @staticmethod
     def most(height_in: float) -> int:
         """Return of how many runs the bars have room in a height, their legend in two lines."""
-        return max(int((height_in - _HEADING - _AXIS - 2 * _LEGEND_LINE - _BELOW) / _LOWEST), 1)
+        return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _BELOW) / _LOWEST), 1)
 
     @property
     def row_in(self) -> float:
@@ -100,9 +107,9 @@ class TimeBars:
     def height_in(self, width_in: float) -> float:
         """Return the height of heading, bars, axis and legend in a figure of this width, in inches."""
         rows = self.row_in * len(self.rows)
-        return _HEADING + _AXIS + rows + _LEGEND_LINE * len(self._legend(width_in)) + _BELOW
+        return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _BELOW
 
-    def draw(self, figure: Figure, top: float) -> None:
+    def draw(self, figure: Chart, top: float) -> None:
         """Draw it ``top`` inches from the top of ``figure``."""
         wide, tall = figure.get_size_inches()
         names = [cut(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
@@ -110,15 +117,12 @@ class TimeBars:
         left = _EDGE + _BESIDE + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
         right = wide - _EDGE - _BESIDE - _WIDER * max(text_width(word, TEXT_SIZE) for word in words) / 72
         width, rows = right - left, self.row_in * len(self.rows)
-        figure.text(_EDGE / wide, 1 - top / tall, self.heading, fontsize=TEXT_SIZE + 1, va="top", color=LINE)
+        figure.write(_EDGE, top, self.heading, fontsize=TEXT_SIZE + 1)
         top += _HEADING + _AXIS
-        axes = figure.add_axes((left / wide, 1 - (top + rows) / tall, width / wide, rows / tall))
-        axes.patch.set_visible(False)
+        axes = figure.add_clear_axes(left, top, width, rows)
         second_axis(axes, Window(0, max(round(self.last_s * _TICKS_HZ), 1)), _TICKS_HZ, width)
-        ticks, formatter = axes.get_xticks(), axes.xaxis.get_major_formatter()
         shown = axes.get_xlim()[1]
-        axes.set_xticks([tick for tick in ticks if 0 <= tick <= shown * (1 + 1e-9)])
-        axes.xaxis.set_major_formatter(formatter)
+        axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= shown * (1 + 1e-9)])
         axes.set_ylim(len(self.rows), 0)
         for number, (row, name, said) in enumerate(zip(self.rows, names, words, strict=True)):
             how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline", "clip_on": False}
@@ -126,8 +130,8 @@ class TimeBars:
             axes.text(-_BESIDE / width, number + 0.5, name, ha="right", **how)
             axes.text(1 + _BESIDE / width, number + 0.5, said, ha="left", **how)
             self._draw_bar(axes, row, number, shown / self.last_s if self.last_s else 1.0, width)
-        foot = tall - top - rows - _LEGEND_LINE * len(self._legend(wide))
-        draw_legend(figure, self._legend(wide), _EDGE, foot, _LEGEND_LINE)
+        foot = tall - top - rows - LEGEND_LINE * len(self._legend(wide))
+        draw_legend(figure, self._legend(wide), _EDGE, foot)
 
     def _draw_bar(self, axes: Axes, row: TimeBar, number: int, scale: float, width: float) -> None:
         """Draw the parts of a run's time, with the share written in each part that has room for it."""
@@ -135,15 +139,12 @@ class TimeBars:
         for look, share, seconds in row.lengths_s:
             long = min(seconds, end - at)
             corner = at * scale, number + (1 - _FILLED) / 2
-            size: tuple[float, float] = (long * scale, _FILLED)
-            axes.add_patch(Rectangle(*(corner, *size), facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, lw=0))
-            axes.add_patch(Rectangle(*(corner, *size), facecolor="none", edgecolor="white", linewidth=0.5))
-            text = f"{share:.0%}"
-            if share and long / end * width * 72 > text_width(text, TEXT_SIZE) + 2 * _ROOM:
-                ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
-                where = (at + long / 2) * scale, number + 0.5
-                how: dict[str, Any] = {"fontsize": min(TEXT_SIZE, self.row_in * 72 * 0.72), "color": ink_on(look.face)}
-                axes.text(*where, text, ha="center", va="center_baseline", bbox=ground, zorder=3, **how)
+            box = corner, long * scale, _FILLED
+            axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0))
+            axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
+            if share and long / end * width * 72 > text_width(f"{share:.0%}", TEXT_SIZE) + 2 * _ROOM:
+                size = min(TEXT_SIZE, self.row_in * 72 * 0.72)
+                write_share(axes, (at + long / 2) * scale, number + 0.5, share, look, size)
             at += long
         if row.seconds and row.seconds > end:
             teeth = [1.0 + _TOOTH / width * (tooth % 2) for tooth in range(_TEETH)]

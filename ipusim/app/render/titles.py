@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from matplotlib.figure import Figure
-
 from ipusim.api import Timeline
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import replicas_alike
 from ipusim.app.render.lettering import cut, wrap
-from ipusim.app.render.style import LINE, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 
 #: Inches: a line of the headline, one of the words below it, and the space below both.
@@ -80,14 +79,11 @@ def titles_height(lines: Sequence[TitleLine]) -> float:
     return sum(_HEADLINE if line.headline else _WORDS for line in lines) + _BELOW if lines else 0.0
 
 
-def write_titles(figure: Figure, lines: Sequence[TitleLine], edge_in: float) -> float:
+def write_titles(figure: Chart, lines: Sequence[TitleLine], edge_in: float) -> float:
     """Write the lines at the top of a figure, ``edge_in`` from its edges, and return the inches that they take."""
-    width, height = figure.get_size_inches()
     top = edge_in
     for line in lines:
-        how: dict[str, Any] = {"fontsize": TEXT_SIZE}
-        if line.headline:
-            how = {"fontsize": TITLE_SIZE, "fontweight": "bold"}
-        figure.text(edge_in / width, 1 - top / height, line.text, va="top", color=LINE, **how)
+        how: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontweight": "bold"} if line.headline else {}
+        figure.write(edge_in, top, line.text, **how)
         top += _HEADLINE if line.headline else _WORDS
     return titles_height(lines)

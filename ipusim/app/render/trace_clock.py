@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from ipusim.app.render.arrays import Integers
 
 _NS_PER_S: Final = 10**9
 _NS_PER_US: Final = 1000

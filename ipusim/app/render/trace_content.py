@@ -12,22 +12,21 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import SpanKind, Timeline, analysis, timelines
-from ipusim.app.render.left_out import left_out
+from ipusim.app.render.arrays import Integers
+from ipusim.app.render.shortened import left_out
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_counters import Counter, counters
 from ipusim.app.render.trace_flows import drawn_flows, sent
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
 
-Integers = npt.NDArray[np.int64]
-
 #: Spans whose slices are made at a time: memory is bounded by it, however long the run.
 _SPANS: Final = 8192
-#: Fields of a run's info in the arguments of every execution.
-ABOUT: Final = ("cycles", "system", "schedule", "sync", "selection_order", "clock_hz")
+#: Fields of a run's info that files say of it: in the arguments of every execution, behind its cycles.
+_OF_RUN: Final = ("system", "schedule", "sync", "selection_order", "clock_hz")
+ABOUT: Final = ("cycles", *_OF_RUN)
 _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices have their micro-batch behind the name.
 _NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
@@ -47,8 +46,9 @@ class Slices:
         sends, receives: names of tensors.
         leaving, arriving: numbers of the flows that leave a pass and of those that arrive at it, from 1 up, shape
             (slices, flows); 0 stands for none.
-        bytes: those of this track alone: a merged copy's are its links'.
-        kind, stage, micro_batch, time_step, execution, start, end: as in the Timeline, times in cycles.
+        kind: number of the span kind.
+        numbers: columns of the Timeline by the names that arguments have in files, times in cycles; bytes are those of
+            this track alone: a merged copy's are its links'.
     """
 
     row: Integers
@@ -60,14 +60,8 @@ class Slices:
     receives: list[str]
     leaving: Integers
     arriving: Integers
-    bytes: Integers
     kind: Integers
-    stage: Integers
-    micro_batch: Integers
-    time_step: Integers
-    execution: Integers
-    start: Integers
-    end: Integers
+    numbers: dict[str, Integers]
 
 
 class Band(NamedTuple):
@@ -126,7 +120,7 @@ class TraceContent:
             yield self.tracks.phases, band
 
     def _executions(self) -> Iterator[Band]:
-        info = self.timeline.info
+        about = about_run(self.timeline.info)
         of: dict[int, list[analysis.Phase]] = defaultdict(list)
         for phase in analysis.phases_of(self.timeline):
             of[phase.execution].append(phase)
@@ -144,16 +138,8 @@ class TraceContent:
                 )
                 for phase in of[execution.index]
             )
-            texts = (
-                execution.execution_cycles,
-                info.system,
-                info.schedule,
-                info.sync.value,
-                info.selection_order,
-                info.clock_hz,
-            )
-            about: dict[str, int | str] = dict(zip(ABOUT, texts, strict=True))
-            yield self._band(f"execution {execution.index}", "execution", execution.start, execution.end, about, parts)
+            name, told = f"execution {execution.index}", {"cycles": execution.execution_cycles, **about}
+            yield self._band(name, "execution", execution.start, execution.end, told, parts)
             following = execution.end
 
     def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
@@ -205,9 +191,20 @@ class TraceContent:
         on = np.concatenate([on, self._off_ipu_tracks(beside)])
         order = np.lexsort((on, row))
         row, position, on = row[order], position[order], on[order]
-        columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch")}
         sends, receives = self._tensors_of(row, position)
         start, end = timeline.start[row], timeline.end[row]
+        # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
+        is_merged = (position != timelines.NONE) & (timeline.ipu[row] == timelines.ALL_IPUS)
+        no_steps = np.full(len(row), timelines.NONE)
+        numbers = {
+            "start_cycles": start,
+            "end_cycles": end,
+            "stage": timeline.stage[row],
+            "micro_batch": timeline.micro_batch[row],
+            "time_step": timeline.time_step[row] if timeline.info.has_time_steps else no_steps,
+            "execution": timeline.execution[row],
+            "bytes": np.where(is_merged, 0, timeline.bytes[row]),
+        }
         return Slices(
             row=row,
             track=on,
@@ -218,20 +215,9 @@ class TraceContent:
             receives=receives,
             leaving=_flows_at(*self._leaving, row),
             arriving=_flows_at(*self._arriving, row),
-            # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
-            bytes=np.where(
-                (position != timelines.NONE) & (timeline.ipu[row] == timelines.ALL_IPUS), 0, timeline.bytes[row]
-            ),
-            time_step=self._time_step_of(row),
-            execution=timeline.execution[row],
-            start=start,
-            end=end,
-            **columns,
+            kind=timeline.kind[row],
+            numbers=numbers,
         )
-
-    def _time_step_of(self, row: Integers) -> Integers:
-        """Return the time-step of each row; NONE of all where there are none."""
-        return self.timeline.time_step[row] if self.timeline.info.has_time_steps else np.full(len(row), timelines.NONE)
 
     def _off_ipu_tracks(self, rows: Integers) -> Integers:
         """Return the tracks of sends, and of spans of links and of the host."""
@@ -248,13 +234,11 @@ class TraceContent:
 
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
         """Return the tensors that the slices of inter-IPU copies send, and those that they receive."""
-        timeline, sides = self.timeline, ([""] * len(row), [""] * len(row))
-        copies = np.flatnonzero(timeline.kind[row] == SpanKind.EXCHANGE)
+        copies = np.flatnonzero(self.timeline.kind[row] == SpanKind.EXCHANGE)
         where = row[copies], position[copies]
-        for texts, tensors in zip(sides, (self._tensors.sent(*where), self._tensors.received(*where)), strict=True):
-            for index, text in zip(copies.tolist(), tensors, strict=True):
-                texts[index] = text
-        return sides
+        sends, receives = np.full((2, len(row)), "", dtype=object)
+        sends[copies], receives[copies] = self._tensors.sent(*where), self._tensors.received(*where)
+        return sends.tolist(), receives.tolist()
 
     def _names(self, row: Integers) -> list[str]:
         """Return the name of each slice: passes and host copies with their numbers, links with their tensors.
@@ -290,6 +274,11 @@ class TraceContent:
         for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
             names[index] = _SUMMED if sums else text or names[index]
         return names
+
+
+def about_run(info: timelines.TimelineInfo) -> dict[str, int | str]:
+    """Return what files say of a run beside its name."""
+    return {name: getattr(info, name) for name in _OF_RUN} | {"sync": info.sync.value}
 
 
 def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:

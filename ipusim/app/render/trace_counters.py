@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import SpanKind, Timeline, analysis, timelines
-from ipusim.app.render.left_out import in_the_run
+from ipusim.app.render.arrays import Integers
+from ipusim.app.render.shortened import in_the_run
 from ipusim.app.render.trace_clock import to_nanoseconds
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import SpanKind, Timeline, timelines
-
-Rows = npt.NDArray[np.int64]
+from ipusim.app.render.arrays import Integers
 
 
 @dataclass(frozen=True)
@@ -22,9 +21,9 @@ class Flows:
         forward: whether it is an activation; else it is a gradient.
     """
 
-    source: Rows
-    target: Rows
-    leaves: Rows
+    source: Integers
+    target: Integers
+    leaves: Integers
     forward: npt.NDArray[np.bool_]
 
     def some(self, chosen: npt.NDArray[np.bool_]) -> Flows:
@@ -58,7 +57,7 @@ def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
     return crossing, crossing.some(later[crossing.source] == later[crossing.target])
 
 
-def sent(timeline: Timeline) -> tuple[Rows, Rows]:
+def sent(timeline: Timeline) -> tuple[Integers, Integers]:
     """Return the rows of a Timeline's sends, and the rows of the passes whose tensors they carry.
 
     The latter is the nearest pass in the chain of causes, as a store may lie between pass and send.
@@ -70,7 +69,7 @@ def sent(timeline: Timeline) -> tuple[Rows, Rows]:
     return sends, makers
 
 
-def _neighbours(timeline: Timeline, rows: Rows, stride: int) -> tuple[Rows, Rows]:
+def _neighbours(timeline: Timeline, rows: Integers, stride: int) -> tuple[Integers, Integers]:
     """Return the passes among ``rows`` whose micro-batch goes on, ``stride`` positions further, and where it goes."""
     if not len(rows):
         return rows, rows

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import Timeline, timelines
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.trace_flows import Flows
 
-Integers = npt.NDArray[np.int64]
 #: The names of the link directions from one logical IPU to another.
 Route = Callable[[int, int], Sequence[str]]
 

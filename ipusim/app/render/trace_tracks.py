@@ -11,14 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import SpanKind, Timeline, timelines
-from ipusim.app.render.trace_lanes import lanes
-
-Integers = npt.NDArray[np.int64]
+from ipusim.app.render.arrays import Integers
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,6 @@ class Tracks:
         self.all.append(Track(name, parent, unit, group, description))
         return len(self.all) - 1
 
-    def add_counter(self, name: str, unit: str, ipu: int | None, parent: int = 0) -> None:
-        """Add a number over time, of one IPU or of all."""
-        self.counter[name, ipu] = self.add(name, parent, unit)
-
     def group_of(self, number: int) -> int:
         """Return the number of the innermost group that holds a track, at any depth; a group holds itself."""
         track = self.all[number]
@@ -113,10 +107,10 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
             result.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:
             if ipu == ipu_row:
-                result.add_counter(name, unit, ipu, position)
+                result.counter[name, ipu] = result.add(name, position, unit)
     for name, unit, ipu in counters:
         if ipu is None:
-            result.add_counter(name, unit, None)
+            result.counter[name, None] = result.add(name, unit=unit)
     result.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
     if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
         group = result.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
@@ -134,6 +128,27 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
                 of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
                 result.feed[feed] = result.add(track.word + of, group)
     return result
+
+
+def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
+    """Return the lane of each interval, counted from 0 in its group; intervals of a lane do not overlap.
+
+    In a trace file slices of one track must not, so that they lie side by side.
+
+    Columns are of one length, ``start`` rising. A group has as many lanes as intervals overlap at most.
+    """
+    lane_of = np.empty(len(start), dtype=np.int64)
+    free: dict[int, list[int]] = {}
+    busy: dict[int, list[tuple[int, int]]] = {}
+    columns = zip(start.tolist(), end.tolist(), group.tolist(), strict=True)
+    for number, (begins, ends, of) in enumerate(columns):
+        waiting, ready = busy.setdefault(of, []), free.setdefault(of, [])
+        while waiting and waiting[0][0] <= begins:
+            heappush(ready, heappop(waiting)[1])
+        lane = heappop(ready) if ready else len(waiting)  # where none is free, all that there are so far are busy
+        lane_of[number] = lane
+        heappush(waiting, (ends, lane))
+    return lane_of
 
 
 def physical_ipus(timeline: Timeline) -> tuple[int, ...]:

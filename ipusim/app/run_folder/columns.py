@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, timelines
-from ipusim.app.render.left_out import left_out
+from ipusim.app.render.arrays import Integers
+from ipusim.app.render.shortened import left_out
 from ipusim.base.errors import OutputError
-
-Integers = npt.NDArray[np.int64]
 
 #: The host's queues, by the number that spans of the host have as their link.
 _TRACKS: Final = tuple(timelines.Track)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import analysis, timelines
+from ipusim.app.render.arrays import Integers
 from ipusim.base.errors import FileError
 from ipusim.base.files import array_names, has_run_file, open_run_file, read_arrays
 
@@ -74,7 +74,7 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
     return read_curves
 
 
-def _repeats(blocks: npt.NDArray[np.int64], entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:
+def _repeats(blocks: Integers, entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:
     """Yield the repeated blocks of each memory curve; raises FileError for an array that is no blocks."""
     if blocks.dtype != np.int64 or blocks.ndim != 2 or not np.isin(blocks[:, 0], np.arange(len(entries))).all():
         raise FileError("blocks that are of no curve")

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ipusim.api import Timeline, analysis, runs
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.run_folder.side_by_side import Maker, side_by_side
-from ipusim.base.errors import OptionError
 
 _PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
 
@@ -39,14 +38,7 @@ def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None, busy: in
     return side_by_side(picture_makers(*run, fit), busy)
 
 
-def check_picture_suffix(suffix: str) -> None:
-    """Refuse a picture that cannot be drawn; raises OptionError."""
-    if suffix.lower() not in _PICTURES:
-        raise OptionError("out", f"expected a picture named {runs.one_of(_PICTURES)}, got {suffix or 'no suffix'!r}")
-
-
 def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
-    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``; raises OptionError for another."""
-    check_picture_suffix(suffix)
+    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``, whatever its case."""
     title = default_title(timeline, shown)
     return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))

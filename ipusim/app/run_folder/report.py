@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.api import Job, Run, Timeline, analysis, execute
-from ipusim.app.render.left_out import in_periods
+from ipusim.app.render.shortened import in_periods
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, part_window
 from ipusim.app.run_folder.export import EXPORT_FILES

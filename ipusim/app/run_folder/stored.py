@@ -29,6 +29,8 @@ _MOST_BYTES: Final = 1 << 26
 #: No whole number about a run is as large, and no text has half of a character.
 _MOST: Final = 2**63
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+#: What a summary is read for, as messages have it.
+_OF_IPUS: Final = "the memory of each IPU as a run writes it"
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
@@ -79,7 +81,7 @@ class StoredRun:
     def fullest(self) -> analysis.FullestMemory:
         """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
         memory = self.summary["memory"]
-        with self._said():
+        with self.as_written(_OF_IPUS):
             peak = self._fullest()
             of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
             return analysis.FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
@@ -87,7 +89,7 @@ class StoredRun:
     @property
     def peak_cycle(self) -> int:
         """The cycle of the first execution in which the fullest IPU holds most; raises FileError as that does."""
-        with self._said():
+        with self.as_written(_OF_IPUS):
             return int(self._fullest()["peak_cycle"])
 
     @property
@@ -97,13 +99,8 @@ class StoredRun:
         Raises FileError for parts that no run writes.
         """
         parts = self.summary.get("waterfall")
-        if parts is None:
-            return None
-        try:
-            return analysis.Waterfall.from_dict(parts)
-        except (KeyError, TypeError, ValueError) as error:
-            path = self.folder / "summary.json"
-            raise FileError(f"{path}: expected the parts of the time as a run writes them, got {error!r}") from None
+        with self.as_written("the parts of the time as a run writes them"):
+            return None if parts is None else analysis.Waterfall.from_dict(parts)
 
     @property
     def help(self) -> tuple[str, ...] | None:
@@ -139,13 +136,14 @@ class StoredRun:
         return fullest
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Raise FileError for what the block raises where the summary's memory is not as a run writes it."""
+    def as_written(self, what: str = "the summary of a run as ipusim writes it") -> Iterator[None]:
+        """Raise FileError for what the block raises where ``summary.json`` does not hold ``what``."""
         try:
             yield
-        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            path = self.folder / "summary.json"
-            raise FileError(f"{path}: expected the memory of each IPU as a run writes it, got {error!r}") from None
+        except FileError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise FileError(f"{self.folder / 'summary.json'}: expected {what}, got {error!r}") from None
 
 
 def read_run(folder: Path) -> StoredRun:

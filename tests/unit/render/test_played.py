@@ -56,7 +56,7 @@ def test_tensors_move_in_the_copy_behind_the_time_step_that_made_them():
 
 def test_a_step_ends_behind_each_time_step_the_pipeline_and_the_execution():
     timeline = timeline_by_hand(mapping=(0, 1), count=4, executions=3)
-    data, _ = data_of(timeline, execution=1)
+    data, _ = data_of(timeline, number=1)
     execution = find_execution(timeline, 1)
     assert data["time_steps"]["number"] == list(range(timeline.info.time_steps))
     assert data["time_steps"]["start"][0] == 0

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from ipusim.app.render.arrays import Integers
 from ipusim.base.compression import Gzip
-
-Integers = npt.NDArray[np.int64]
 
 #: JavaScript's arrays of whole numbers, the narrowest first, by the name of their type.
 _TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] = {

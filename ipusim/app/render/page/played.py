@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import SpanKind, Timeline, analysis, timelines
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.fold import replicas_alike
-from ipusim.app.render.left_out import LeftOut, left_out
 from ipusim.app.render.page.columns import pack
-from ipusim.app.render.shortened import MICRO_BATCHES
+from ipusim.app.render.shortened import MICRO_BATCHES, LeftOut, left_out
 from ipusim.app.render.trace_flows import drawn_flows
 from ipusim.base.errors import OutputError
-
-Integers = npt.NDArray[np.int64]
 
 #: Spans of a block of periods up to which all of them are played; of more the first and the last periods.
 _MOST_SPANS: Final = 4_000
@@ -29,23 +26,6 @@ _BOXES: Final = timelines.kinds_with(
 )
 #: Steps in point-to-point are as far apart as this part of the median pass, or they are one.
 _NEAR: Final = 0.05
-
-
-@dataclass(frozen=True)
-class PlayedRun:
-    """One execution to play.
-
-    Attributes:
-        title: what stands above it.
-        timeline: the run that it is of.
-        kept_bytes: that each stage keeps of a micro-batch; None where that is not known.
-        execution: its number.
-    """
-
-    title: str
-    timeline: Timeline
-    kept_bytes: Sequence[int] | None = None
-    execution: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,21 +72,29 @@ class _Drawn:
         return (gap.block.times - 1) * int(inside[gap.block.first : gap.block.last].sum())
 
 
-def played_data(run: PlayedRun) -> tuple[dict[str, Any], str]:
+def played_data(
+    title: str, timeline: Timeline, kept_bytes: Sequence[int] | None = None, number: int = 0
+) -> tuple[dict[str, Any], str]:
     """Return an execution as the scripts read it, times in cycles from its start, and its packed columns.
 
     Of a long execution that repeats itself the first and the last periods are rows, and what is left out between them
     is told. Of replicas that do the same the first is there.
 
+    Args:
+        title: what stands above it.
+        timeline: the run that it is of.
+        kept_bytes: that each stage keeps of a micro-batch; None where that is not known.
+        number: its number.
+
     Raises OutputError for an execution of too many spans and for one that takes no time, and TimelineError for one that
     the run has not.
     """
-    drawn = _drawn(run.timeline, run.execution)
-    info, execution = run.timeline.info, drawn.execution
+    drawn = _drawn(timeline, number)
+    info, execution = timeline.info, drawn.execution
     stash = analysis.stash_of(drawn.timeline, drawn.passes)
     packed = pack({**_boxes(drawn), **_slots(drawn, stash), **_transfers(drawn)})
     data = {
-        "title": run.title,
+        "title": title,
         "notes": list(_notes(drawn)),
         "clock_hz": info.clock_hz,
         "end": execution.execution_cycles,
@@ -117,13 +105,13 @@ def played_data(run: PlayedRun) -> tuple[dict[str, Any], str]:
         "stages": list(info.stages),
         "phases": [
             {"name": phase.name, "start": phase.start - execution.start, "end": phase.end - execution.start}
-            for phase in analysis.execution_phases(run.timeline, run.execution)
+            for phase in analysis.execution_phases(timeline, number)
         ],
         "time_steps": _time_steps(drawn) if info.has_time_steps else None,
         "time_steps_in_all": info.time_steps,
         "steps": _steps(drawn).tolist(),
         "gaps": list(_gaps(drawn, stash)),
-        "kept_bytes": None if run.kept_bytes is None else list(run.kept_bytes),
+        "kept_bytes": None if kept_bytes is None else list(kept_bytes),
         "columns": list(packed.columns),
     }
     return data, packed.content

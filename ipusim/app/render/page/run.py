@@ -8,19 +8,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
-from ipusim.app.render.left_out import LeftOut
+from ipusim.app.render.arrays import Integers
 from ipusim.app.render.page.columns import Packed, pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
+from ipusim.app.render.shortened import LeftOut
 from ipusim.app.render.tables import Table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.base.looks import Look
-
-Integers = npt.NDArray[np.int64]
 
 #: Tracks of spans that pictures leave out, from the top down.
 _BESIDE: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
@@ -193,14 +191,10 @@ def _span_looks() -> tuple[Look, ...]:
     """Return every look of spans; links, the host and sends wear that of the first kind of their category."""
     beside = []
     for track in _BESIDE:
-        kind = next(kind for kind in SpanKind if kind.row.look is None and kind.row.track is track)
-        like = next(other.row.look for other in sorted(SpanKind) if other.row.look and _same(kind, other))
+        category = next(kind.row.category for kind in SpanKind if kind.row.look is None and kind.row.track is track)
+        like = next(kind.row.look for kind in sorted(SpanKind) if kind.row.look and kind.row.category == category)
         beside.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
     return (*timelines.LOOKS, *beside)
-
-
-def _same(kind: SpanKind, other: SpanKind) -> bool:
-    return kind.row.category == other.row.category
 
 
 def _kind(kind: SpanKind) -> dict[str, Any]:

@@ -1,0 +1,9 @@
+"""Types of arrays that columns and coordinates are."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
