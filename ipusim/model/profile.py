@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -108,15 +107,6 @@ class StageProfile:
     layers: tuple[str, ...] = ()
     untrained_bytes: int = 0
     changing_bytes: int = 0
-
-    def with_accumulators(self, tensors: tuple[tuple[int, int], ...], itemsize: int) -> StageProfile:
-        """Return the stage with gradient accumulators of these elements and bytes of one, ``itemsize`` at least."""
-        return replace(
-            self,
-            accumulator_bytes=sum(map(math.prod, tensors)),
-            accumulator_itemsize=itemsize,
-            accumulator_tensors=tensors,
-        )
 
     @property
     def halves(self) -> tuple[PassCost, PassCost]:

@@ -5,7 +5,7 @@ Work knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a giv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -190,6 +190,28 @@ class WorkSequence(Work):
         return all(part.is_nothing for part in self.parts)
 
 
+def work_of(
+    itemsize: int,
+    *,
+    products: tuple[Product | Convolution, ...] = (),
+    vector: VectorWork = NO_VECTOR_WORK,
+    touched: int = 0,
+    exchanged: int = 0,
+    compute_sets: int = 1,
+    convolution: bool = False,
+) -> Work:
+    """Return the work of a pass over elements of one size.
+
+    Args:
+        itemsize: bytes of an element.
+        products, vector, compute_sets, convolution: as of :class:`Work`.
+        touched: elements that are read from tile memory and written to it.
+        exchanged: elements that tiles receive over the exchange.
+    """
+    traffic = touched * itemsize, exchanged * itemsize
+    return Work(products, vector, *traffic, itemsize, compute_sets, convolution)
+
+
 def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
     """Return the work of ``parts`` one after another as one pass."""
     return WorkSequence(
@@ -200,6 +222,20 @@ def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
         itemsize=itemsize,
         compute_sets=sum(work.compute_sets for work in parts),
         parts=parts,
+    )
+
+
+def in_one(
+    first: Work, second: Work, products: tuple[Product | Convolution, ...], sram_bytes: int, exchange_bytes: int = 0
+) -> Work:
+    """Return the work of two, such as the halves of a backward pass, in one pass with these products and bytes."""
+    return replace(
+        first,
+        products=products,
+        vector=first.vector + second.vector,
+        sram_bytes=sram_bytes,
+        exchange_bytes=exchange_bytes,
+        compute_sets=first.compute_sets + second.compute_sets,
     )
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ipusim.hardware.formulas import joined
-from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.host_call import HostCall
-from ipusim.model.work import MeasuredWork, Work
+from ipusim.model.work import MeasuredWork
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.costs import PassHostCall
@@ -32,23 +31,15 @@ def host_calls(
     }
 
 
-def _host_operations(call: HostCall, rates: Rates) -> Fraction:
-    """Return the host's floating-point operations; a multiply-accumulate is two."""
-    works = _counted(call)
-    return Fraction(sum(2 * work.macs + operations(work.vector, rates) for work in works))
-
-
-def _host_calls(call: HostCall) -> int:
-    """Return the number of library calls: one for each product, and each step of vector work."""
-    return sum(len(work.products) + work.compute_sets for work in _counted(call))
-
-
-def _counted(call: HostCall) -> list[Work]:
-    return [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
-
-
 def _priced(call: HostCall, system: System) -> PassHostCall:
-    counted = system.host_compute_cycles(_host_calls(call), _host_operations(call, system.rates))
+    """Return the price of a call.
+
+    A multiply-accumulate is two operations of the host, and each product and each step of vector work a library call.
+    """
+    works = [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
+    library_calls = sum(len(work.products) + work.compute_sets for work in works)
+    operations_of = sum(2 * work.macs + operations(work.vector, system.rates) for work in works)
+    counted = system.host_compute_cycles(library_calls, Fraction(operations_of))
     measured = sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
     return PassHostCall(
         call=call,

@@ -84,8 +84,7 @@ LAUNCHES: Final = Law(
     "launches",
     "compute sets x compute_set_cycles; of products by their plans, of vector work as layers state them",
     ("compute_set_cycles",),
-    (),
-    f"{_GUIDE}; {_PLANNER}",
+    source=f"{_GUIDE}; {_PLANNER}",
 )
 EXCHANGE: Final = Law(
     "exchange",
@@ -118,15 +117,13 @@ ADDING: Final = Law(
     "adding",
     "bytes of partial sums of the busiest tile x vector_slowdown / 8",
     ("vector_slowdown",),
-    (),
-    _PLANNER,
+    source=_PLANNER,
 )
 LAYOUT: Final = Law(
     "laying out",
     "products x product_layout_cycles; of pools pool_layout_cycles; variables of an update x variable_layout_cycles",
     ("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"),
-    (),
-    "derived, see the rates",
+    source="derived, see the rates",
 )
 VECTOR: Final = Law(
     "vector",
@@ -139,9 +136,8 @@ VECTOR: Final = Law(
 MEMORY: Final = Law(
     "memory",
     "max(0, bytes / (tiles x sram_bytes_per_cycle_per_tile) - loading - matrix - vector)",
-    (),
-    ("tiles", "sram_bytes_per_cycle_per_tile"),
-    "assumed: arithmetic hides under memory traffic, or the other way round",
+    figures=("tiles", "sram_bytes_per_cycle_per_tile"),
+    source="assumed: arithmetic hides under memory traffic, or the other way round",
 )
 MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
 COPY_SYNC: Final = Law(
@@ -152,7 +148,7 @@ COPY_SYNC: Final = Law(
     ("clock_hz", "internal_sync_cycles"),
     "PopLibs Util.cpp, setGlobalSyncLatency; of pods assumed; skew measured, see the rate",
 )
-PRE_COPY: Final = Law("pre-copy", "pre_copy_cycles", ("pre_copy_cycles",), (), _MEASURED)
+PRE_COPY: Final = Law("pre-copy", "pre_copy_cycles", ("pre_copy_cycles",), source=_MEASURED)
 GLOBAL_EXCHANGE: Final = Law(
     "global exchange",
     "pair_exchange or beyond_pair_exchange x clock_hz",
@@ -184,25 +180,24 @@ ROUNDS: Final = Law(
     "of the algorithm; later rounds need no sync and additions no time (assumed)",
     spans=2,
 )
-POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), (), _MEASURED)
+POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), source=_MEASURED)
 INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"), spans=2)
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
 OUTFEED: Final = Law(
     "outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"), spans=2
 )
 DRAIN: Final = Law("host drain", _TRANSFER.format("host_drain_bytes_per_s"), (), ("clock_hz", "host_drain_bytes_per_s"))
-ROWS_OUT: Final = Law("rows out", OUTFEED.formula, (), OUTFEED.figures)
+ROWS_OUT: Final = Law("rows out", OUTFEED.formula, figures=OUTFEED.figures)
 GATHER_ROWS: Final = Law(
     "host gather",
     "ids as host drain + rows as host fill",
-    (),
-    (*DRAIN.figures, *FILL.figures),
-    "assumed as fast as the host's buffers, wherever the rows lie",
+    figures=(*DRAIN.figures, *FILL.figures),
+    source="assumed as fast as the host's buffers, wherever the rows lie",
     spans=2,
 )
-ROWS_IN: Final = Law("rows in", INFEED.formula, (), INFEED.figures)
+ROWS_IN: Final = Law("rows in", INFEED.formula, figures=INFEED.figures)
 APPLY_ROWS: Final = Law("host update", DRAIN.formula, (), DRAIN.figures, "assumed as fast as the host reads")
-OUTSIDE_OUT: Final = Law("arrays out", OUTFEED.formula, (), OUTFEED.figures)
+OUTSIDE_OUT: Final = Law("arrays out", OUTFEED.formula, figures=OUTFEED.figures)
 OUTSIDE: Final = Law(
     "host computes",
     "bytes that come as host drain + calls of a library x operation_ns x clock_hz + (2 x multiply-accumulates + other "
@@ -213,40 +208,36 @@ OUTSIDE: Final = Law(
     "assumed: one rate for all operations, whose other traffic is in the caches",
     spans=2,
 )
-OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, (), INFEED.figures)
-SUM_OUT: Final = Law("gradients out", OUTFEED.formula, (), OUTFEED.figures)
+OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, figures=INFEED.figures)
+SUM_OUT: Final = Law("gradients out", OUTFEED.formula, figures=OUTFEED.figures)
 NETWORK_SUM: Final = Law(
     "network sum",
     "2 x (hosts - 1) x (network_ns x clock_hz + bytes / hosts x clock_hz / network_bytes_per_s)",
-    (),
-    ("clock_hz", "network_bytes_per_s", "network_ns"),
-    "a ring all-reduce, as Horovod's; additions take no time (assumed)",
+    figures=("clock_hz", "network_bytes_per_s", "network_ns"),
+    source="a ring all-reduce, as Horovod's; additions take no time (assumed)",
     spans=2,
 )
 NETWORK_GATHER: Final = Law(
     "network gather",
     "(hosts - 1) x (network_ns x clock_hz + bytes x clock_hz / network_bytes_per_s)",
-    (),
-    NETWORK_SUM.figures,
-    "a ring all-gather, as Horovod's, of the largest share",
+    figures=NETWORK_SUM.figures,
+    source="a ring all-gather, as Horovod's, of the largest share",
 )
 NETWORK_BROADCAST: Final = Law(
     "network broadcast",
     "log2(hosts), rounded up, x (network_ns x clock_hz + bytes x clock_hz / network_bytes_per_s)",
-    (),
-    NETWORK_SUM.figures,
-    "a binomial tree, as Gloo's below Horovod (assumed)",
+    figures=NETWORK_SUM.figures,
+    source="a binomial tree, as Gloo's below Horovod (assumed)",
 )
-SUM_IN: Final = Law("gradients in", INFEED.formula, (), INFEED.figures)
+SUM_IN: Final = Law("gradients in", INFEED.formula, figures=INFEED.figures)
 UPDATE_ON_HOST: Final = Law(
     "host update",
     "gradients as host drain + weights as host fill",
-    (),
-    (*DRAIN.figures, *FILL.figures),
-    "assumed: the optimizer's arithmetic hides under the copies of its buffers",
+    figures=(*DRAIN.figures, *FILL.figures),
+    source="assumed: the optimizer's arithmetic hides under the copies of its buffers",
     spans=2,
 )
-WEIGHTS_IN: Final = Law("weights in", INFEED.formula, (), INFEED.figures)
+WEIGHTS_IN: Final = Law("weights in", INFEED.formula, figures=INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
     "(session_run + variables x optimizer_value, where the program sends its optimizer's values anew) x clock_hz",
@@ -272,10 +263,9 @@ _STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
 LOAD: Final = Law(
     "load",
     "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s",
-    (),
-    _STREAMS,
+    figures=_STREAMS,
 )
-STORE: Final = Law("store", LOAD.formula, (), _STREAMS)
+STORE: Final = Law("store", LOAD.formula, figures=_STREAMS)
 
 
 #: All laws, in the order in which they stand here.

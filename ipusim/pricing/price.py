@@ -12,16 +12,7 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
-from ipusim.pricing import laws
-from ipusim.pricing.collectives import (
-    copy_sum,
-    gradient_sum,
-    host_sum,
-    host_update,
-    pass_collectives,
-    update_gathers,
-    weight_gathers,
-)
+from ipusim.pricing import collectives, laws
 from ipusim.pricing.copies import copy_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.host_calls import host_calls
@@ -42,8 +33,8 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     system = cache.first(replace(system, disturbances=()))
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
-    summed = cache(gradient_sum, program, system, side)
-    of_copies = cache(copy_sum, program, system, side)
+    summed = cache(collectives.gradient_sum, program, system, side)
+    of_copies = cache(collectives.copy_sum, program, system, side)
     sums = [collective for collective in (of_copies, summed) if collective is not None]
     summed_on = [direction for collective in sums for direction, _ in collective.cost.link_bytes]
     links = {direction: number for number, direction in enumerate(copies.links)}
@@ -58,11 +49,11 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         update_streams=side.updates,
         copy_sum=of_copies,
         gradient_sum=summed,
-        host_sum=cache(host_sum, program, system, side),
-        host_update=cache(host_update, program, system, side),
-        weight_gathers=cache(weight_gathers, program, system, side),
-        update_gathers=cache(update_gathers, program, system, side),
-        collectives=cache(pass_collectives, kinds, program, system, side),
+        host_sum=cache(collectives.host_sum, program, system, side),
+        host_update=cache(collectives.host_update, program, system, side),
+        weight_gathers=cache(collectives.weight_gathers, program, system, side),
+        update_gathers=cache(collectives.update_gathers, program, system, side),
+        collectives=cache(collectives.pass_collectives, kinds, program, system, side),
         host_calls=cache(host_calls, kinds, program, system, side),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,

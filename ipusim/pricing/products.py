@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ipusim.hardware.generations import IpuSpec
-from ipusim.model.work import Convolution, Product, Work
-from ipusim.pricing.planner import convolution, product
+from ipusim.model.work import Product, Work
+from ipusim.pricing.planner import product
 from ipusim.pricing.planner.convolution import plan_convolution
 from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan, plan_product
 from ipusim.pricing.planner.rates import PlannerRates
@@ -36,24 +36,11 @@ def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
         if isinstance(operation, Product):
             yield Planned(plan_product(_dense(operation, size, partials), ipu, rates, proportion), operation.times)
         else:
-            yield Planned(plan_convolution(_convolution(operation, size, partials), ipu, rates, proportion), 1)
+            yield Planned(plan_convolution(operation, ipu, rates, proportion, size, partials), 1)
 
 
 def _dense(dense: Product, size: int, partials: int) -> product.Product:
     own = -(-dense.k // dense.shared) if dense.shared > 1 else 0
     return product.Product(
         m=dense.n, k=dense.k, n=dense.m, groups=dense.groups, itemsize=size, partials_itemsize=partials, own_inputs=own
-    )
-
-
-def _convolution(kernel: Convolution, size: int, partials: int) -> convolution.Convolution:
-    return convolution.Convolution(
-        positions=kernel.positions,
-        in_channels=kernel.channels,
-        out_channels=kernel.filters,
-        taps=kernel.taps,
-        stride=kernel.stride,
-        groups=kernel.groups,
-        itemsize=size,
-        partials_itemsize=partials,
     )

@@ -13,8 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ipusim.base.errors import QuantityError
+from ipusim.hardware.formulas import written
 from ipusim.hardware.generations import BOW, GC2, GC200, GENERATIONS, find_ipu
-from ipusim.pricing.planner.convolution import Convolution, plan_convolution
+from ipusim.model.work import Convolution
+from ipusim.pricing.planner.convolution import plan_convolution
 from ipusim.pricing.planner.matrix_unit import matrix_unit
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
@@ -189,7 +191,7 @@ def test_every_term_says_what_it_is_made_of():
     plan = plan_product(Product(1024, 1024, 256), BOW)
     assert plan.cycles == sum(term.cycles for term in plan.terms)
     for term in plan.terms:
-        assert eval(term.formula, {"ceil": math.ceil}) == term.cycles, term
+        assert eval(written(term.cycles).text, {"ceil": math.ceil}) == term.cycles, term
     assert [term.name for term in plan.terms] == ["launches", "exchange", "loading", "matrix", "reduction", "adding"]
     assert all(term.cycles for term in plan.terms)
 
@@ -259,8 +261,8 @@ def test_a_product_is_planned_in_milliseconds_and_only_once():
 CONVOLUTIONS = st.builds(
     Convolution,
     positions=st.integers(1, 5000),
-    in_channels=st.integers(1, 200),
-    out_channels=st.integers(1, 200),
+    channels=st.integers(1, 200),
+    filters=st.integers(1, 200),
     taps=st.sampled_from([1, 3, 9, 25]),
     stride=st.sampled_from([1, 2, 4]),
     groups=st.sampled_from([1, 3, 32]),
@@ -272,7 +274,7 @@ CONVOLUTIONS = st.builds(
 def test_a_convolution_is_never_faster_than_the_matrix_unit_and_more_of_it_never_faster(convolution):
     assert plan_convolution(convolution, GC200, PEAK).cycles >= convolution.macs / GC200.macs_per_cycle(2)
     plan = plan_convolution(convolution, GC200)
-    for name in ("positions", "out_channels", "taps"):
+    for name in ("positions", "filters", "taps"):
         larger = plan_convolution(replace(convolution, **{name: getattr(convolution, name) * 2}), GC200)
         if plan.fits and larger.fits:
             assert larger.cycles >= plan.cycles

@@ -16,7 +16,6 @@ class MicroBatches(Protocol):
 
     def element(self, index: int) -> tuple[Any, Array | None]:
         """Return the first stage's input for micro-batch ``index``, and its labels, if any."""
-        ...
 
 
 class Feed:

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -89,12 +88,29 @@ _REFUSED: Final = _names(
 
 @dataclass
 class Step:
-    """The operations from one product to the next: counts as in :class:`Tally`."""
+    """Counted operations, such as those from one product to the next: products, vector work, and what that takes.
+
+    Attributes:
+        elements: read or written.
+        compute_sets: of the vector work.
+    """
 
     products: tuple[Product, ...] = ()
     vector: VectorWork = NO_VECTOR_WORK
     elements: int = 0
     compute_sets: int = 0
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products."""
+        return sum(product.macs for product in self.products)
+
+    def add(self, later: Step) -> None:
+        """Add operations that follow."""
+        self.products += later.products
+        self.vector += later.vector
+        self.elements += later.elements
+        self.compute_sets += later.compute_sets
 
     def work(self, itemsize: int) -> Work:
         """Return the step as work."""
@@ -108,10 +124,10 @@ class Step:
 
 
 class Tally:
-    """Running counts: products, vector work, compute sets of that, and elements read or written.
+    """Running counts, step by step.
 
     Attributes:
-        steps: the same, step by step; the work of a layer of this package is a step by itself.
+        steps: what was counted; the work of a layer of this package is a step by itself.
         touched_bytes: operands and result of the call where they are largest, weights left out.
         layer_weight_bytes: parameters of the layer where they are largest.
         placements: where each array lies, on the IPU or the host, and what crosses between them.
@@ -122,10 +138,6 @@ class Tally:
 
         ``plain`` are arrays there that the trace does not follow, ``widest`` the bytes of the widest element.
         """
-        self.products: tuple[Product, ...] = ()
-        self.vector = NO_VECTOR_WORK
-        self.elements = 0
-        self.compute_sets = 0
         self.steps: list[Step | Work] = []
         self.touched_bytes = 0
         self.layer_weight_bytes = 0
@@ -135,23 +147,13 @@ class Tally:
         #: Operands of the products of the step that is open; held, so that no other array takes their place.
         self._operands: dict[int, Array] | None = None
 
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all products."""
-        return sum(product.macs for product in self.products)
-
-    def __sub__(self, earlier: Tally) -> Tally:
-        """Return what was counted since ``earlier``."""
-        later = Tally()
-        later.products = self.products[len(earlier.products) :]
-        later.vector = self.vector - earlier.vector
-        later.elements = self.elements - earlier.elements
-        later.compute_sets = self.compute_sets - earlier.compute_sets
-        return later
-
-    def work(self, itemsize: int) -> Work:
-        """Return all that was counted as one work."""
-        return Step(self.products, self.vector, self.elements, self.compute_sets).work(itemsize)
+    def total(self) -> Step:
+        """Return all steps but those of layers and operations as one."""
+        total = Step()
+        for step in self.steps:
+            if isinstance(step, Step):
+                total.add(step)
+        return total
 
     def works(self, itemsize: int) -> tuple[Work, ...]:
         """Return the work of each step."""
@@ -191,20 +193,15 @@ class Tally:
         if args and isinstance(args[0], Call):
             self._note_layer(args[0], value, args[1:])
             return
-        before = len(self.products), self.vector, self.elements, self.compute_sets
-        self._count(name, value, args)
+        counted = _counted(name, value, args)
         arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
-        products = self.products[before[0] :]
-        if products:
+        if counted.products:
             self._begin(arrays)
         if not self.steps or isinstance(self.steps[-1], Work):
             self.steps.append(Step())
         step = self.steps[-1]
         assert isinstance(step, Step)
-        step.products += products
-        step.vector += self.vector - before[1]
-        step.elements += self.elements - before[2]
-        step.compute_sets += self.compute_sets - before[3]
+        step.add(counted)
         read = sum(array.nbytes for array in arrays if id(root_of(array)) not in self._weights)
         self.touched_bytes = max(self.touched_bytes, read + np.asarray(value).nbytes)
 
@@ -244,34 +241,33 @@ class Tally:
             self._operands = {}
         self._operands |= roots
 
-    def _add(self, product: Product) -> None:
-        """Add a product, unless it is empty."""
-        if product.macs:
-            self.products += (product,)
 
-    def _count(self, name: str, value: Any, args: Sequence[Any]) -> None:
-        """Add the arithmetic and the memory traffic of one call."""
-        read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
-        written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
-        self.elements += sum(read) + written
-        if name in _PRODUCTS:
-            # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
-            self._add(product_of(read, written))
-        elif name == "matmul":
-            self._add(matmul_of(np.shape(args[0]), np.shape(args[1]), written))
-        elif name == "einsum":
-            self._add(einsum_of(args))
-        elif name in _REDUCTIONS:
-            self.vector += VectorWork(reductions=sum(read))
-            self.compute_sets += 2
-        else:
-            self.compute_sets += 1
-            if name in _ELEMENTARY:
-                self.vector += VectorWork(transcendentals=written)
-            elif name in _QUOTIENTS:
-                self.vector += VectorWork(quotients=written)
-            elif name not in _MOVES:
-                self.vector += VectorWork(written)
+def _counted(name: str, value: Any, args: Sequence[Any]) -> Step:
+    """Return the arithmetic and the memory traffic of one call."""
+    read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
+    written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
+    elements = sum(read) + written
+    if name in _PRODUCTS or name in ("matmul", "einsum"):
+        product = _product(name, read, written, args)
+        return Step((product,) if product.macs else (), elements=elements)
+    if name in _REDUCTIONS:
+        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
+    if name in _ELEMENTARY:
+        vector = VectorWork(transcendentals=written)
+    elif name in _QUOTIENTS:
+        vector = VectorWork(quotients=written)
+    else:
+        vector = VectorWork(0 if name in _MOVES else written)
+    return Step((), vector, elements, compute_sets=1)
+
+
+def _product(name: str, read: Sequence[int], written: int, args: Sequence[Any]) -> Product:
+    if name == "matmul":
+        return matmul_of(np.shape(args[0]), np.shape(args[1]), written)
+    if name == "einsum":
+        return einsum_of(args)
+    # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
+    return product_of(read, written)
 
 
 class CountingNode(Node):  # type: ignore[misc]
@@ -319,20 +315,20 @@ def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def count_passes(
     function: Callable[..., Any], arrays: Sequence[Array], argnums: Sequence[int]
-) -> tuple[Tally, Tally, Array]:
+) -> tuple[Step, Step, Array]:
     """Return the counts of ``function(*arrays)``, of its gradient by the arguments ``argnums``, and its result.
 
     ``function`` is written with ``autograd.numpy``. Raises ModelError when it calls
     what cannot be counted.
     """
-    both = Tally()
-    with refusing_plain_numpy(), Surrounded(counter=both.note_done, scope=None), trace_stack.new_trace() as trace:
-        boxes = [new_box(array, trace, CountingNode.new_root(both, 0)) for array in arrays]
+    tally = Tally()
+    with refusing_plain_numpy(), Surrounded(counter=tally.note_done, scope=None), trace_stack.new_trace() as trace:
+        boxes = [new_box(array, trace, CountingNode.new_root(tally, 0)) for array in arrays]
         pull, result = pullback(function, boxes, argnums)
-        forward = copy(both)
+        forward, tally.steps = tally.total(), []
         y = np.asarray(getval(result))
-        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(both, 0)))
-    return forward, both - forward, y
+        pull(new_box(np.ones_like(y), trace, CountingNode.new_root(tally, 0)))
+    return forward, tally.total(), y
 
 
 @dataclass(frozen=True)

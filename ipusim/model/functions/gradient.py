@@ -62,10 +62,7 @@ def pullback(function: Callable[..., Any], arrays: Sequence[Any], argnums: Seque
     each other and with the gradient that came in. Raises UntraceableError for plain
     NumPy on what depends on a wanted argument.
     """
-    roots = {index: VJPNode.new_root() for index in argnums}
-    with refusing_plain_numpy(), trace_stack.new_trace() as trace:
-        result = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
-    depends = isbox(result) and result._trace == trace
+    roots, (result,), (depends,) = _traced(lambda *arguments: (function(*arguments),), arrays, argnums)
     end, value = (result._node, result._value) if depends else (None, result)
 
     def pull(grad: Any) -> list[Any]:

@@ -5,7 +5,6 @@ A table is no variable of the stage. An empty one stands for it in the trace, so
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,11 +34,9 @@ class HostTable(Protocol):
 
         The same key again, as where the pass runs again, gives the same rows.
         """
-        ...
 
     def learn(self, ids: Array, gradients: Array, key: Key) -> None:
         """Learn from the gradients of the rows of one look-up."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +78,4 @@ def learn_rows(request: _LookUp, gradients: Any) -> Any:
     return np.zeros(0, np.float32)
 
 
-def _pull_back(_: Any, request: _LookUp, __: Any) -> Callable[[Any], Any]:
-    return lambda gradients: learn_rows(request, gradients)
-
-
-defvjp(rows_of, _pull_back, argnums=(1,))
+defvjp(rows_of, lambda _, request, __: lambda gradients: learn_rows(request, gradients), argnums=(1,))

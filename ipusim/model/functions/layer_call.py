@@ -16,7 +16,7 @@ import numpy as np
 from autograd.extend import defvjp_argnums, primitive
 
 from ipusim.model.functions.variables import draw_key
-from ipusim.model.layers.layer import Array, Layer, LayerCost, Loss, Saved, Shape
+from ipusim.model.layers.layer import Layer, LayerCost, Loss, Saved, Shape
 
 
 @dataclass(eq=False)
@@ -45,38 +45,30 @@ class Call:
         """Return the layer's own cost."""
         return self.layer.cost(self.shape, self.batch, self.itemsize, need_input_gradient)
 
-    def forward(self, x: Array, rest: Sequence[Array]) -> Array:
-        """Run the forward pass on an input, for a loss labels, and parameters; save what the backward pass needs.
-
-        Raises ModelError for labels that the loss does not take.
-        """
-        first = int(self.is_loss)
-        own, layer = dict(zip(self.names, rest[first:], strict=True)), self.layer
-        beside: Any = draw_key(self.draws_as if self.position is None else self.position)
-        if self.is_loss:
-            beside = rest[0]
-            layer.check_labels(self.shape, beside)  # type: ignore[union-attr]
-        y, self.saved = layer.forward(own, x, beside)
-        return np.asarray(y)
-
-    def backward(self, grad: Array, parameters: Sequence[Array], need_input_gradient: bool) -> tuple[Any, ...]:
-        """Return the gradients of the input, where it is needed, and of each parameter."""
-        own = dict(zip(self.names, parameters, strict=True))
-        arriving: Any = float(grad) if self.is_loss else grad
-        grad_x, gradients = self.layer.backward(own, self.saved, arriving, need_input_gradient)
-        return (*((grad_x,) if need_input_gradient else ()), *(gradients[name] for name in self.names))
-
 
 @primitive  # type: ignore[untyped-decorator]
 def run_layer(call: Call, x: Any, *rest: Any) -> Any:
-    """Evaluate a layer on ``x`` (batch, ...) and its parameters, or a loss on ``x``, labels and its parameters."""
-    return call.forward(x, rest)
+    """Evaluate a layer on ``x`` (batch, ...) and its parameters, or a loss on ``x``, labels and its parameters.
+
+    The call saves what the backward pass needs. Raises ModelError for labels that the loss does not take.
+    """
+    first = int(call.is_loss)
+    own, layer = dict(zip(call.names, rest[first:], strict=True)), call.layer
+    beside: Any = draw_key(call.draws_as if call.position is None else call.position)
+    if call.is_loss:
+        beside = rest[0]
+        layer.check_labels(call.shape, beside)  # type: ignore[union-attr]
+    y, call.saved = layer.forward(own, x, beside)
+    return np.asarray(y)
 
 
 @primitive  # type: ignore[untyped-decorator]
 def run_layer_back(call: Call, need_input_gradient: bool, grad: Any, *parameters: Any) -> Any:
     """Return the gradients of a layer's input, where it is needed, and parameters."""
-    return call.backward(grad, parameters, need_input_gradient)
+    own = dict(zip(call.names, parameters, strict=True))
+    arriving: Any = float(grad) if call.is_loss else grad
+    grad_x, gradients = call.layer.backward(own, call.saved, arriving, need_input_gradient)
+    return (*((grad_x,) if need_input_gradient else ()), *(gradients[name] for name in call.names))
 
 
 def _pull_back(argnums: Sequence[int], _: Any, args: Sequence[Any], __: Any) -> Callable[[Any], tuple[Any, ...]]:

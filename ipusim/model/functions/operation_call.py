@@ -25,18 +25,15 @@ class Operation(Protocol):
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], Saved]:
         """Return the results, and what backward needs."""
-        ...
 
     def backward(self, saved: Saved, grads: Sequence[Array], argnums: Sequence[int]) -> Sequence[Array]:
         """Return the gradients of the arguments ``argnums``, counted from 0, from those of all results.
 
         An operation without a gradient is never asked.
         """
-        ...
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of both passes on such arrays; backward makes the gradients of the arguments ``argnums``."""
-        ...
 
 
 @dataclass(eq=False)
@@ -60,13 +57,6 @@ class OperationCall:
             counter(self.operation.cost(arrays, range(len(arrays))).forward, arrays, results)
         return results
 
-    def backward(self, grads: Sequence[Array], argnums: Sequence[int]) -> tuple[Array, ...]:
-        """Run the backward pass."""
-        gradients = tuple(self.operation.backward(self.saved, grads, argnums))
-        if (counter := surroundings().counter) is not None:
-            counter(self.operation.cost(self.arrays, argnums).backward, grads, gradients)
-        return gradients
-
 
 @primitive  # type: ignore[untyped-decorator]
 def _run(call: OperationCall, *arrays: Any) -> Any:
@@ -75,7 +65,10 @@ def _run(call: OperationCall, *arrays: Any) -> Any:
 
 @primitive  # type: ignore[untyped-decorator]
 def _run_back(call: OperationCall, argnums: Sequence[int], *grads: Any) -> Any:
-    return call.backward(grads, argnums)
+    gradients = tuple(call.operation.backward(call.saved, grads, argnums))
+    if (counter := surroundings().counter) is not None:
+        counter(call.operation.cost(call.arrays, argnums).backward, grads, gradients)
+    return gradients
 
 
 def _pull_back(argnums: Sequence[int], results: Any, args: Sequence[Any], _: Any) -> Callable[[Any], tuple[Any, ...]]:

@@ -29,7 +29,6 @@ class Counting(Protocol):
 
     def works(self, itemsize: int) -> tuple[Work, ...]:
         """Return the works, of elements of ``itemsize`` bytes where they state none."""
-        ...
 
 
 T = TypeVar("T", bound=Counting)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ipusim.base.errors import ModelError, UntraceableError
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.users_code import first_line, line_of, message_of, name_of
-from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, glorot_uniform
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, initial_parameter
 from ipusim.model.layers.outline import Outline
 
 #: Samples of the micro-batch of zeros that a function is tried on.
@@ -58,15 +58,10 @@ class _PythonFunction:
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Return each parameter's constant, else Glorot-uniform draws, else zeros."""
-        parameters: dict[str, Array] = {}
-        for name, shape in self.shapes.items():
-            if name in self.fill:
-                parameters[name] = np.full(shape, self.fill[name], dtype)
-            elif len(shape) >= 2:
-                parameters[name] = glorot_uniform(shape, rng, dtype)
-            else:
-                parameters[name] = np.zeros(shape, dtype)
-        return parameters
+        return {
+            name: np.full(shape, self.fill[name], dtype) if name in self.fill else initial_parameter(shape, rng, dtype)
+            for name, shape in self.shapes.items()
+        }
 
     def _zeros(self) -> dict[str, Array]:
         return {name: np.full(shape, self.fill.get(name, 0.0)) for name, shape in self.shapes.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ipusim.base.errors import IpusimError, ModelError
 
@@ -86,9 +86,11 @@ class Failing:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Raise the ModelError."""
-        if error is not None and not isinstance(error, KeyboardInterrupt):
-            raise self.as_model_error(error) from error
+        if error is not None:
+            self.raise_for(error)
 
-    def as_model_error(self, error: BaseException) -> ModelError:
-        """Return the ModelError of an error, for loops in which entering a block would cost too much."""
-        return ModelError(f"{self._what}: {message_of(error)}")
+    def raise_for(self, error: BaseException) -> NoReturn:
+        """Raise the ModelError of an error, for loops in which entering a block would cost too much."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        raise ModelError(f"{self._what}: {message_of(error)}") from error

@@ -81,10 +81,6 @@ def _relu_back(y: Array, grad: Array) -> Array:
     return result
 
 
-def _tanh(z: Array, out: Array | None) -> Array:
-    return np.tanh(z, out=out)
-
-
 def _tanh_back(y: Array, grad: Array) -> Array:
     slope = np.square(y)
     np.subtract(1, slope, out=slope)
@@ -210,7 +206,7 @@ def _work(elementwise: int, transcendentals: int = 0) -> VectorWork:
 ACTIVATIONS: Final[dict[str, Activation]] = {
     "identity": Activation(_identity, _identity_back, "nothing", _work(0), _work(0)),
     "relu": Activation(_relu, _relu_back, "output", _work(1), _work(2)),
-    "tanh": Activation(_tanh, _tanh_back, "output", _work(0, 1), _work(3)),
+    "tanh": Activation(np.tanh, _tanh_back, "output", _work(0, 1), _work(3)),
     "sigmoid": Activation(_sigmoid, _sigmoid_back, "output", _work(0, 1), _work(3)),
     "hard_sigmoid": Activation(_hard_sigmoid, _hard_sigmoid_back, "output", _work(4), _work(5)),
     "swish": Activation(_swish, _swish_back, "input", _work(1, 1), _work(5, 1)),

@@ -11,7 +11,7 @@ from annotated_doc import Doc
 from ipusim.model.layers.join import Join
 from ipusim.model.layers.keys import Called, EarlierLayer
 from ipusim.model.layers.layer import Array, LayerCost, Shape
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork, work_of
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,5 @@ class Add(Join):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return one sum for each element, forward of the values and backward of their gradients."""
         count = batch * math.prod(input_shape)
-        work = Work(
-            vector=VectorWork(count),
-            sram_bytes=3 * count * itemsize,
-            exchange_bytes=count * itemsize,
-            itemsize=itemsize,
-        )
+        work = work_of(itemsize, vector=VectorWork(count), touched=3 * count, exchanged=count)
         return LayerCost(work, work)

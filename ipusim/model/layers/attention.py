@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Ge, Le
 
@@ -26,9 +25,8 @@ from ipusim.model.layers.layer import (
     Saved,
     Shape,
     all_later,
-    glorot_uniform,
 )
-from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
+from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, in_one, work_of
 
 #: For one score: the scale 1 / sqrt(key_dim), and a softmax of maximum, difference, exp, sum and quotient.
 _SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
@@ -98,15 +96,6 @@ class MultiHeadAttention(InHalves):
         if self.use_bias:
             shapes |= {"bq": (inner,), "bk": (inner,), "bv": (inner,), "bo": (elements,)}
         return shapes
-
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw the kernels Glorot uniform; biases are zero."""
-        return {
-            name: glorot_uniform(shape, rng, dtype) if len(shape) == 2 else np.zeros(shape, dtype)
-            for name, shape in self.parameter_shapes(input_shape).items()
-        }
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Attend within each sample: (batch, positions, elements) to the same shape."""
@@ -202,43 +191,36 @@ class MultiHeadAttention(InHalves):
         groups, projection = batch * self.num_heads, Product(rows, inner, elements)
         similar = Product(positions, head, positions, groups)
         weighted = Product(positions, positions, head, groups)
-        forward = Work(
+        forward = work_of(
+            itemsize,
             products=(*self._projections(Product(rows, elements, inner), "n"), similar, weighted, projection),
             vector=scores * _SCORE + drops + VectorWork(scores * masks + biased),
-            sram_bytes=(2 * x + kernels + biases + 8 * heads + 2 * scores) * itemsize,
-            exchange_bytes=scores * itemsize,
-            itemsize=itemsize,
+            touched=2 * x + kernels + biases + 8 * heads + 2 * scores,
+            exchanged=scores,
             compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
         )
-        need = int(need_input_gradient)
-        added, add_sets = (2 * x, 2) if self.split_qkv else (0, 0)  # of three products' gradients of x
+        added, add_sets = (2 * x, 2) if self.split_qkv and need_input_gradient else (0, 0)  # of three gradients of x
         own = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
         back = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
-        into = self._projections(Product(rows, inner, elements), "k")
-        backward = Work(
-            products=(*back, *own, *(into * need)),
-            vector=scores * _SCORE_BACK + 2 * drops + VectorWork(need * added, reductions=biased),
-            sram_bytes=((2 + need) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize,
-            exchange_bytes=scores * itemsize,
-            itemsize=itemsize,
-            compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + 4 * self.use_bias + need * add_sets,
-        )
-        first = Work(
+        into = self._projections(Product(rows, inner, elements), "k") if need_input_gradient else ()
+        first = work_of(
+            itemsize,
             products=(*back, *into),
             vector=scores * _SCORE_BACK + 2 * drops + VectorWork(added),
-            sram_bytes=(2 * x + 11 * heads + 3 * scores + kernels) * itemsize,
-            exchange_bytes=scores * itemsize,
-            itemsize=itemsize,
+            touched=2 * x + 11 * heads + 3 * scores + kernels,
+            exchanged=scores,
             compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + add_sets,
         )
-        second = Work(
+        second = work_of(
+            itemsize,
             products=own,
             vector=VectorWork(reductions=biased),
-            sram_bytes=(2 * x + 4 * heads + kernels + biases) * itemsize,
-            itemsize=itemsize,
+            touched=2 * x + 4 * heads + kernels + biases,
             compute_sets=4 * self.use_bias,
         )
-        return LayerCost(forward, backward, Halves(first, second) if need else all_later(backward))
+        touched = ((2 + need_input_gradient) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize
+        backward = in_one(first, second, (*back, *own, *into), touched, first.exchange_bytes)
+        return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
     def _projections(self, one: Product, along: Literal["n", "k"]) -> tuple[Product, ...]:
         """Return the products for queries, keys and values, of which ``one`` is the first's: side by side or apart.

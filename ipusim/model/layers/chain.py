@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
+
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.layer import Array, Halves, InnerSizes, Key, Layer, LayerCost, Parameters, Rest, Saved, Shape
-from ipusim.model.layers.layer import inner_sizes as inner_sizes_of
+from ipusim.model.layers.layer import (
+    Array,
+    Halves,
+    InHalves,
+    InnerSizes,
+    Key,
+    Layer,
+    LayerCost,
+    Parameters,
+    Rest,
+    Saved,
+    Shape,
+    all_later,
+    inner_sizes,
+)
 from ipusim.model.layers.network import NamedLayer, chain_shapes
 from ipusim.model.work import Work, in_turn
 
@@ -79,26 +96,72 @@ def run_backward_weights(chain: Chain, parameters: Parameters, rests: list[Rest]
 
 
 def costs(
-    chain: Chain, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool
-) -> Iterator[LayerCost]:
-    """Yield the work of each layer."""
-    for index, (named, shape) in enumerate(with_shapes(chain, input_shape)):
-        yield named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+    chains: Iterable[Chain], input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool
+) -> list[LayerCost]:
+    """Return the work of each layer of chains."""
+    return [
+        named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+        for chain in chains
+        for index, (named, shape) in enumerate(with_shapes(chain, input_shape))
+    ]
 
 
-def halves(costs: Sequence[LayerCost], itemsize: int, before: Work | None = None, after: Work | None = None) -> Halves:
-    """Return the backward passes of layers in reverse, in halves; ``before`` and ``after`` stand in the first one."""
-    halves_of = [cost.halves for cost in reversed(costs)]
-    first = (*((before,) if before else ()), *(half.input for half in halves_of), *((after,) if after else ()))
-    return Halves(in_turn(first, itemsize), in_turn(tuple(half.weights for half in halves_of), itemsize))
+def cost_in_turn(
+    costs: Sequence[LayerCost],
+    itemsize: int,
+    need_input_gradient: bool,
+    behind: tuple[Work, ...] = (),
+    before: tuple[Work, ...] = (),
+    after: tuple[Work, ...] = (),
+) -> LayerCost:
+    """Return the cost of layers in turn as that of one.
+
+    Work ``behind`` them ends the forward pass. The backward pass begins with the work ``before`` theirs and ends with
+    that ``after``, which the gradient of the input alone needs; in halves, both stand in the first one.
+    """
+    last = after if need_input_gradient else ()
+    forward = in_turn((*(cost.forward for cost in costs), *behind), itemsize)
+    backward = in_turn((*before, *(cost.backward for cost in reversed(costs)), *last), itemsize)
+    halves = [cost.halves for cost in reversed(costs)]
+    first = in_turn((*before, *(half.input for half in halves), *last), itemsize)
+    second = in_turn(tuple(half.weights for half in halves), itemsize)
+    return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
 
-def inner_sizes(chains: Iterable[Chain], input_shape: Shape) -> InnerSizes:
-    """Return the sizes inside parallel chains: the stash of all layers with outputs, and the largest tensor."""
-    saved, passing = 0, 0
-    for chain in chains:
-        shapes = chain_shapes(chain, input_shape)
-        inside = [inner_sizes_of(named.layer, shape) for named, shape in zip(chain, shapes, strict=False)]
-        saved += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.saved for sizes in inside)
-        passing = max([passing, *(sizes.passing for sizes in inside)])
-    return InnerSizes(saved, passing)
+class InChains(InHalves, ABC):
+    """A layer made of others, in chains side by side; its parameters are theirs, under their names: ``inner/W``."""
+
+    @property
+    @abstractmethod
+    def chains(self) -> tuple[Chain, ...]:
+        """The layers in order, of each chain."""
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of all inner parameters."""
+        return {
+            f"{named.name}/{name}": shape
+            for chain in self.chains
+            for named, before in with_shapes(chain, input_shape)
+            for name, shape in named.layer.parameter_shapes(before).items()
+        }
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the inner parameters, one layer after another."""
+        return {
+            f"{named.name}/{name}": array
+            for chain in self.chains
+            for named, before in with_shapes(chain, input_shape)
+            for name, array in named.layer.initial_parameters(before, rng, dtype).items()
+        }
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return the stash of all layers with outputs, and the largest tensor that is there within a pass alone."""
+        saved, passing = 0, 0
+        for chain in self.chains:
+            shapes = chain_shapes(chain, input_shape)
+            inside = [inner_sizes(named.layer, shape) for named, shape in zip(chain, shapes, strict=False)]
+            saved += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.saved for sizes in inside)
+            passing = max([passing, *(sizes.passing for sizes in inside)])
+        return InnerSizes(saved, passing)

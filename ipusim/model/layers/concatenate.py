@@ -13,7 +13,7 @@ from ipusim.base.errors import ModelError
 from ipusim.model.layers.join import Join, Taken
 from ipusim.model.layers.keys import Axis, Called, EarlierLayer
 from ipusim.model.layers.layer import Array, LayerCost, Shape
-from ipusim.model.work import Work
+from ipusim.model.work import Work, work_of
 
 
 @dataclass(frozen=True)
@@ -71,4 +71,4 @@ class Concatenate(Join):
 
 def joining(elements: int, itemsize: int) -> Work:
     """Return the work of putting values side by side that have so many elements together, or of taking them apart."""
-    return Work(sram_bytes=2 * elements * itemsize, itemsize=itemsize)
+    return work_of(itemsize, touched=2 * elements)

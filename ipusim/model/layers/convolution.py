@@ -12,28 +12,15 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.activations import Activation, ActivationName, activate, activation, pull_back
+from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.kernel_cost import KernelElements, KernelProducts, kernel_cost
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import (
-    Array,
-    Halves,
-    InHalves,
-    InnerSizes,
-    Key,
-    LayerCost,
-    Parameters,
-    Rest,
-    Saved,
-    Shape,
-    all_later,
-    glorot_uniform,
-)
-from ipusim.model.layers.windows import Extent, Extents, Padding, Windows
-from ipusim.model.work import Convolution, Product, VectorWork, Work
+from ipusim.model.layers.layer import Array, InHalves, InnerSizes, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.windows import Extent, Extents, Padding, Pair, Windows
+from ipusim.model.work import Convolution, Product
 
 _GROUPS = Doc(
     "parts that channels and filters are divided into, each part of the filters made of its own part of the "
@@ -76,50 +63,47 @@ class _Convolution(InHalves, ABC):
         """Return how many windows there are along each axis; raises ModelError when none fits."""
         image = self._image(input_shape)
         field = self._windows.field(image)
-        if image[-1] % self.groups:
-            raise ModelError(f"expected a number of groups that divides the {image[-1]} channels, got {self.groups}")
+        groups, _ = self._grouping(image[-1])
+        if image[-1] % groups:
+            raise ModelError(f"expected a number of groups that divides the {image[-1]} channels, got {groups}")
         return field[-len(self._kernel()) :]
+
+    def _grouping(self, channels: int) -> tuple[int, int]:
+        """Return the groups that the channels are divided into, and the filters of each."""
+        return self.groups, self.filters // self.groups
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the windows along each axis, and the filters; raises ModelError when no window fits."""
-        return (*self._field(input_shape), self.filters)
+        return (*self._field(input_shape), math.prod(self._grouping(input_shape[-1])))
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of ``W`` and, with a bias, ``b``."""
-        kernel = (*self._kernel(), input_shape[-1] // self.groups, self.filters)
-        return {"W": kernel, "b": (self.filters,)} if self.use_bias else {"W": kernel}
-
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw ``W`` Glorot uniform; ``b`` is zero."""
-        parameters = {"W": glorot_uniform(self.parameter_shapes(input_shape)["W"], rng, dtype)}
-        if self.use_bias:
-            parameters["b"] = np.zeros(self.filters, dtype)
-        return parameters
+        groups, filters = self._grouping(input_shape[-1])
+        kernel = (*self._kernel(), input_shape[-1] // groups, groups * filters)
+        return {"W": kernel, "b": (groups * filters,)} if self.use_bias else {"W": kernel}
 
     def _joined(self, groups: Array) -> Array:
         """Return results (groups, rows, filters of a group) as (rows, filters)."""
         return groups.transpose(1, 0, 2).reshape(groups.shape[1], -1)
 
-    def _kernels(self, W: Array) -> Array:
+    def _kernels(self, W: Array, channels: int) -> Array:
         """Return ``W`` as a matrix for each group: (groups, window x channels, filters)."""
-        return W.reshape(-1, self.groups, self.filters // self.groups).transpose(1, 0, 2)
+        return W.reshape(-1, *self._grouping(channels)).transpose(1, 0, 2)
 
     def _columns(self, image: Array) -> Array:
         """Return the windows as rows of each group: (groups, batch x windows, window x channels)."""
         places = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
-        channels = image.shape[-1] // self.groups
-        stacked = np.stack(places, axis=3).reshape(-1, len(places), self.groups, channels)
-        return stacked.transpose(2, 0, 1, 3).reshape(self.groups, len(stacked), -1)
+        groups, _ = self._grouping(image.shape[-1])
+        stacked = np.stack(places, axis=3).reshape(-1, len(places), groups, image.shape[-1] // groups)
+        return stacked.transpose(2, 0, 1, 3).reshape(groups, len(stacked), -1)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ..., channels) convolved, in the output's shape."""
         columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
-        y = self._joined(columns @ self._kernels(parameters["W"]))
+        y = self._joined(columns @ self._kernels(parameters["W"], x.shape[-1]))
         if self.use_bias:
             y += parameters["b"]
-        y, activated = activate(self.activation, y.reshape(len(x), *self.output_shape(x.shape[1:])))
+        y, activated = activate(self.activation, y.reshape(len(x), *self._field(x.shape[1:]), y.shape[-1]))
         return y, (x, activated)
 
     def backward_input(
@@ -127,27 +111,28 @@ class _Convolution(InHalves, ABC):
     ) -> tuple[Array | None, Rest]:
         """Return dx as the windows' gradients added where they overlap, and x and the rows of g."""
         x, activated = saved
-        rows = pull_back(self.activation, activated, grad).reshape(-1, self.filters)
+        rows = pull_back(self.activation, activated, grad).reshape(-1, grad.shape[-1])
         if not need_input_gradient:
             return None, (x, rows)
         shape = self._image(x.shape[1:])
-        columns = self._rows(rows) @ self._kernels(parameters["W"]).swapaxes(1, 2)
-        windows = columns.reshape(self.groups, len(rows), -1, shape[-1] // self.groups).transpose(1, 2, 0, 3)
+        groups, _ = self._grouping(shape[-1])
+        columns = self._rows(rows, groups) @ self._kernels(parameters["W"], shape[-1]).swapaxes(1, 2)
+        windows = columns.reshape(groups, len(rows), -1, shape[-1] // groups).transpose(1, 2, 0, 3)
         columns = windows.reshape(len(x), *self._windows.field(shape), -1, shape[-1])
         padded = np.zeros_like(self._windows.pad(x.reshape(len(x), *shape)))
         for offset, view in enumerate(self._windows.offsets(padded, shape)):
             np.add(view, columns[..., offset, :], out=view)
         return self._windows.crop(padded, shape).reshape(x.shape), (x, rows)
 
-    def _rows(self, rows: Array) -> Array:
+    def _rows(self, rows: Array, groups: int) -> Array:
         """Return g (rows, filters) as (groups, rows, filters of a group)."""
-        return rows.reshape(len(rows), self.groups, -1).transpose(1, 0, 2)
+        return rows.reshape(len(rows), groups, -1).transpose(1, 0, 2)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return dW = windows.T @ g and db = sum of g."""
         x, rows = rest
         columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
-        kernels = columns.swapaxes(1, 2) @ self._rows(rows)
+        kernels = columns.swapaxes(1, 2) @ self._rows(rows, len(columns))
         gradients = {"W": self._joined(kernels).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = rows.sum(axis=0)
@@ -160,98 +145,43 @@ class _Convolution(InHalves, ABC):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with Y outputs of K = window x channels of a group products each.
 
-        Forward: Y*K multiply-accumulates, a sum for the bias and the activation's work
-        for each output, a compute set each. Backward: Y*K for dW, and again for dx where needed. Products
-        with the padding count (PopLibs counts those within the image alone). Tiles read
-        windows where they lie: im2col is this simulator's arithmetic, not the machine's.
+        Forward: Y*K multiply-accumulates, and what :func:`kernel_cost` adds for each output. Backward: Y*K for dW, and
+        again for dx where needed. Products with the padding count (PopLibs counts those within the image alone). Tiles
+        read windows where they lie: im2col is this simulator's arithmetic, not the machine's.
         """
-        x = batch * math.prod(input_shape)
-        y = batch * math.prod(self.output_shape(input_shape))
-        taps, channels, filters = math.prod(self._kernel()), input_shape[-1] // self.groups, self.filters // self.groups
-        weights, positions = taps * channels * self.filters, y // self.filters
-        bias = self.filters if self.use_bias else 0
-        rule = activation(self.activation)
-        changes = rule.keeps != "nothing"
-        stride = math.prod(self._windows.strides)
-        product = Convolution(positions, channels, filters, taps, stride, self.groups)
-        forward = forward_work(product, x, y, weights, bias, rule, itemsize)
-        saved = x + (y if changes else 0)
-        own, into = self._gradients(positions, channels)
-        reread = weights + x if need_input_gradient else 0
-        backward = Work(
-            products=(own, *((into,) if need_input_gradient else ())),
-            vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
-            sram_bytes=(y + saved + weights + bias + reread) * itemsize,
-            itemsize=itemsize,
-            compute_sets=changes + 2 * self.use_bias,
-            convolution=True,
+        x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
+        groups, filters = self._grouping(input_shape[-1])
+        taps, channels, positions = math.prod(self._kernel()), input_shape[-1] // groups, y // (groups * filters)
+        products = KernelProducts(
+            Convolution(positions, channels, filters, taps, math.prod(self._windows.strides), groups),
+            own=Product(taps * channels, positions, filters, groups, shared=taps),  # rows of all taps: the same image
+            into=Convolution(positions, filters, channels, taps, groups=groups),
         )
-        halves = backward_halves(own, into, x, y, weights, bias, rule, itemsize)
-        return LayerCost(forward, backward, halves if need_input_gradient else all_later(backward))
-
-    def _gradients(self, positions: int, channels: int) -> tuple[Product, Convolution]:
-        """Return what makes dW, whose rows of all taps take the same image, and what makes dx.
-
-        ``channels`` are those of a group.
-        """
-        taps, filters = math.prod(self._kernel()), self.filters // self.groups
-        own = Product(taps * channels, positions, filters, self.groups, shared=taps)
-        return own, Convolution(positions, filters, channels, taps, groups=self.groups)
+        saved = x + (y if activation(self.activation).keeps != "nothing" else 0)
+        weights, bias = taps * channels * groups * filters, groups * filters * self.use_bias
+        elements = KernelElements(x, y, weights, bias, saved)
+        return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)
 
 
-def forward_work(
-    product: Convolution, x: int, y: int, weights: int, bias: int, rule: Activation, itemsize: int
-) -> Work:
-    """Return the forward work of a convolution, or of a transposed one: its product, bias and activation.
+class OfImages(_Convolution):
+    """What convolutions of images share."""
 
-    Args:
-        product: that makes the outputs.
-        x, y, weights, bias: elements of inputs, outputs, kernel and bias; no bias is 0.
-        rule: of the activation.
-        itemsize: bytes of an element.
-    """
-    return Work(
-        products=(product,),
-        vector=y * (rule.forward + VectorWork(int(bias > 0))),
-        sram_bytes=(x + weights + bias + y) * itemsize,
-        itemsize=itemsize,
-        compute_sets=(bias > 0) + (rule.keeps != "nothing"),
-        convolution=True,
-    )
+    kernel_size: Pair
+    strides: Pair
 
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.kernel_size, self.strides, self.padding)
 
-def backward_halves(
-    own: Product, into: Convolution, x: int, y: int, weights: int, bias: int, rule: Activation, itemsize: int
-) -> Halves:
-    """Return the work of dx, and of dW and db; the first writes g where an activation changes it.
+    def _image(self, input_shape: Shape) -> Shape:
+        return input_shape
 
-    Args:
-        own, into: the products that make dW and dx.
-        x, y, weights, bias, rule, itemsize: as of :func:`forward_work`.
-    """
-    changes = rule.keeps != "nothing"
-    slope = 2 * y if changes else 0
-    first = Work(
-        products=(into,),
-        vector=y * rule.backward,
-        sram_bytes=(y + slope + weights + x) * itemsize,
-        itemsize=itemsize,
-        compute_sets=int(changes),
-        convolution=True,
-    )
-    second = Work(
-        products=(own,),
-        vector=VectorWork(reductions=y * (bias > 0)),
-        sram_bytes=(x + y + weights + bias) * itemsize,
-        itemsize=itemsize,
-        compute_sets=2 * (bias > 0),
-        convolution=True,
-    )
-    return Halves(first, second)
+    def _kernel(self) -> Shape:
+        return self.kernel_size
 
 
 @dataclass(frozen=True)
-class Conv2D(_Convolution):
+class Conv2D(OfImages):
     """A convolution of images of height, width and channels.
 
     Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels of a
@@ -269,16 +199,6 @@ class Conv2D(_Convolution):
     activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
     use_bias: Annotated[bool, Doc("whether b is added")] = True
     groups: Annotated[Axis, _GROUPS] = 1
-
-    @cached_property
-    def _windows(self) -> Windows:
-        return Windows(self.kernel_size, self.strides, self.padding)
-
-    def _image(self, input_shape: Shape) -> Shape:
-        return input_shape
-
-    def _kernel(self) -> Shape:
-        return self.kernel_size
 
 
 @dataclass(frozen=True)

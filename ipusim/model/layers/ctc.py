@@ -13,16 +13,16 @@ from annotated_types import Ge, Le
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, LayerCost, Parameterless, Parameters, Saved, Shape
+from ipusim.model.layers.layer import Array, LayerCost, ParameterlessLoss, Parameters, Saved, Shape
 from ipusim.model.layers.outline import Outline
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork, work_of
 
 #: A logarithm of a sum of two: maximum, difference, exp, log(1 + x), sum.
 _LOG_SUM: Final = VectorWork(3, transcendentals=2)
 
 
 @dataclass(frozen=True)
-class CTC(Parameterless):
+class CTC(ParameterlessLoss):
     """The loss of sequences whose labels come in order, with or without blanks between them (Graves et al. 2006).
 
     It is the mean over the micro-batch of -log of the probability of all alignments that read as the labels, once
@@ -117,18 +117,10 @@ class CTC(Parameterless):
         losses, saved = self.per_example(x, labels)
         return np.asarray(losses.mean(dtype=x.dtype)), saved
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, scale: float) -> Array:
         """Return the gradient: softmax less the share of alignments that each time step spends in each class."""
-        if not need_input_gradient:
-            return None, {}
         samples = len(saved[0])
-        return self.per_example_gradient(saved, np.full(samples, scale / samples)), {}
-
-    def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return None: what is right needs a search."""
-        return None
+        return self.per_example_gradient(saved, np.full(samples, scale / samples))
 
     def constant_loss(self, labels: Array) -> float | None:
         """Return None: it depends on the time steps."""
@@ -145,18 +137,18 @@ class CTC(Parameterless):
         elements, paths = batch * math.prod(input_shape), batch * steps * (2 * self.labels + 1)
         softmax = VectorWork(1, reductions=2, transcendentals=1) * (not self.log_probabilities)
         through = paths * (2 * _LOG_SUM + VectorWork(1))
-        forward = Work(
+        forward = work_of(
+            itemsize,
             vector=elements * softmax + through + VectorWork(reductions=batch),
-            sram_bytes=(2 * elements + 2 * paths) * itemsize,
-            exchange_bytes=(elements + paths) * itemsize,
-            itemsize=itemsize,
+            touched=2 * elements + 2 * paths,
+            exchanged=elements + paths,
             compute_sets=5 * (not self.log_probabilities) + steps + 2,
         )
-        backward = Work(
+        backward = work_of(
+            itemsize,
             vector=through + paths * VectorWork(1, reductions=1, transcendentals=1) + VectorWork(2 * elements),
-            sram_bytes=(2 * elements + 3 * paths) * itemsize,
-            exchange_bytes=(elements + paths) * itemsize,
-            itemsize=itemsize,
+            touched=2 * elements + 3 * paths,
+            exchanged=elements + paths,
             compute_sets=steps + 3,
         )
         return LayerCost(forward, backward)

@@ -12,7 +12,7 @@ from annotated_doc import Doc
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Rate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork, Work, work_of
 
 #: Ends the seed of every mask, so that none shares its draws with weights or the order of samples.
 _DOMAIN: Final = 0x44524F50
@@ -75,16 +75,12 @@ class Dropout(Parameterless):
         """Return ``x`` (batch, ...) with elements dropped; without a key, ``x`` itself."""
         return drop(key, x, self.rate), key
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return ``grad`` dropped and scaled like the input."""
-        return (drop(saved, grad, self.rate) if need_input_gradient else None), {}
+        return drop(saved, grad, self.rate)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of either pass: :data:`DROP` of each element, a read and a write."""
         elements = batch * math.prod(input_shape)
-        work = Work(
-            vector=elements * DROP, sram_bytes=2 * elements * itemsize, itemsize=itemsize, compute_sets=DROP_SETS
-        )
+        work = work_of(itemsize, vector=elements * DROP, touched=2 * elements, compute_sets=DROP_SETS)
         return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

@@ -14,16 +14,26 @@ from annotated_types import Ge, Le
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
-from ipusim.model.work import ID_BYTES, TableBytes, VectorWork, Work
+from ipusim.model.work import ID_BYTES, TableBytes, VectorWork, work_of
 
 
-def _small_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
-    """Draw from [-0.05, 0.05], the ``uniform`` of Keras and its default for embeddings, in double precision."""
-    return rng.uniform(-0.05, 0.05, shape).astype(dtype, copy=False)
+class _Table(InHalves):
+    """What layers with one table share: how it starts."""
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shape of the table."""
+        raise NotImplementedError
+
+    def initial_parameters(
+        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw from [-0.05, 0.05], the ``uniform`` of Keras and its default for embeddings, in double precision."""
+        shape = self.parameter_shapes(input_shape)["W"]
+        return {"W": rng.uniform(-0.05, 0.05, shape).astype(dtype, copy=False)}
 
 
 @dataclass(frozen=True)
-class Embedding(InHalves):
+class Embedding(_Table):
     """Rows of a table chosen by tokens; the first layer of a model on tokens.
 
     The table ``W`` has the shape (input_dim, output_dim), as that of Graphcore's Keras
@@ -60,12 +70,6 @@ class Embedding(InHalves):
         """Return the shape of the table."""
         return {"W": (self.input_dim, self.output_dim)}
 
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw the table."""
-        return {"W": _small_uniform((self.input_dim, self.output_dim), rng, dtype)}
-
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the rows of ids ``x``: (batch, ...) to (batch, ..., output_dim).
 
@@ -96,17 +100,12 @@ class Embedding(InHalves):
         """
         ids = batch * math.prod(input_shape)
         elements, table = ids * self.output_dim, self.input_dim * self.output_dim
-        forward = Work(
-            sram_bytes=(ids + 2 * elements) * itemsize,
-            exchange_bytes=(ids + elements) * itemsize,
-            itemsize=itemsize,
-            compute_sets=2,
-        )
-        backward = Work(
+        forward = work_of(itemsize, touched=ids + 2 * elements, exchanged=ids + elements, compute_sets=2)
+        backward = work_of(
+            itemsize,
             vector=VectorWork(elements),
-            sram_bytes=(ids + 3 * elements + table) * itemsize,
-            exchange_bytes=(ids + elements) * itemsize,
-            itemsize=itemsize,
+            touched=ids + 3 * elements + table,
+            exchanged=ids + elements,
             compute_sets=3,
         )
         return LayerCost(forward, backward, all_later(backward))
@@ -132,12 +131,12 @@ class HostEmbedding(Embedding):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: rows that have come, or gradients that go, are put where they belong."""
         elements = batch * math.prod(input_shape) * self.output_dim
-        moved = Work(sram_bytes=2 * elements * itemsize, itemsize=itemsize, compute_sets=1)
+        moved = work_of(itemsize, touched=2 * elements, compute_sets=1)
         return LayerCost(moved, moved, all_later(moved))
 
 
 @dataclass(frozen=True)
-class PositionEmbedding(InHalves):
+class PositionEmbedding(_Table):
     """Adds a trained row to each position of a sequence.
 
     The rows are a table ``W`` of the sample's own shape (positions, elements), as in BERT and GPT. It starts
@@ -155,12 +154,6 @@ class PositionEmbedding(InHalves):
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shape of the table."""
         return {"W": input_shape}
-
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw the table."""
-        return {"W": _small_uniform(input_shape, rng, dtype)}
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x + W``, of shape (batch, positions, elements)."""
@@ -181,17 +174,12 @@ class PositionEmbedding(InHalves):
         """Return the work: a sum for each element, in either pass; backward in the second half."""
         table = math.prod(input_shape)
         elements = batch * table
-        forward = Work(
-            vector=VectorWork(elements),
-            sram_bytes=(2 * elements + table) * itemsize,
-            exchange_bytes=elements * itemsize,
-            itemsize=itemsize,
-        )
-        backward = Work(
+        forward = work_of(itemsize, vector=VectorWork(elements), touched=2 * elements + table, exchanged=elements)
+        backward = work_of(
+            itemsize,
             vector=VectorWork(reductions=elements),
-            sram_bytes=(elements + table) * itemsize,
-            exchange_bytes=elements * itemsize,
-            itemsize=itemsize,
+            touched=elements + table,
+            exchanged=elements,
             compute_sets=2,
         )
         return LayerCost(forward, backward, all_later(backward))

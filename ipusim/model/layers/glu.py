@@ -11,7 +11,7 @@ import numpy as np
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import activate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork, Work, work_of
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,17 @@ class GLU(Parameterless):
         y *= a
         return y, x
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return g * s for a and g * s * a * (1 - s) for b, with s = sigmoid(b) computed again."""
-        if not need_input_gradient:
-            return None, {}
         a, b = np.split(saved, 2, axis=-1)
         s, _ = activate("sigmoid", b, own=False)
-        dx = np.empty_like(saved)
+        dx: Array = np.empty_like(saved)
         da, db = np.split(dx, 2, axis=-1)
         np.multiply(grad, s, out=da)
         np.subtract(1, s, out=db)
         db *= a
         db *= da
-        return dx, {}
+        return dx
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with n elements of the output; the gating half comes to where the other one lies.
@@ -61,18 +57,10 @@ class GLU(Parameterless):
         and its gradient goes back.
         """
         n = batch * math.prod(self.output_shape(input_shape))
-        forward = Work(
-            vector=n * VectorWork(1, transcendentals=1),
-            sram_bytes=3 * n * itemsize,
-            exchange_bytes=n * itemsize,
-            itemsize=itemsize,
-            compute_sets=2,
+        forward = work_of(
+            itemsize, vector=n * VectorWork(1, transcendentals=1), touched=3 * n, exchanged=n, compute_sets=2
         )
-        backward = Work(
-            vector=n * VectorWork(4, transcendentals=1),
-            sram_bytes=5 * n * itemsize,
-            exchange_bytes=2 * n * itemsize,
-            itemsize=itemsize,
-            compute_sets=3,
+        backward = work_of(
+            itemsize, vector=n * VectorWork(4, transcendentals=1), touched=5 * n, exchanged=2 * n, compute_sets=3
         )
         return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

@@ -10,7 +10,7 @@ from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import activate, pull_back
-from ipusim.model.layers.layer import Array, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import Array, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state
 from ipusim.model.work import VectorWork
 
@@ -33,6 +33,7 @@ class GRU(Recurrent):
         bool, Doc("whether the last element of a time step says if it is part of the sequence, 1, or behind its end, 0")
     ] = False
     gates: ClassVar[int] = 3
+    saved_elements: ClassVar[int] = 5
     #: Whether the element behind the input's of a time step is an attention score.
     attended: ClassVar[bool] = False
 
@@ -168,14 +169,10 @@ class GRU(Recurrent):
             gradients["b"] = np.stack([bias, drecurrent.sum(axis=(0, 1))]) if self.reset_after else bias
         return gradients
 
-    def _split(self, gates: Array) -> list[Array]:
-        """Return views of the gates z, r and n of one time step."""
-        return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
+    def unit_work(self) -> tuple[VectorWork, VectorWork]:
+        """Return the vector work of one unit and step, forward and backward.
 
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work (see :class:`ipusim.model.layers.recurrent.Recurrent`).
-
-        For each unit and step: two gates, one activation, r times its factor, and
+        Two gates, one activation, r times its factor, and
         z*h + (1 - z)*n; backward the products with each of their operands, the sum for
         ``b`` of each gate, those of dh, and two more biases' with the reset gate after. A
         score takes a product there, and back one, another and a sum over units; a mask
@@ -183,5 +180,4 @@ class GRU(Recurrent):
         """
         there = VectorWork(5 + self.attended + self.masked)
         back = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)
-        unit = self._unit_work(recurrent_gates=2, activations=1, forward=there, backward=back)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, saved=5)
+        return self._unit_work(recurrent_gates=2, activations=1, forward=there, backward=back)

@@ -103,8 +103,6 @@ class Join(Parameterless, ABC):
         """Raise ModelError: it takes two values."""
         raise ModelError(f"to join {self.source!r} is its stage's to do")
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Raise ModelError, as ``forward`` does."""
         raise ModelError(f"to join {self.source!r} is its stage's to do")

@@ -107,17 +107,14 @@ class Described(Protocol):
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shape of each parameter by name, in order."""
-        ...
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw the parameters; the draws do not depend on ``dtype``."""
-        ...
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of both passes over ``batch`` samples of ``itemsize`` bytes an element."""
-        ...
 
 
 class Layer(Described, Protocol):
@@ -129,7 +126,6 @@ class Layer(Described, Protocol):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of one output sample; raises ModelError when the input does not fit."""
-        ...
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the output of the micro-batch ``x``, and what backward needs.
@@ -137,7 +133,6 @@ class Layer(Described, Protocol):
         ``key`` seeds random draws in training; without one the layer draws nothing,
         as in evaluation and inference.
         """
-        ...
 
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
@@ -148,7 +143,6 @@ class Layer(Described, Protocol):
         input may be a view of it; those of the parameters are new arrays, which the
         caller may add to.
         """
-        ...
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, /, need_input_gradient: bool = True
@@ -157,14 +151,12 @@ class Layer(Described, Protocol):
 
         ``backward_weights`` needs only what is left: other arrays of ``saved`` and ``grad`` may be released.
         """
-        ...
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradient of each parameter, now or later: the bits that ``backward`` returns.
 
         ``parameters`` are as they were in ``backward_input``.
         """
-        ...
 
 
 @runtime_checkable
@@ -173,7 +165,6 @@ class AddsGradients(Protocol, metaclass=ByMembers):
 
     def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
         """Add to ``totals`` what ``backward_weights`` returns: arrays of the parameters' names, shapes and dtypes."""
-        ...
 
 
 @runtime_checkable
@@ -182,7 +173,6 @@ class MakesMore(Protocol, metaclass=ByMembers):
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the sizes of what this simulator's arithmetic makes."""
-        ...
 
 
 @runtime_checkable
@@ -191,7 +181,6 @@ class TakesTokens(Protocol, metaclass=ByMembers):
 
     def check_ids(self, ids: Array) -> None:
         """Raise ModelError unless ``ids`` (samples, ...) are whole numbers that the layer knows."""
-        ...
 
 
 @runtime_checkable
@@ -201,7 +190,6 @@ class SharesParameters(Protocol, metaclass=ByMembers):
     @property
     def shared(self) -> Mapping[str, tuple[str, str]]:
         """By its own name for each, the earlier layer and the name there."""
-        ...
 
 
 @runtime_checkable
@@ -210,7 +198,6 @@ class OnHost(Protocol, metaclass=ByMembers):
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
         """Return the bytes that move for a micro-batch of ``batch`` samples, in training."""
-        ...
 
 
 class Loss(Described, Protocol):
@@ -218,54 +205,45 @@ class Loss(Described, Protocol):
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
         """Return zeros as the labels of so many samples; ``dtype`` is that of the inputs."""
-        ...
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError when ``labels`` (samples, ...) do not fit inputs of ``input_shape``."""
-        ...
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss of the micro-batch as an array of shape (), and what backward needs."""
-        ...
 
     def backward(
         self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradients of ``scale`` times the loss: of the input, and of each parameter."""
-        ...
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, scale: float, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input, and what ``backward_weights`` needs, as a layer does."""
-        ...
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradient of each parameter, as a layer does."""
-        ...
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return the share of samples that ``x`` classifies right, or None when the loss does not classify."""
-        ...
 
     def constant_loss(self, labels: Array) -> float | None:
         """Return the loss of the best predictor that ignores its input, or None when unknown."""
-        ...
-
-
-class _Halves(Protocol):
-    def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, Rest]: ...
-
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]: ...
 
 
 class InHalves:
-    """Mixin of a layer with the halves of its backward pass, which makes the whole of them."""
+    """Mixin of a layer with parameters and the halves of its backward pass, which makes the whole of them."""
+
+    def initial_parameters(
+        self: Described, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+    ) -> dict[str, Array]:
+        """Draw the kernels Glorot uniform; biases are zero."""
+        shapes = self.parameter_shapes(input_shape)
+        return {name: initial_parameter(shape, rng, dtype) for name, shape in shapes.items()}
 
     def backward(
-        self: _Halves, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self: Layer, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradients: of the input (None when not needed), then of each parameter."""
         dx, rest = self.backward_input(parameters, saved, grad, need_input_gradient)
@@ -296,8 +274,8 @@ class Undivided:
         return gradients
 
 
-class Parameterless(Undivided):
-    """Mixin of a layer or loss without parameters."""
+class _WithoutParameters(Undivided):
+    """What layers and losses without parameters share: all that their backward pass makes is one gradient."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return no parameters."""
@@ -309,9 +287,41 @@ class Parameterless(Undivided):
         """Return no parameters."""
         return {}
 
+    def input_gradient(self, saved: Saved, grad: Any) -> Array:
+        """Return the gradient of the input: of a layer from that of its output, of a loss from its scale."""
+        raise NotImplementedError
+
+
+class Parameterless(_WithoutParameters):
+    """Mixin of a layer without parameters, which says the gradient of its input."""
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradient of the input (None when not needed), and none of parameters."""
+        return (self.input_gradient(saved, grad) if need_input_gradient else None), {}
+
+
+class ParameterlessLoss(_WithoutParameters):
+    """Mixin of a loss without parameters, which says the gradient of its input; by itself it does not classify."""
+
+    def backward(
+        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+    ) -> tuple[Array | None, dict[str, Array]]:
+        """Return the gradient of the input (None when not needed), and none of parameters."""
+        return (self.input_gradient(saved, scale) if need_input_gradient else None), {}
+
+    def accuracy(self, x: Array, labels: Array) -> float | None:
+        """Return None: what is right is not known."""
+        return None
+
 
 class View(Parameterless):
     """A layer that changes how its input is seen, whole numbers too, and moves and touches nothing."""
+
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+        """Return ``grad`` in the input's shape."""
+        return grad.reshape(saved)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return no work."""
@@ -329,6 +339,11 @@ def parameter_count(layer: Described, input_shape: Shape) -> int:
 def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
     """Return the sizes of what ``layer`` makes inside a pass; zero for layers that only make their output."""
     return layer.inner_sizes(input_shape) if isinstance(layer, MakesMore) else InnerSizes()
+
+
+def initial_parameter(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
+    """Draw a kernel, which has two axes or more, as Keras starts one; a bias, which has fewer, is zero."""
+    return glorot_uniform(shape, rng, dtype) if len(shape) >= 2 else np.zeros(shape, dtype)
 
 
 def glorot_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:

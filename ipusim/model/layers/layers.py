@@ -8,16 +8,15 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Len
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
+from ipusim.model.layers.kernel_cost import KernelElements, KernelProducts, kernel_cost
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import (
     Array,
-    Halves,
     InHalves,
     Key,
     LayerCost,
@@ -27,12 +26,10 @@ from ipusim.model.layers.layer import (
     Saved,
     Shape,
     View,
-    all_later,
-    glorot_uniform,
 )
 from ipusim.model.layers.products import add_product
 from ipusim.model.layers.serialized_matmul import Dimension, SerializedMatmul
-from ipusim.model.work import Product, VectorWork, Work
+from ipusim.model.work import Product, Work, work_of
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,6 @@ class Flatten(View):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ...) as (batch, elements)."""
         return x.reshape(len(x), -1), x.shape
-
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return ``grad`` in the input's shape."""
-        return (grad.reshape(saved) if need_input_gradient else None), {}
 
 
 @dataclass(frozen=True)
@@ -87,12 +78,6 @@ class Reshape(View):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ...) as (batch, *target_shape)."""
         return x.reshape(len(x), *self.target_shape), x.shape
-
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
-        """Return ``grad`` in the input's shape."""
-        return (grad.reshape(saved) if need_input_gradient else None), {}
 
 
 @dataclass(frozen=True)
@@ -143,15 +128,6 @@ class Dense(InHalves):
         """Return the shapes of ``W`` and, with a bias, ``b``."""
         kernel = (input_shape[-1], self.units)
         return {"W": kernel, "b": (self.units,)} if self.use_bias else {"W": kernel}
-
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw ``W`` Glorot uniform; ``b`` is zero."""
-        parameters = {"W": glorot_uniform((input_shape[-1], self.units), rng, dtype)}
-        if self.use_bias:
-            parameters["b"] = np.zeros(self.units, dtype)
-        return parameters
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``activation(x @ W + b)``: (batch, ..., inputs) to (batch, ..., units)."""
@@ -211,62 +187,24 @@ class Dense(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x rows, I inputs and U units.
 
-        Forward: R*I*U multiply-accumulates; the bias adds R*U and the activation
-        its own work for each of R*U outputs, a compute set each. Backward: R*I*U for dW, and again for
-        dx where needed; R*U for db, whose partial sums come over the exchange, and the activation's derivative. A
-        serialized product is as many products as parts, each of which reads again what it does
-        not split. Raises ModelError when the factor does not divide R.
+        Forward: R*I*U multiply-accumulates, and what :func:`kernel_cost` adds for each of R*U outputs. Backward: R*I*U
+        for dW, and again for dx where needed. A serialized product is as many products as parts, each of which reads
+        again what it does not split. Raises ModelError when the factor does not divide R.
         """
         inputs, units = input_shape[-1], self.units
         rows = batch * math.prod(input_shape[:-1])
-        self._matmul.check(rows, inputs, units)
+        matmul = self._matmul
+        matmul.check(rows, inputs, units)
         x, y, weights = rows * inputs, rows * units, inputs * units
-        bias = units if self.use_bias else 0
-        rule = activation(self.activation)
-        reread = self._matmul.repeated(x, weights, y)
-        changes = rule.keeps != "nothing"
-        forward = Work(
-            products=(self._matmul.parts(Product(rows, inputs, units), "mkn"),),
-            vector=y * (rule.forward + VectorWork(int(self.use_bias))),
-            sram_bytes=(x + weights + bias + y + reread) * itemsize,
-            itemsize=itemsize,
-            compute_sets=self.use_bias + changes,
+        products = KernelProducts(
+            matmul.parts(Product(rows, inputs, units), "mkn"),
+            own=matmul.parts(Product(inputs, rows, units), "kmn"),
+            into=matmul.parts(Product(rows, units, inputs), "mnk"),
+            convolution=False,
         )
-        saved = x + (y if changes else 0)
-        reread = self._matmul.repeated(x, weights, y) * (1 + need_input_gradient)
-        own = self._matmul.parts(Product(inputs, rows, units), "kmn")
-        into = self._matmul.parts(Product(rows, units, inputs), "mnk")
-        backward = Work(
-            products=(own, *((into,) if need_input_gradient else ())),
-            vector=y * (rule.backward + VectorWork(reductions=int(self.use_bias))),
-            sram_bytes=(y + saved + weights + bias + (weights + x if need_input_gradient else 0) + reread) * itemsize,
-            itemsize=itemsize,
-            compute_sets=changes + 2 * self.use_bias,
-        )
-        apart = self._halves(rows, inputs, itemsize) if need_input_gradient else all_later(backward)
-        return LayerCost(forward, backward, apart)
-
-    def _halves(self, rows: int, inputs: int, itemsize: int) -> Halves:
-        """Return the work of dx, and of dW and db; the first writes g where an activation changes it."""
-        x, y, weights = rows * inputs, rows * self.units, inputs * self.units
-        reread, rule = self._matmul.repeated(x, weights, y), activation(self.activation)
-        changes = rule.keeps != "nothing"
-        slope = 2 * y if changes else 0
-        into = Work(
-            products=(self._matmul.parts(Product(rows, self.units, inputs), "mnk"),),
-            vector=y * rule.backward,
-            sram_bytes=(y + slope + weights + x + reread) * itemsize,
-            itemsize=itemsize,
-            compute_sets=int(changes),
-        )
-        own = Work(
-            products=(self._matmul.parts(Product(inputs, rows, self.units), "kmn"),),
-            vector=VectorWork(reductions=y * self.use_bias),
-            sram_bytes=(x + y + weights + (self.units if self.use_bias else 0) + reread) * itemsize,
-            itemsize=itemsize,
-            compute_sets=2 * self.use_bias,
-        )
-        return Halves(into, own)
+        saved = x + (y if activation(self.activation).keeps != "nothing" else 0)
+        elements = KernelElements(x, y, weights, units * self.use_bias, saved, matmul.repeated(x, weights, y))
+        return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)
 
 
 @dataclass(frozen=True)
@@ -292,11 +230,9 @@ class ActivationLayer(Parameterless):
         """Return the function of each element of ``x`` (batch, ...)."""
         return activate(self.activation, x, own=False)
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return ``grad`` times the function's slope."""
-        return (pull_back(self.activation, saved, grad) if need_input_gradient else None), {}
+        return pull_back(self.activation, saved, grad)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: the activation's for each element, read and written where it lies."""
@@ -304,6 +240,6 @@ class ActivationLayer(Parameterless):
         if rule.keeps == "nothing":
             return LayerCost(none, none)
         elements = batch * math.prod(input_shape)
-        forward = Work(vector=elements * rule.forward, sram_bytes=2 * elements * itemsize, itemsize=itemsize)
-        backward = Work(vector=elements * rule.backward, sram_bytes=3 * elements * itemsize, itemsize=itemsize)
+        forward = work_of(itemsize, vector=elements * rule.forward, touched=2 * elements)
+        backward = work_of(itemsize, vector=elements * rule.backward, touched=3 * elements)
         return LayerCost(forward, backward if need_input_gradient else none)

@@ -12,12 +12,12 @@ from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import Array, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.layers.layer import Array, LayerCost, ParameterlessLoss, Parameters, Saved, Shape
+from ipusim.model.work import VectorWork, work_of
 
 
 @dataclass(frozen=True)
-class SoftmaxCrossEntropy(Parameterless):
+class SoftmaxCrossEntropy(ParameterlessLoss):
     """The loss of a classifier: mean over the micro-batch of -log softmax(logits)[label].
 
     Labels are whole numbers. The mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits
@@ -62,17 +62,14 @@ class SoftmaxCrossEntropy(Parameterless):
         loss = np.log(total[:, 0]) - picked
         return np.asarray(np.add.reduce(loss) / loss.dtype.type(len(rows))), (probabilities, rows, flat, x.shape)
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, scale: float) -> Array:
         """Return (softmax - one-hot labels) * scale / rows."""
-        if not need_input_gradient:
-            return None, {}
         probabilities, rows, labels, shape = saved
         factor = scale / len(rows)
         grad = probabilities * factor
         grad[rows, labels] -= factor
-        return grad.reshape(shape), {}
+        gradient: Array = grad.reshape(shape)
+        return gradient
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return the share of labels that are the largest logit's class."""
@@ -92,20 +89,15 @@ class SoftmaxCrossEntropy(Parameterless):
         """
         elements = batch * math.prod(input_shape)
         rows = elements // input_shape[-1]
-        forward = Work(
+        forward = work_of(
+            itemsize,
             vector=elements * VectorWork(1, reductions=2, quotients=1, transcendentals=1)
             + rows * VectorWork(1, reductions=1, transcendentals=1),
-            sram_bytes=2 * elements * itemsize,
-            exchange_bytes=elements * itemsize,
-            itemsize=itemsize,
+            touched=2 * elements,
+            exchanged=elements,
             compute_sets=3 * 2 + 3,
         )
-        backward = Work(
-            vector=VectorWork(elements + rows),
-            sram_bytes=2 * elements * itemsize,
-            itemsize=itemsize,
-            compute_sets=2,
-        )
+        backward = work_of(itemsize, vector=VectorWork(elements + rows), touched=2 * elements, compute_sets=2)
         return LayerCost(forward, backward)
 
 
@@ -113,7 +105,7 @@ _CROSS_ENTROPY: Final = SoftmaxCrossEntropy()
 
 
 @dataclass(frozen=True)
-class MaskedSoftmaxCrossEntropy(Parameterless):
+class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
     """The loss of a language model of masked tokens: softmax cross entropy of the first positions of each sample.
 
     The mean of -log softmax(logits)[label] over these; labels of other positions, and logits where there are any,
@@ -157,17 +149,15 @@ class MaskedSoftmaxCrossEntropy(Parameterless):
         loss, saved = _CROSS_ENTROPY.forward(parameters, x[:, : self.positions], labels[:, : self.positions])
         return loss, (saved, x.shape)
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, scale: float) -> Array:
         """Return the gradient of the first positions, and zeros for any others."""
         inner, shape = saved
-        grad, none = _CROSS_ENTROPY.backward(parameters, inner, scale, need_input_gradient)
-        if grad is None or grad.shape == shape:
-            return grad, none
+        grad = _CROSS_ENTROPY.input_gradient(inner, scale)
+        if grad.shape == shape:
+            return grad
         dx = np.zeros_like(grad, shape=shape)
         dx[:, : self.positions] = grad
-        return dx, none
+        return dx
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return the share of labels of the first positions that are the largest logit's class."""
@@ -187,7 +177,7 @@ class MaskedSoftmaxCrossEntropy(Parameterless):
 
 
 @dataclass(frozen=True)
-class MeanSquaredError(Parameterless):
+class MeanSquaredError(ParameterlessLoss):
     """The loss of a regression: mean over all elements of the micro-batch of (output - target)^2."""
 
     kind: ClassVar = "mean_squared_error"
@@ -211,15 +201,10 @@ class MeanSquaredError(Parameterless):
         difference = np.subtract(x, labels, dtype=x.dtype)
         return np.asarray(np.square(difference).mean()), difference
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, scale: float) -> Array:
         """Return 2 * scale * (output - target) / elements."""
-        return (saved * (2.0 * scale / saved.size) if need_input_gradient else None), {}
-
-    def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return None: a regression has no accuracy."""
-        return None
+        gradient: Array = saved * (2.0 * scale / saved.size)
+        return gradient
 
     def constant_loss(self, labels: Array) -> float | None:
         """Return the mean over output elements of the variance over samples."""
@@ -228,13 +213,11 @@ class MeanSquaredError(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: for each element a difference, a square and a sum; backward one product."""
         elements = batch * math.prod(input_shape)
-        forward = Work(
+        forward = work_of(
+            itemsize,
             vector=elements * VectorWork(2, reductions=1),
-            sram_bytes=3 * elements * itemsize,
-            exchange_bytes=2 * elements * itemsize,
-            itemsize=itemsize,
+            touched=3 * elements,
+            exchanged=2 * elements,
             compute_sets=2 + 2,
         )
-        return LayerCost(
-            forward, Work(vector=VectorWork(elements), sram_bytes=2 * elements * itemsize, itemsize=itemsize)
-        )
+        return LayerCost(forward, work_of(itemsize, vector=VectorWork(elements), touched=2 * elements))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
-from ipusim.model.layers.layer import Array, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.layer import Array, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state
 from ipusim.model.work import VectorWork
 
@@ -30,6 +30,7 @@ class LSTM(Recurrent):
     unit_forget_bias: Annotated[bool, Doc("whether the forget gate's bias starts at one")] = True
     gates: ClassVar[int] = 4
     states: ClassVar[int] = 2
+    saved_elements: ClassVar[int] = 7
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
@@ -99,16 +100,11 @@ class LSTM(Recurrent):
             gradients["b"] = dgates.sum(axis=(0, 1))
         return gradients
 
-    def _split(self, gates: Array) -> list[Array]:
-        """Return views of the gates i, f, g and o of one time step."""
-        return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
+    def unit_work(self) -> tuple[VectorWork, VectorWork]:
+        """Return the vector work of one unit and step, forward and backward.
 
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work (see :class:`ipusim.model.layers.recurrent.Recurrent`).
-
-        For each unit and step: three gates, two activations, and f*c + i*g and o times
+        Three gates, two activations, and f*c + i*g and o times
         the squashed cell; backward the products with each of their operands, the sum
         for ``b`` of each gate and those of dc and dh.
         """
-        unit = self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, unit, saved=7)
+        return self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))

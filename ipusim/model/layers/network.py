@@ -131,17 +131,10 @@ class Network:
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "shapes", tuple(shapes))
         for position, named in enumerate(self.layers):
-            for name in named.shared:
-                self._check_owner(position, name)
-
-    def _check_owner(self, position: int, name: str) -> None:
-        """Raise ModelError unless the earlier layer has the parameter that the layer at ``position`` calls ``name``."""
-        named, shape = self.layers[position], self.shapes[position]
-        own = named.layer.parameter_shapes(shape)[name]
-        earlier = self.layers[:position]
-        problem = why_not_shared(named.shared[name], own, earlier, self.shapes)
-        if problem:
-            raise ModelError(f"layer {named.name!r}: {problem}")
+            own = named.layer.parameter_shapes(shapes[position]) if named.shared else {}
+            for name, owner in named.shared.items():
+                if problem := why_not_shared(owner, own[name], self.layers[:position], shapes):
+                    raise ModelError(f"layer {named.name!r}: {problem}")
 
     @property
     def names(self) -> tuple[str, ...]:

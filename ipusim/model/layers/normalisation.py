@@ -20,7 +20,7 @@ from annotated_types import Gt, Le
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, Halves, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork, in_one, work_of
 
 #: For one group: two means, the sum with epsilon, and 1 / sqrt.
 _GROUP: Final = VectorWork(3, transcendentals=1)
@@ -125,42 +125,34 @@ class _Normalisation(InHalves):
         elements = batch * math.prod(input_shape)
         groups = elements // math.prod((batch, *shape)[axis] for axis in axes)
         parameters = input_shape[-1] * (self.scale + self.center)
-        forward = Work(
+        forward = work_of(
+            itemsize,
             vector=elements * VectorWork(3 + self.scale + self.center, reductions=2) + groups * _GROUP,
-            sram_bytes=(2 * elements + parameters) * itemsize,
-            exchange_bytes=elements * itemsize,
-            itemsize=itemsize,
+            touched=2 * elements + parameters,
+            exchanged=elements,
             compute_sets=2 + 1 + 2 + self.scale + self.center,
         )
         back = VectorWork(int(self.scale), reductions=self.scale + self.center)
-        into = VectorWork(7 + self.scale, reductions=2) * need_input_gradient
-        sums = self.scale + 2 if parameters else 0
-        there = (2 + self.scale + 1 + 2 + 6) * need_input_gradient
-        backward = Work(
-            vector=elements * (back + into) + VectorWork(2 * groups * need_input_gradient),
-            sram_bytes=((2 + need_input_gradient) * elements + 2 * parameters) * itemsize,
-            exchange_bytes=2 * elements * itemsize,
-            itemsize=itemsize,
-            compute_sets=sums + there,
-        )
-        if not need_input_gradient or not parameters:
-            return LayerCost(forward, backward, all_later(backward) if parameters else None)
-        first = Work(
-            vector=elements * into + VectorWork(2 * groups),
-            sram_bytes=(3 * elements + parameters) * itemsize,
-            exchange_bytes=2 * elements * itemsize,
-            itemsize=itemsize,
-            compute_sets=there,
+        first = work_of(
+            itemsize,
+            vector=(elements * VectorWork(7 + self.scale, reductions=2) + VectorWork(2 * groups)) * need_input_gradient,
+            touched=3 * elements + parameters,
+            exchanged=2 * elements,
+            compute_sets=(2 + self.scale + 1 + 2 + 6) * need_input_gradient,
         )
         read = (1 + self.scale) * elements
-        second = Work(
+        second = work_of(
+            itemsize,
             vector=elements * back,
-            sram_bytes=(read + parameters) * itemsize,
-            exchange_bytes=read * itemsize,
-            itemsize=itemsize,
-            compute_sets=sums,
+            touched=read + parameters,
+            exchanged=read,
+            compute_sets=self.scale + 2 if parameters else 0,
         )
-        return LayerCost(forward, backward, Halves(first, second))
+        touched = ((2 + need_input_gradient) * elements + 2 * parameters) * itemsize
+        backward = in_one(first, second, (), touched, first.exchange_bytes)
+        if not parameters:
+            return LayerCost(forward, backward)
+        return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
 
 @dataclass(frozen=True)

@@ -16,24 +16,13 @@ from ipusim.base.errors import ModelError
 from ipusim.model.layers import chain
 from ipusim.model.layers.concatenate import joining
 from ipusim.model.layers.keys import Called
-from ipusim.model.layers.layer import (
-    Array,
-    InHalves,
-    InnerSizes,
-    Key,
-    LayerCost,
-    Parameters,
-    Rest,
-    Saved,
-    Shape,
-    all_later,
-)
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.network import chain_shapes
-from ipusim.model.work import VectorWork, Work, in_turn
+from ipusim.model.work import VectorWork, work_of
 
 
 @dataclass(frozen=True)
-class Branch(InHalves):
+class Branch(chain.InChains):
     """Layers in order, as one layer.
 
     Its parameters are those of the inner layers, under their names: ``inner/W``.
@@ -55,24 +44,17 @@ class Branch(InHalves):
         """Return the shape of the last layer's output."""
         return chain_shapes(self.layers, input_shape)[-1]
 
-    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the shapes of all inner parameters."""
-        return {
-            f"{named.name}/{name}": shape
-            for named, before in chain.with_shapes(self.layers, input_shape)
-            for name, shape in named.layer.parameter_shapes(before).items()
-        }
+    @property
+    def chains(self) -> tuple[chain.Chain, ...]:
+        """The layers."""
+        return (self.layers,)
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw the inner parameters; those of a branch alone are the ones that it has beside others."""
         own = np.random.default_rng([int(rng.integers(2**63)), self.number])
-        return {
-            f"{named.name}/{name}": array
-            for named, before in chain.with_shapes(self.layers, input_shape)
-            for name, array in named.layer.initial_parameters(before, own, dtype).items()
-        }
+        return super().initial_parameters(input_shape, own, dtype)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Run the layers in order; the key of each is ``key``, the branch's number, and its place."""
@@ -88,21 +70,14 @@ class Branch(InHalves):
         """Run the second halves."""
         return chain.run_backward_weights(self.layers, parameters, rest)
 
-    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return what the layers make."""
-        return chain.inner_sizes((self.layers,), input_shape)
-
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn."""
-        costs = list(chain.costs(self.layers, input_shape, batch, itemsize, need_input_gradient))
-        forward = in_turn(tuple(cost.forward for cost in costs), itemsize)
-        backward = in_turn(tuple(cost.backward for cost in reversed(costs)), itemsize)
-        apart = chain.halves(costs, itemsize) if need_input_gradient else all_later(backward)
-        return LayerCost(forward, backward, apart)
+        costs = chain.costs(self.chains, input_shape, batch, itemsize, need_input_gradient)
+        return chain.cost_in_turn(costs, itemsize, need_input_gradient)
 
 
 @dataclass(frozen=True)
-class Parallel(InHalves):
+class Parallel(chain.InChains):
     """Branches that take the same input; their outputs are joined along the last axis.
 
     As a stage of its own its branches can run on an IPU each, as Graphcore's concurrent stages do.
@@ -135,9 +110,10 @@ class Parallel(InHalves):
             raise ModelError(f"expected branches whose outputs differ in the last axis alone, got {shapes}")
         return (*shapes[0][:-1], sum(shape[-1] for shape in shapes))
 
-    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the shapes of all inner parameters."""
-        return {name: shape for part in self.parts for name, shape in part.parameter_shapes(input_shape).items()}
+    @property
+    def chains(self) -> tuple[chain.Chain, ...]:
+        """The layers of the branches."""
+        return self.branches
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
@@ -177,21 +153,13 @@ class Parallel(InHalves):
             gradients |= part.backward_weights(parameters, own)
         return gradients
 
-    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return what all branches make."""
-        return chain.inner_sizes(self.branches, input_shape)
-
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the branches' work in turn, joining their outputs, and one sum of gradients for each further one."""
         costs = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
         sums = (len(costs) - 1) * batch * math.prod(input_shape)
         join = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
-        add = Work(vector=VectorWork(sums), sram_bytes=3 * sums * itemsize, itemsize=itemsize)
-        back = tuple(cost.backward for cost in reversed(costs))
-        forward = in_turn((*(cost.forward for cost in costs), join), itemsize)
-        backward = in_turn((join, *back, add) if need_input_gradient else (join, *back), itemsize)
-        apart = chain.halves(costs, itemsize, join, add) if need_input_gradient else all_later(backward)
-        return LayerCost(forward, backward, apart)
+        add = work_of(itemsize, vector=VectorWork(sums), touched=3 * sums)
+        return chain.cost_in_turn(costs, itemsize, need_input_gradient, behind=(join,), before=(join,), after=(add,))
 
 
 def _pieces(joined: Array, widths: Sequence[int]) -> Iterator[Array]:

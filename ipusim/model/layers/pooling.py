@@ -23,6 +23,11 @@ class _Pool(Parameterless):
     strides: Annotated[Extents | None, Doc("steps from one window to the next; default: the windows' size")] = None
     padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
 
+    #: Of each place of each window, forward and backward.
+    work_of_places: ClassVar[tuple[VectorWork, VectorWork]]
+    #: Of each window, in either pass.
+    work_of_windows: ClassVar[VectorWork]
+
     def __post_init__(self) -> None:
         """Raise ModelError for windows that cannot be."""
         _ = self._windows
@@ -35,21 +40,13 @@ class _Pool(Parameterless):
         """Return (windows down, windows right, channels); raises ModelError when no window fits."""
         return (*self._windows.field(input_shape), input_shape[-1])
 
-    def _cost(
-        self,
-        input_shape: Shape,
-        batch: int,
-        itemsize: int,
-        need_input_gradient: bool,
-        places: tuple[VectorWork, VectorWork],
-        once: VectorWork,
-    ) -> LayerCost:
-        """Return the work: ``places`` for each place of each window, in either pass, and ``once`` for each window."""
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of each place of each window, and of each window."""
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
         count = y * math.prod(self.pool_size)
         forward = Work(
-            vector=count * places[0] + y * once,
+            vector=count * self.work_of_places[0] + y * self.work_of_windows,
             sram_bytes=(x + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
@@ -58,7 +55,7 @@ class _Pool(Parameterless):
         if not need_input_gradient:
             return LayerCost(forward, Work(itemsize=itemsize))
         backward = Work(
-            vector=count * places[1] + y * once,
+            vector=count * self.work_of_places[1] + y * self.work_of_windows,
             sram_bytes=(x + 2 * y + x) * itemsize,
             exchange_bytes=(y + x) * itemsize,
             itemsize=itemsize,
@@ -81,6 +78,9 @@ class MaxPool2D(_Pool):
     """
 
     kind: ClassVar = "max_pool2d"
+    #: A comparison forward; backward a comparison, a product and a sum.
+    work_of_places: ClassVar = VectorWork(reductions=1), VectorWork(3)
+    work_of_windows: ClassVar = VectorWork(1)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the maxima of the images ``x`` (batch, height, width, channels)."""
@@ -90,12 +90,8 @@ class MaxPool2D(_Pool):
             np.maximum(y, view, out=y)
         return y, (x, y)
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return each window's gradient at its maximum, the first in reading order where there are several."""
-        if not need_input_gradient:
-            return None, {}
         x, y = saved
         padded = self._windows.pad(x, -np.inf)
         result = np.zeros_like(padded)
@@ -105,16 +101,11 @@ class MaxPool2D(_Pool):
             here = view == y
             np.add(target, left * here, out=target)
             left *= ~here
-        return self._windows.crop(result, x.shape[1:]), {}
+        return self._windows.crop(result, x.shape[1:])
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the padded image."""
         return InnerSizes(0, math.prod(self._windows.padded_shape(input_shape)))
-
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a comparison for each place of each window; backward a comparison, product and sum."""
-        places = VectorWork(reductions=1), VectorWork(3)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, places, VectorWork(1))
 
 
 @dataclass(frozen=True)
@@ -125,6 +116,9 @@ class AveragePool2D(_Pool):
     """
 
     kind: ClassVar = "average_pool2d"
+    #: A sum, in either pass; and a quotient of each window.
+    work_of_places: ClassVar = VectorWork(reductions=1), VectorWork(1)
+    work_of_windows: ClassVar = VectorWork(quotients=1)
 
     def _counts(self, input_shape: Shape) -> Array:
         """Return the elements within the image of each window: (windows down, windows right, 1)."""
@@ -141,19 +135,10 @@ class AveragePool2D(_Pool):
         y /= self._counts(x.shape[1:]).astype(x.dtype)
         return y, x.shape[1:]
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return each window's gradient shared equally among its elements."""
-        if not need_input_gradient:
-            return None, {}
         share = grad / self._counts(saved).astype(grad.dtype)
         result = np.zeros_like(grad, order="C", shape=(len(grad), *self._windows.padded_shape(saved)))
         for target in self._windows.offsets(result, saved):
             np.add(target, share, out=target)
-        return self._windows.crop(result, saved), {}
-
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a sum for each place of each window and a quotient; backward the same."""
-        places = VectorWork(reductions=1), VectorWork(1)
-        return self._cost(input_shape, batch, itemsize, need_input_gradient, places, VectorWork(quotients=1))
+        return self._windows.crop(result, saved)

@@ -12,7 +12,7 @@ from annotated_doc import Doc
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
-from ipusim.model.work import Work
+from ipusim.model.work import Work, work_of
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,11 @@ class TakePositions(Parameterless):
         """Return the first positions of ``x`` (batch, positions, ...), copied, so that the others need not stay."""
         return x[:, : self.count].copy(), x.shape
 
-    def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
-    ) -> tuple[Array | None, dict[str, Array]]:
+    def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return ``grad`` at the first positions, and zeros at the others."""
-        if not need_input_gradient:
-            return None, {}
         dx = np.zeros_like(grad, shape=saved)
         dx[:, : self.count] = grad
-        return dx, {}
+        return dx
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the cost: the selected positions are read, exchanged between tiles and written.
@@ -59,6 +55,6 @@ class TakePositions(Parameterless):
         Backward its gradient does, and all of the input's is written.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
-        forward = Work(sram_bytes=2 * y * itemsize, exchange_bytes=y * itemsize, itemsize=itemsize)
-        backward = Work(sram_bytes=(y + x) * itemsize, exchange_bytes=y * itemsize, itemsize=itemsize)
+        forward = work_of(itemsize, touched=2 * y, exchanged=y)
+        backward = work_of(itemsize, touched=y + x, exchanged=y)
         return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

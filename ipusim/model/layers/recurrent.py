@@ -32,7 +32,7 @@ from ipusim.model.layers.layer import (
     all_later,
     glorot_uniform,
 )
-from ipusim.model.work import Product, VectorWork, Work
+from ipusim.model.work import Product, VectorWork, in_one, work_of
 
 #: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
@@ -102,6 +102,8 @@ class Recurrent(InHalves):
     gates: ClassVar[int]
     #: States that a step hands to the next.
     states: ClassVar[int] = 1
+    #: Elements of each unit and step that stay for the backward pass.
+    saved_elements: ClassVar[int]
 
     def __post_init__(self) -> None:
         """Raise ModelError for units below 1 or an activation whose slope does not follow from its value."""
@@ -176,6 +178,10 @@ class Recurrent(InHalves):
             parameters["b"] = np.zeros(self._bias_shape, dtype)
         return parameters
 
+    def _split(self, gates: Array) -> list[Array]:
+        """Return views of the gates of one time step, in order."""
+        return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
+
     def _all_steps(self, grad: Array, time_steps: int) -> Array:
         """Return the gradient of every time step's output, which is zero but for the last without sequences."""
         if self.return_sequences:
@@ -184,88 +190,54 @@ class Recurrent(InHalves):
         whole[:, -1] = grad
         return whole
 
-    def _cost(
-        self,
-        input_shape: Shape,
-        batch: int,
-        itemsize: int,
-        need_input_gradient: bool,
-        unit_work: tuple[VectorWork, VectorWork],
-        saved: int,
-    ) -> LayerCost:
-        """Return the work: of ``unit_work`` of the vector units for each unit and step, ``saved`` elements for each.
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of all time steps.
 
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
         multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
         states, and R*E*G*U for dx where needed. Each time step is products and three compute sets of its own, gates,
-        state and output, as PopLibs' fused cells have about as many (assumed), and reads the recurrent kernel anew.
+        state and output, as PopLibs' fused cells have about as many (assumed), and reads the recurrent kernel anew. The
+        gradients of the kernels are products over all time steps at once.
         """
+        unit_work, saved = self.unit_work(), self.saved_elements
         steps, elements = input_shape[0], self.elements(input_shape)
         rows, columns = batch * steps, self.gates * self.units
         x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
         returned = y if self.return_sequences else batch * self.units
         kernel, recurrent = elements * columns, self.units * columns
         bias = math.prod(self._bias_shape) if self.use_bias else 0
-        forward = Work(
+        forward = work_of(
+            itemsize,
             products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
             vector=y * unit_work[0],
-            sram_bytes=(x + kernel + bias + steps * recurrent + y * saved) * itemsize,
-            itemsize=itemsize,
+            touched=x + kernel + bias + steps * recurrent + y * saved,
             compute_sets=_STEP_SETS * steps,
         )
-        need = int(need_input_gradient)
-        backward = Work(
-            products=(
-                Product(batch, columns, self.units, times=steps),
-                Product(self.units, rows, columns),
-                Product(elements, rows, columns),
-                *((Product(rows, columns, elements),) * need),
-            ),
-            vector=y * unit_work[1],
-            sram_bytes=(
-                returned
-                + x * (1 + need)
-                + y * saved
-                + 2 * gates
-                + steps * recurrent
-                + kernel * (1 + need)
-                + recurrent
-                + bias
-            )
-            * itemsize,
-            itemsize=itemsize,
-            compute_sets=_STEP_SETS * steps + 2 * self.use_bias,
-        )
-        apart = self._halves(input_shape, batch, itemsize, unit_work[1], saved) if need else all_later(backward)
-        return LayerCost(forward, backward, apart)
-
-    def _halves(self, input_shape: Shape, batch: int, itemsize: int, unit_work: VectorWork, saved: int) -> Halves:
-        """Return the work of going back through the time steps, and of the gradients of the kernels and the bias.
-
-        These are products over all time steps at once.
-        """
-        steps, elements = input_shape[0], self.elements(input_shape)
-        rows, columns = batch * steps, self.gates * self.units
-        x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
-        returned = y if self.return_sequences else batch * self.units
-        kernel, recurrent = elements * columns, self.units * columns
-        sums = VectorWork(reductions=unit_work.reductions)
-        first = Work(
-            products=(Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)),
-            vector=y * (unit_work - sums),
-            sram_bytes=(returned + x + y * saved + 2 * gates + steps * recurrent + kernel) * itemsize,
-            itemsize=itemsize,
+        states, into = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
+        own = Product(self.units, rows, columns), Product(elements, rows, columns)
+        sums = VectorWork(reductions=unit_work[1].reductions)
+        first = work_of(
+            itemsize,
+            products=(states, into),
+            vector=y * (unit_work[1] - sums),
+            touched=returned + x + y * saved + 2 * gates + steps * recurrent + kernel,
             compute_sets=_STEP_SETS * steps,
         )
-        bias = math.prod(self._bias_shape) if self.use_bias else 0
-        second = Work(
-            products=(Product(self.units, rows, columns), Product(elements, rows, columns)),
+        second = work_of(
+            itemsize,
+            products=own,
             vector=y * sums,
-            sram_bytes=(x + y + gates + kernel + recurrent + bias) * itemsize,
-            itemsize=itemsize,
+            touched=x + y + gates + kernel + recurrent + bias,
             compute_sets=2 * self.use_bias,
         )
-        return Halves(first, second)
+        for_input = x + kernel if need_input_gradient else 0
+        products = (states, *own, into) if need_input_gradient else (states, *own)
+        backward = in_one(first, second, products, first.sram_bytes + (recurrent + bias + for_input) * itemsize)
+        return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
+
+    def unit_work(self) -> tuple[VectorWork, VectorWork]:
+        """Return the vector work of one unit and step, forward and backward."""
+        raise NotImplementedError
 
     def _unit_work(
         self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ipusim.model.layers.attention import MultiHeadAttention, joined
 from ipusim.model.layers.layer import Array, Halves, InnerSizes, LayerCost, Parameters, Rest, Shape, all_later
-from ipusim.model.work import Product, VectorWork, Work
+from ipusim.model.work import Product, VectorWork, Work, in_one, work_of
 
 
 @dataclass(frozen=True)
@@ -89,30 +89,27 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         inner = self.num_heads * head
         heads, scores, keys = rows * inner, rows * positions * self.num_heads, positions * inner
         table = positions * elements + elements * inner
-        forward = Work(
+        forward = work_of(
+            itemsize,
             products=(Product(positions, elements, inner), Product(rows, head, positions, self.num_heads)),
             vector=VectorWork(2 * heads + scores),
-            sram_bytes=(table + 2 * keys + 4 * heads + 3 * scores) * itemsize,
-            exchange_bytes=scores * itemsize,
-            itemsize=itemsize,
+            touched=table + 2 * keys + 4 * heads + 3 * scores,
+            exchanged=scores,
             compute_sets=2 + 1,
         )
-        first = Work(
+        first = work_of(
+            itemsize,
             products=(
                 Product(rows, positions, head, self.num_heads),
                 Product(positions, rows, head, self.num_heads),
             ),
             vector=VectorWork(heads, reductions=2 * heads),
-            sram_bytes=(2 * keys + 5 * heads + 2 * scores) * itemsize,
-            exchange_bytes=heads * itemsize,
-            itemsize=itemsize,
+            touched=2 * keys + 5 * heads + 2 * scores,
+            exchanged=heads,
             compute_sets=1 + 2 * 2,
         )
-        second = Work(
-            products=(Product(elements, positions, inner),),
-            sram_bytes=(table + keys) * itemsize,
-            itemsize=itemsize,
-            compute_sets=0,
+        second = work_of(
+            itemsize, products=(Product(elements, positions, inner),), touched=table + keys, compute_sets=0
         )
         backward = _both(attention.backward, _both(first, second))
         halves = attention.halves
@@ -135,11 +132,5 @@ def _table(positions: int, elements: int, dtype: npt.DTypeLike) -> Array:
 
 def _both(one: Work, other: Work) -> Work:
     """Return the work of two that run as one layer's."""
-    return replace(
-        one,
-        products=(*one.products, *other.products),
-        vector=one.vector + other.vector,
-        sram_bytes=one.sram_bytes + other.sram_bytes,
-        exchange_bytes=one.exchange_bytes + other.exchange_bytes,
-        compute_sets=one.compute_sets + other.compute_sets,
-    )
+    sram_bytes, exchange_bytes = one.sram_bytes + other.sram_bytes, one.exchange_bytes + other.exchange_bytes
+    return in_one(one, other, (*one.products, *other.products), sram_bytes, exchange_bytes)

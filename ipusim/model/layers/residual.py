@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain as joined
 from typing import Annotated, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 from annotated_doc import Doc
 from annotated_types import Len, MaxLen
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers import chain
-from ipusim.model.layers.layer import (
-    Array,
-    InHalves,
-    InnerSizes,
-    Key,
-    Layer,
-    LayerCost,
-    Parameters,
-    Rest,
-    Saved,
-    Shape,
-    all_later,
-)
-from ipusim.model.layers.network import NamedLayer, chain_shapes
-from ipusim.model.work import VectorWork, Work, in_turn
+from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
+from ipusim.model.layers.network import chain_shapes
+from ipusim.model.work import VectorWork, work_of
 
 
 @dataclass(frozen=True)
-class Residual(InHalves):
+class Residual(chain.InChains):
     """Adds what a list of layers makes of its input to the input.
 
     ``x + f(x)``, or ``g(x) + f(x)`` where there is a shortcut g. Its parameters are those of the
@@ -56,33 +40,16 @@ class Residual(InHalves):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the sum; raises ModelError when the two sides differ."""
-        inner, outer = (chain_shapes(branch, input_shape)[-1] for branch in (self.layers, self.shortcut))
+        inner, outer = (chain_shapes(branch, input_shape)[-1] for branch in self.chains)
         if inner != outer:
             side = "shortcut" if self.shortcut else "input"
             raise ModelError(f"expected layers whose output has the shape {outer} of the {side}, got {inner}")
         return inner
 
-    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the shapes of all inner parameters."""
-        return {
-            f"{named.name}/{name}": shape
-            for named, before in self._inner(input_shape)
-            for name, shape in named.layer.parameter_shapes(before).items()
-        }
-
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw the inner parameters, one layer after another."""
-        return {
-            f"{named.name}/{name}": array
-            for named, before in self._inner(input_shape)
-            for name, array in named.layer.initial_parameters(before, rng, dtype).items()
-        }
-
-    def _inner(self, input_shape: Shape) -> Iterator[tuple[NamedLayer[Layer], Shape]]:
-        """Yield each inner layer and the shape of its input."""
-        return joined.from_iterable(chain.with_shapes(branch, input_shape) for branch in (self.layers, self.shortcut))
+    @property
+    def chains(self) -> tuple[chain.Chain, ...]:
+        """The layers, and those of the shortcut."""
+        return self.layers, self.shortcut
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the sum of both sides for ``x`` (batch, ...).
@@ -106,21 +73,9 @@ class Residual(InHalves):
         gradients = chain.run_backward_weights(self.layers, parameters, rest[0])
         return gradients | chain.run_backward_weights(self.shortcut, parameters, rest[1])
 
-    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return what the layers on both ways make."""
-        return chain.inner_sizes((self.layers, self.shortcut), input_shape)
-
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the inner layers' work in turn, and one sum for each element of the output, or of the input back."""
-        costs = [
-            cost
-            for branch in (self.layers, self.shortcut)
-            for cost in chain.costs(branch, input_shape, batch, itemsize, need_input_gradient)
-        ]
+        costs = chain.costs(self.chains, input_shape, batch, itemsize, need_input_gradient)
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
-        add, add_back = (Work(vector=VectorWork(n), sram_bytes=3 * n * itemsize, itemsize=itemsize) for n in sums)
-        back = tuple(cost.backward for cost in reversed(costs))
-        forward = in_turn((*(cost.forward for cost in costs), add), itemsize)
-        backward = in_turn((*back, add_back) if need_input_gradient else back, itemsize)
-        apart = chain.halves(costs, itemsize, after=add_back) if need_input_gradient else all_later(backward)
-        return LayerCost(forward, backward, apart)
+        add, add_back = (work_of(itemsize, vector=VectorWork(n), touched=3 * n) for n in sums)
+        return chain.cost_in_turn(costs, itemsize, need_input_gradient, behind=(add,), after=(add_back,))

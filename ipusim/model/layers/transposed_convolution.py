@@ -11,28 +11,15 @@ from functools import cached_property
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import ActivationName, activate, activation, pull_back
-from ipusim.model.layers.convolution import backward_halves, forward_work
+from ipusim.model.layers.kernel_cost import KernelElements, KernelProducts, kernel_cost
 from ipusim.model.layers.keys import Axis
-from ipusim.model.layers.layer import (
-    Array,
-    InHalves,
-    InnerSizes,
-    Key,
-    LayerCost,
-    Parameters,
-    Rest,
-    Saved,
-    Shape,
-    all_later,
-    glorot_uniform,
-)
+from ipusim.model.layers.layer import Array, InHalves, InnerSizes, Key, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.windows import Extents, Padding, Windows
-from ipusim.model.work import Convolution, Product, Work
+from ipusim.model.work import Convolution, Product
 
 
 @dataclass(frozen=True)
@@ -84,15 +71,6 @@ class Conv2DTranspose(InHalves):
         kernel = (*self.kernel_size, self.filters, input_shape[-1])
         return {"W": kernel, "b": (self.filters,)} if self.use_bias else {"W": kernel}
 
-    def initial_parameters(
-        self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
-    ) -> dict[str, Array]:
-        """Draw ``W`` Glorot uniform; ``b`` is zero."""
-        parameters = {"W": glorot_uniform(self.parameter_shapes(input_shape)["W"], rng, dtype)}
-        if self.use_bias:
-            parameters["b"] = np.zeros(self.filters, dtype)
-        return parameters
-
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return what the elements of ``x`` (batch, height, width, channels) make, added where it overlaps."""
         W, shape = parameters["W"], self.output_shape(x.shape[1:])
@@ -138,25 +116,17 @@ class Conv2DTranspose(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with X elements in each channel of the input and K = window x filters x channels.
 
-        Forward: X*K multiply-accumulates, a sum for the bias and the activation's work for each output, a compute
-        set each. Backward: X*K for dW, and again for dx where needed. Forward is planned as the pass of a convolution
-        that makes dx is, and the pass that makes dx as one forward.
+        Forward: X*K multiply-accumulates, and what :func:`kernel_cost` adds for each output. Backward: X*K for dW, and
+        again for dx where needed. Forward is planned as the pass of a convolution that makes dx is, and the pass that
+        makes dx as one forward.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         channels, filters, taps = input_shape[-1], self.filters, self._taps
         weights, positions = taps * channels * filters, x // channels
-        bias = filters if self.use_bias else 0
-        rule = activation(self.activation)
-        forward = forward_work(Convolution(positions, channels, filters, taps), x, y, weights, bias, rule, itemsize)
-        own = Product(taps * filters, positions, channels, shared=taps)
-        into = Convolution(positions, filters, channels, taps, math.prod(self.strides))
-        halves = backward_halves(own, into, x, y, weights, bias, rule, itemsize)
-        whole = Work(
-            products=(own, into) if need_input_gradient else (own,),
-            vector=halves.input.vector + halves.weights.vector,
-            sram_bytes=(2 * y + x + weights + bias + (weights + x if need_input_gradient else 0)) * itemsize,
-            itemsize=itemsize,
-            compute_sets=halves.input.compute_sets + halves.weights.compute_sets,
-            convolution=True,
+        products = KernelProducts(
+            Convolution(positions, channels, filters, taps),
+            own=Product(taps * filters, positions, channels, shared=taps),
+            into=Convolution(positions, filters, channels, taps, math.prod(self.strides)),
         )
-        return LayerCost(forward, whole, halves if need_input_gradient else all_later(whole))
+        elements = KernelElements(x, y, weights, filters * self.use_bias, saved=x + y)
+        return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)

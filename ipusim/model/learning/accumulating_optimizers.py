@@ -12,7 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array, Parameters
-from ipusim.model.learning.optimizers import GradientMapping, LearningRate, State, check_not_negative
+from ipusim.model.learning.optimizers import GradientMapping, InSlots, LearningRate, State, check_not_negative
 from ipusim.model.work import VectorWork, Work
 
 #: Compute sets of an update by Adagrad: the accumulator, and its quotient from the weight (assumed).
@@ -27,7 +27,7 @@ _Penalty = Annotated[float, Ge(0), Le(1e6)]
 
 
 @dataclass(frozen=True)
-class Adagrad:
+class Adagrad(InSlots):
     """Adagrad: steps along the gradient over the root of the sum of its squares.
 
     Duchi, Hazan and Singer, Journal of Machine Learning Research 12 (2011), in the form of TensorFlow's
@@ -67,15 +67,11 @@ class Adagrad:
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return a square, a sum, root, quotient, product and difference for each element, and a sum for epsilon."""
         per_element = VectorWork(5 if self.epsilon else 4, quotients=1, transcendentals=1)
-        return _work(per_element, parameter_count, itemsize, len(self.slots), _ADAGRAD_SETS)
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the bytes of the sums."""
-        return len(self.slots) * parameter_count * itemsize
+        return self.update_work(per_element, parameter_count, itemsize, _ADAGRAD_SETS)
 
 
 @dataclass(frozen=True)
-class Adadelta:
+class Adadelta(InSlots):
     """Adadelta: steps of the root of the mean square of steps over that of gradients.
 
     Zeiler, arXiv 1212.5701, with a learning rate, as TensorFlow's ResourceApplyAdadelta:
@@ -95,10 +91,7 @@ class Adadelta:
     def __post_init__(self) -> None:
         """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
         check_not_negative(learning_rate=self.learning_rate)
-        if not 0 <= self.rho < 1:
-            raise ModelError(f"expected a rho from 0 and below 1, got {self.rho}")
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
+        self.check_means(self.epsilon, rho=self.rho)
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return zeros for both means of each parameter."""
@@ -123,15 +116,11 @@ class Adadelta:
         their quotient, two products and the difference.
         """
         per_element = VectorWork(13, quotients=1, transcendentals=2)
-        return _work(per_element, parameter_count, itemsize, len(self.slots), _ADADELTA_SETS)
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the bytes of both means."""
-        return len(self.slots) * parameter_count * itemsize
+        return self.update_work(per_element, parameter_count, itemsize, _ADADELTA_SETS)
 
 
 @dataclass(frozen=True)
-class Ftrl:
+class Ftrl(InSlots):
     """FTRL: follow the regularized leader, each weight by itself, which l1 sets to zero where gradients are small.
 
     McMahan et al., Ad Click Prediction (KDD 2013), in the form of TensorFlow's ResourceApplyFtrlV2:
@@ -194,23 +183,9 @@ class Ftrl:
         four for l1, a product, a sum and a quotient for the weight; two more for a shrinkage.
         """
         per_element = VectorWork(15 if self.l2_shrinkage else 13, quotients=1, transcendentals=2)
-        return _work(per_element, parameter_count, itemsize, len(self.slots), _FTRL_SETS)
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the bytes of the sums and the linear terms."""
-        return len(self.slots) * parameter_count * itemsize
+        return self.update_work(per_element, parameter_count, itemsize, _FTRL_SETS)
 
 
 def _filled(parameters: Parameters, slots: tuple[str, ...], value: float) -> State:
     """Return slots of each parameter, full of one value."""
     return {f"{name}/{slot}": np.full_like(array, value) for name, array in parameters.items() for slot in slots}
-
-
-def _work(per_element: VectorWork, parameter_count: int, itemsize: int, slots: int, compute_sets: int) -> Work:
-    """Return the work of an update that reads gradient, slots and weight, and writes slots and weight."""
-    return Work(
-        vector=per_element * parameter_count,
-        sram_bytes=(3 + 2 * slots) * parameter_count * itemsize,
-        itemsize=itemsize,
-        compute_sets=compute_sets,
-    )

@@ -10,9 +10,8 @@ import numpy as np
 from annotated_doc import Doc
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
-from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array, Parameters
-from ipusim.model.learning.optimizers import GradientMapping, LearningRate, Momentum, State, check_not_negative
+from ipusim.model.learning.optimizers import GradientMapping, InSlots, LearningRate, Momentum, State, check_not_negative
 from ipusim.model.work import VectorWork, Work
 
 #: Key of the number of updates in the state; names of parameters have a slash.
@@ -29,8 +28,10 @@ _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 
 @dataclass(frozen=True)
-class _Moments:
+class _Moments(InSlots):
     """Common parts of both: means of the gradient (m) and of its square (v) that decay with each update."""
+
+    slots: ClassVar[tuple[str, ...]] = ("m", "v")
 
     learning_rate: LearningRate
     beta_1: Annotated[_Beta, Doc("decay of the mean of gradients")] = 0.9
@@ -45,20 +46,12 @@ class _Moments:
     def __post_init__(self) -> None:
         """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
         check_not_negative(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        for name, beta in (("beta_1", self.beta_1), ("beta_2", self.beta_2)):
-            if not 0 <= beta < 1:
-                raise ModelError(f"expected a {name} from 0 and below 1, got {beta}")
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
+        self.check_means(self.epsilon, beta_1=self.beta_1, beta_2=self.beta_2)
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return zeros for m and v of each parameter, and no update yet."""
-        slots = {f"{name}/{slot}": np.zeros_like(array) for name, array in parameters.items() for slot in "mv"}
+        slots = {f"{name}/{slot}": np.zeros_like(array) for name, array in parameters.items() for slot in self.slots}
         return slots | {_STEP: np.zeros((), np.int64)}
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the bytes of m and v."""
-        return 2 * parameter_count * itemsize
 
     def _advance(self, name: str, gradient: Array, state: State) -> tuple[Array, Array]:
         """Bring m and v of ``name`` up to date in place and return them."""
@@ -116,12 +109,7 @@ class Adam(_Moments):
         writes slots and weight.
         """
         per_element = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
-        return Work(
-            vector=per_element * parameter_count,
-            sram_bytes=7 * parameter_count * itemsize,
-            itemsize=itemsize,
-            compute_sets=_MOMENT_SETS,
-        )
+        return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS)
 
 
 @dataclass(frozen=True)
@@ -161,12 +149,7 @@ class LAMB(_Moments):
         The norms take two compute sets together; the one number that each tile sends is left out.
         """
         per_element = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
-        return Work(
-            vector=per_element * parameter_count,
-            sram_bytes=9 * parameter_count * itemsize,
-            itemsize=itemsize,
-            compute_sets=_MOMENT_SETS + 2,
-        )
+        return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS + 2, more=2)
 
 
 @dataclass(frozen=True)
@@ -224,7 +207,7 @@ class LARS(Momentum):
 
 
 @dataclass(frozen=True)
-class RMSProp:
+class RMSProp(InSlots):
     """RMSProp: steps along the gradient over the root of the mean of its squares.
 
     Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine Learning, in the form of TensorFlow 1's, whose
@@ -246,10 +229,7 @@ class RMSProp:
     def __post_init__(self) -> None:
         """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
         check_not_negative(learning_rate=self.learning_rate, momentum=self.momentum)
-        if not 0 <= self.decay < 1:
-            raise ModelError(f"expected a decay from 0 and below 1, got {self.decay}")
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
+        self.check_means(self.epsilon, decay=self.decay)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -299,13 +279,4 @@ class RMSProp:
         and a difference. Reads gradient, slots and weight, writes slots and weight.
         """
         per_element = VectorWork(14 if self.centered else 9, quotients=1, transcendentals=1)
-        return Work(
-            vector=per_element * parameter_count,
-            sram_bytes=(3 + 2 * len(self.slots)) * parameter_count * itemsize,
-            itemsize=itemsize,
-            compute_sets=_RMSPROP_SETS + self.centered,
-        )
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the bytes of its slots."""
-        return len(self.slots) * parameter_count * itemsize
+        return self.update_work(per_element, parameter_count, itemsize, _RMSPROP_SETS + self.centered)

@@ -15,7 +15,7 @@ from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork, Work, work_of
 
 #: An optimizer's own arrays, by parameter name (its slots, in TensorFlow's word).
 State = dict[str, Array]
@@ -27,26 +27,21 @@ class Optimizer(Protocol):
     @property
     def gradient_map(self) -> GradientMap | None:
         """The operations on each micro-batch's gradients before accumulation."""
-        ...
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return the state before the first update."""
-        ...
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Change the arrays of ``parameters`` and ``state`` in place, keeping their dtypes."""
-        ...
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work of one update. Slots lie beside their weights, so nothing is exchanged (assumed)."""
-        ...
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of the slots of ``parameter_count`` elements of ``itemsize`` bytes.
 
         A count of updates, which is one number for a whole stage, is left out.
         """
-        ...
 
 
 class Updated(NamedTuple):
@@ -63,7 +58,6 @@ class JointOptimizer(Optimizer, Protocol):
 
     def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
         """Scale the gradients in place for averaging over replicas; return the function that applies the update."""
-        ...
 
 
 def check_not_negative(**values: float) -> None:
@@ -71,6 +65,42 @@ def check_not_negative(**values: float) -> None:
     for name, value in values.items():
         if not (math.isfinite(value) and value >= 0):
             raise ModelError(f"expected a {name.replace('_', ' ')} of 0 or more, got {value}")
+
+
+class InSlots:
+    """Mixin of an optimizer whose state are its slots."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the arrays beside each parameter, each as large as it is."""
+        raise NotImplementedError
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the slots."""
+        return len(self.slots) * parameter_count * itemsize
+
+    @staticmethod
+    def check_means(epsilon: float, **decays: float) -> None:
+        """Raise ModelError unless all decays of means are from 0 and below 1, and ``epsilon`` is above 0."""
+        for name, decay in decays.items():
+            if not 0 <= decay < 1:
+                raise ModelError(f"expected a {name} from 0 and below 1, got {decay}")
+        if not (math.isfinite(epsilon) and epsilon > 0):
+            raise ModelError(f"expected an epsilon above 0, got {epsilon}")
+
+    def update_work(
+        self, per_element: VectorWork, parameter_count: int, itemsize: int, compute_sets: int, more: int = 0
+    ) -> Work:
+        """Return the work of an update that reads gradient, slots and weight, and writes slots and weight.
+
+        ``more`` is how often an element is read or written besides.
+        """
+        return work_of(
+            itemsize,
+            vector=per_element * parameter_count,
+            touched=(3 + 2 * len(self.slots) + more) * parameter_count,
+            compute_sets=compute_sets,
+        )
 
 
 #: The step size of an optimizer.
@@ -84,11 +114,12 @@ GradientMapping = Annotated[
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(InSlots):
     """Stochastic gradient descent: W -= learning_rate * gradient."""
 
     kind: ClassVar[str] = "sgd"
     graphcore: ClassVar[str] = "GradientDescentOptimizer"
+    slots: ClassVar[tuple[str, ...]] = ()
 
     learning_rate: LearningRate
     gradient_map: GradientMapping = None
@@ -109,17 +140,11 @@ class SGD:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return a product and a difference for each element; reads gradient and weight, writes weight."""
-        return Work(
-            vector=VectorWork(2 * parameter_count), sram_bytes=3 * parameter_count * itemsize, itemsize=itemsize
-        )
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return 0: there are no slots."""
-        return 0
+        return self.update_work(VectorWork(2), parameter_count, itemsize, compute_sets=1)
 
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(InSlots):
     """Momentum: accumulator = momentum * accumulator + gradient; W -= learning_rate * accumulator.
 
     It is TensorFlow 1's (ResourceApplyMomentum), whose learning rate is outside the accumulator. Nesterov's takes the
@@ -128,6 +153,7 @@ class Momentum:
 
     kind: ClassVar[str] = "momentum"
     graphcore: ClassVar[str] = "MomentumOptimizer"
+    slots: ClassVar[tuple[str, ...]] = ("momentum",)
 
     learning_rate: LearningRate
     momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the accumulator")]
@@ -156,13 +182,5 @@ class Momentum:
 
         Slot and weight are a compute set each. Nesterov's has another product and sum, and reads the gradient twice.
         """
-        return Work(
-            vector=VectorWork((6 if self.nesterov else 4) * parameter_count),
-            sram_bytes=(6 if self.nesterov else 5) * parameter_count * itemsize,
-            itemsize=itemsize,
-            compute_sets=2,
-        )
-
-    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return one slot's bytes."""
-        return parameter_count * itemsize
+        per_element = VectorWork(6 if self.nesterov else 4)
+        return self.update_work(per_element, parameter_count, itemsize, compute_sets=2, more=int(self.nesterov))

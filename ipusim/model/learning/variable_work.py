@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
 
 
@@ -54,3 +56,32 @@ def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tupl
         more = size.elements * (size.accumulator_itemsize - size.itemsize)
         works.append(replace(rule, sram_bytes=rule.sram_bytes + more, variables=1))
     return tuple(works)
+
+
+def with_variables(
+    profile: StageProfile,
+    used: Iterable[VariableSize],
+    owned: Sequence[VariableSize],
+    optimizer: Optimizer | None,
+    itemsize: int,
+) -> StageProfile:
+    """Return the profile of a stage with the accumulators of the variables that it owns, their slots and their update.
+
+    A slot is as large as its variable. Elements of accumulators have the fewest bytes that those of variables in use
+    have, or ``itemsize`` without any.
+    """
+    slots: list[int] = []
+    if optimizer is not None:
+        for size in owned:
+            own = size.elements * size.itemsize
+            slots += [own] * (optimizer.state_bytes(size.elements, size.itemsize) // max(own, 1))
+    tensors = tuple((size.elements, size.accumulator_itemsize) for size in owned)
+    return replace(
+        profile,
+        update=update_work(owned, optimizer) if optimizer else (),
+        state_bytes=sum(slots),
+        state_tensors=tuple(slots),
+        accumulator_bytes=sum(map(math.prod, tensors)),
+        accumulator_itemsize=min((size.accumulator_itemsize for size in used), default=itemsize),
+        accumulator_tensors=tensors,
+    )

@@ -23,7 +23,6 @@ class Passes(Protocol):
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
         """Return the stage's output for one micro-batch, several results as a tuple, and what backward needs."""
-        ...
 
     def backward(
         self,
@@ -34,21 +33,18 @@ class Passes(Protocol):
         totals: Parameters | None = None,
     ) -> Any:
         """Hand the parameters' gradients to ``receive`` and return that of the input, where it is needed."""
-        ...
 
     def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
         """Do the half of ``backward`` that other stages wait for: return the gradient of the input, and what is left.
 
         That is all that ``backward_weights`` needs; what ``saved`` holds beside it may go.
         """
-        ...
 
     def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
         """Hand the parameters' gradients to ``receive``, the bits that ``backward`` hands out: once for each ``rest``.
 
         Any time later will do, in any order of micro-batches, as long as the parameters are not updated.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +114,8 @@ class BoundStage:
         for bound in self._layers:
             try:
                 x, of_layer = bound.layer.forward(bound.own, x, None if key is None else (*key, position))
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
-                raise bound.failing.as_model_error(error) from error
+                bound.failing.raise_for(error)
             saved.append(of_layer)
             position += 1
         if self._loss is not None:
@@ -215,10 +209,8 @@ class BoundStage:
             needed = need_input_gradient or index > lowest
             try:
                 grad, rest = bound.layer.backward_input(bound.own, saved[index], grad, needed)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
-                raise bound.failing.as_model_error(error) from error
+                bound.failing.raise_for(error)
             if bound.keys:
                 leave(index, rest)
         return grad if need_input_gradient else None
@@ -233,10 +225,8 @@ class BoundStage:
             own = {name: totals[key] for name, key in bound.keys}
             try:
                 adding.add_weight_gradients(bound.own, rest, own)
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:
-                raise bound.failing.as_model_error(error) from error
+                bound.failing.raise_for(error)
             return
         with bound.failing:
             gradients = bound.layer.backward_weights(bound.own, rest)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.join import Join, Taken
@@ -88,11 +89,11 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             uses.setdefault(named.layer.taken, []).append(stage_of[named.name])
     if not uses:
         return [None] * len(groups)
-    ways = [_Ways() for _ in groups]
+    ways = [Skips() for _ in groups]
     for value in sorted(uses, key=lambda value: network.names.index(value.source)):
         stages = sorted(set(uses[value]))
         for stage in stages:
-            ways[stage].used.append(value)
+            ways[stage] = _with(ways[stage], used=value)
         at = stage_of[value.source]
         # All of what the last layer of a stage makes crosses to the next anyway.
         crosses = value.crop is None and value.source == groups[at][-1]
@@ -100,17 +101,17 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             back = returning.next_stage(at, stages) if returning else None
             if back is not None:
                 assert returning is not None
-                ways[at].stored.append((value, returning.depth(at, back)))
-                ways[back].fetched.append(value)
+                ways[at] = _with(ways[at], stored=(value, returning.depth(at, back)))
+                ways[back] = _with(ways[back], fetched=value)
                 at = back
                 continue
             if crosses and at == stage_of[value.source]:
-                ways[at + 1].input_is = value.name
+                ways[at + 1] = replace(ways[at + 1], input_is=value.name)
             else:
-                ways[at].leaving.append(value)
-                ways[at + 1].arriving.append(value)
+                ways[at] = _with(ways[at], leaving=value)
+                ways[at + 1] = _with(ways[at + 1], arriving=value)
             at += 1
-    return [way.skips() for way in ways]
+    return list(ways)
 
 
 @dataclass(frozen=True)
@@ -138,27 +139,10 @@ class Returning:
         return back - stage - 1 if self.fifos else 0
 
 
-@dataclass
-class _Ways:
-    """One stage's part in skip connections, while it is collected."""
-
-    input_is: str = ""
-    arriving: list[Taken] = field(default_factory=list)
-    leaving: list[Taken] = field(default_factory=list)
-    used: list[Taken] = field(default_factory=list)
-    stored: list[tuple[Taken, int]] = field(default_factory=list)
-    fetched: list[Taken] = field(default_factory=list)
-
-    def skips(self) -> Skips:
-        """Return the collected Skips."""
-        return Skips(
-            self.input_is,
-            tuple(self.arriving),
-            tuple(self.leaving),
-            tuple(self.used),
-            tuple(self.stored),
-            tuple(self.fetched),
-        )
+def _with(skips: Skips, **more: Any) -> Skips:
+    """Return ``skips`` with another value in some attributes."""
+    longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in more.items()}
+    return replace(skips, **longer)
 
 
 def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:

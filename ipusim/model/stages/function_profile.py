@@ -13,7 +13,7 @@ from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.layers.layer import Array, Saved
 from ipusim.model.layers.saved_arrays import saved_arrays
 from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, update_work
+from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, with_variables
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.function_stage import Arrays, FunctionStage
 from ipusim.model.work import TableBytes, VectorWork, Work
@@ -95,38 +95,20 @@ def profile_function(
     if optimizer is None:
         return profile
     sizes = {name: _size(array, accumulator(name, array)) for name, array in variables.items()}
-    slots = _slots(optimizer, own.values())
-    accumulators = tuple((sizes[name].elements, sizes[name].accumulator_itemsize) for name in own)
-    narrowest = min((size.accumulator_itemsize for size in sizes.values()), default=itemsize)
     adding = accumulation_work(sizes.values(), optimizer.gradient_map, reduction)
-    return replace(
-        _with_backward(profile, passes, adding, _bytes(variables.values())).with_accumulators(accumulators, narrowest),
-        update=update_work([sizes[name] for name in own], optimizer),
+    profile = replace(
+        profile,
+        backward=(*passes.counted.backward, *adding),
+        backward_collectives=passes.backward,
+        backward_host_calls=passes.counted.backward_host_calls,
+        backward_input=passes.counted.backward,
+        backward_weights=adding,  # autograd goes back through a function once: this alone is the second half
+        rest_bytes=_bytes(variables.values()),
         gradient_bytes=_bytes(x for x, needed in zip(inputs, stage.needed(inputs), strict=True) if needed),
-        state_bytes=sum(slots),
-        state_tensors=slots,
         stash_bytes=sum(array.nbytes for array in saved_arrays(passes.saved, variables)),
         weight_gradient_bytes=max([passes.counted.layer_weight_bytes, *(array.nbytes for array in variables.values())]),
     )
-
-
-def _with_backward(
-    profile: StageProfile, passes: Passes, adding: tuple[Work, ...], gradient_bytes: int
-) -> StageProfile:
-    """Return the profile with a backward pass that ends with ``adding`` up the variables' gradients of so many bytes.
-
-    Autograd goes back through a function once: that alone is the second half of the pass.
-    """
-    counted = passes.counted.backward
-    return replace(
-        profile,
-        backward=(*counted, *adding),
-        backward_collectives=passes.backward,
-        backward_host_calls=passes.counted.backward_host_calls,
-        backward_input=counted,
-        backward_weights=adding,
-        rest_bytes=gradient_bytes,
-    )
+    return with_variables(profile, sizes.values(), [sizes[name] for name in own], optimizer, itemsize)
 
 
 def _counted(stage: FunctionStage, inputs: Arrays, outputs: Arrays, itemsize: int, training: bool) -> Passes:
@@ -170,15 +152,6 @@ def _adding_up(summed: Summed | None, itemsize: int) -> Iterator[Work]:
         return
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
     yield Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
-
-
-def _slots(optimizer: Optimizer, variables: Iterable[Array]) -> tuple[int, ...]:
-    """Return the bytes of each slot of each variable: a slot is as large as its variable."""
-    slots: list[int] = []
-    for array in variables:
-        state_bytes = optimizer.state_bytes(array.size, array.itemsize)
-        slots += [array.nbytes] * (state_bytes // max(array.nbytes, 1))
-    return tuple(slots)
 
 
 def _bytes(arrays: Iterable[Array]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,26 +50,15 @@ class FunctionStage:
     has_loss: bool = False
     untrained: Mapping[str, Array] = field(default_factory=dict)
     changes: tuple[str, ...] = ()
+    #: A function is differentiated as a whole, and what it takes and passes on travels.
+    recomputes_itself: ClassVar[bool] = False
+    stores: ClassVar[tuple[str, ...]] = ()
+    fetches: ClassVar[tuple[str, ...]] = ()
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The stage itself: a function has no layers."""
         return (self.name,)
-
-    @property
-    def recomputes_itself(self) -> bool:
-        """Never: a function is differentiated as a whole."""
-        return False
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """None: what a function passes on travels."""
-        return ()
-
-    @property
-    def fetches(self) -> tuple[str, ...]:
-        """None: what a function takes travels to it."""
-        return ()
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the variables' initial values, each in its own dtype."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.layer import Halves, OnHost, all_later
+from ipusim.model.layers.layer import Halves, OnHost, View, all_later, parameter_count
 from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, update_work
+from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, with_variables
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.skips import Skips
 from ipusim.model.stages.stage import LayerStage
-from ipusim.model.stages.stash import saved_bytes, with_memory
+from ipusim.model.stages.stash import saved_bytes
 from ipusim.model.work import TableBytes, Work
 
 
@@ -39,44 +40,77 @@ def layer_profile(
     and a sum of each; its weights, state, accumulator and update are of the stage with the first of them.
     The weight update reads the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
     """
-    first = stage.first_position == 0
-    accumulators = _accumulators(stage, accumulator_itemsize or itemsize)
     forward, backward, apart = _passes(stage, batch, itemsize)
-    variables = {name: VariableSize(size, itemsize, width) for name, size, width in accumulators}
-    reused = [variables[name] for name in _reused(stage)]
+    width = accumulator_itemsize or itemsize
+    variables = {
+        name: VariableSize(size, itemsize, width(name) if callable(width) else width)
+        for name, size in stage.parameter_sizes.items()
+    }
+    profile = _forward_profile(stage, forward, batch, itemsize, label_bytes)
+    if not training:
+        return with_variables(profile, variables.values(), (), None, itemsize)
+    reused = [variables[name] for name, uses in stage.uses.items() for _ in range(uses - 1)]
     mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
     accumulation = (*mapped, *accumulation_work(reused, None, reduction))
     owned = [size for name, size in variables.items() if name in stage.owned_sizes]
-    owned_accumulators = tuple((size.elements, size.accumulator_itemsize) for size in owned) if training else ()
-    update = update_work(owned, optimizer) if optimizer else ()
-    passing_labels = label_bytes if stage.labels_travel_on else 0
-    skips = stage.skips or Skips()
-    arriving, leaving = (batch * itemsize * skips.elements(names) for names in (skips.arriving, skips.leaving))
-    profile = StageProfile(
-        name=stage.name,
-        forward=forward,
-        backward=(*backward, *accumulation) if training else (),
-        backward_input=apart[0] if training else None,
-        backward_weights=(*apart[1], *accumulation) if training else None,
-        update=update if training else (),
-        output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
-        gradient_bytes=0 if first or not training else batch * math.prod(stage.shapes[0]) * itemsize + arriving,
-        parameter_bytes=sum(stage.owned_sizes.values()) * itemsize,
-        label_bytes=0 if stage.is_last else passing_labels,
-        tables=_tables(stage, batch, itemsize, training),
-        layers=stage.layers,
+    saved = saved_bytes(stage, batch, itemsize)
+    arriving = stage.skips.elements(stage.skips.arriving) if stage.skips else 0
+    profile = replace(
+        profile,
+        backward=(*backward, *accumulation),
+        backward_input=apart[0],
+        backward_weights=(*apart[1], *accumulation),
+        gradient_bytes=0 if stage.first_position == 0 else batch * itemsize * (math.prod(stage.shapes[0]) + arriving),
+        waiting_bytes=2 * profile.waiting_bytes,  # values forward, and their gradients backward
+        stash_bytes=saved.stash,
+        rest_bytes=saved.rest,
+        weight_gradient_bytes=itemsize * _most_weights(stage),
+        tables=_tables(stage, batch, itemsize),
     )
-    profile = with_memory(profile, stage, batch, itemsize, label_bytes, training, optimizer)
-    used = batch * itemsize * skips.elements(skips.beside_input, skips.used)
-    waiting = batch * itemsize * sum(depth * math.prod(value.shape) for value, depth in skips.stored)
-    # Forward the values wait, and in training backward their gradients.
-    waiting *= 2 if training else 1
-    profile = replace(profile, input_bytes=profile.input_bytes + used, waiting_bytes=waiting)
-    if stage.checkpoints and training:
+    if stage.checkpoints:
         own_labels = label_bytes if stage.loss is not None else 0
         profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
-    narrowest = min((width for *_, width in accumulators), default=itemsize)
-    return profile.with_accumulators(owned_accumulators, narrowest)
+    return with_variables(profile, variables.values(), owned, optimizer, itemsize)
+
+
+def _forward_profile(
+    stage: LayerStage, forward: tuple[Work, ...], batch: int, itemsize: int, label_bytes: int
+) -> StageProfile:
+    """Return the profile of the stage without a backward pass or a weight update."""
+    skips, element_bytes = stage.skips or Skips(), batch * itemsize
+    used = skips.elements(skips.beside_input, skips.used)
+    leaving = element_bytes * skips.elements(skips.leaving)
+    passing_labels = label_bytes if stage.labels_travel_on else 0
+    return StageProfile(
+        name=stage.name,
+        forward=forward,
+        backward=(),
+        output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
+        parameter_bytes=sum(stage.owned_sizes.values()) * itemsize,
+        label_bytes=0 if stage.is_last else passing_labels,
+        input_bytes=element_bytes * (math.prod(stage.shapes[0]) + used)
+        + (label_bytes if stage.labels_travel_on or stage.loss is not None else 0),
+        working_bytes=element_bytes * _most_touched(stage),
+        waiting_bytes=element_bytes * sum(depth * math.prod(value.shape) for value, depth in skips.stored),
+        tables=replace(_tables(stage, batch, itemsize), gradients=0),
+        layers=stage.layers,
+    )
+
+
+def _most_touched(stage: LayerStage) -> int:
+    """Return the elements of a sample of the input and output of the layer where they are most.
+
+    Of a loss there is no output to speak of, and a change of view touches nothing.
+    """
+    sizes = [*map(math.prod, stage.shapes), 0]
+    layers = zip(stage.described, pairwise(sizes), strict=False)
+    return max((sum(ends) for named, ends in layers if not isinstance(named.layer, View)), default=0)
+
+
+def _most_weights(stage: LayerStage) -> int:
+    """Return the weights on the IPU of the layer that has most."""
+    layers = zip(stage.described, stage.shapes, strict=False)
+    return max(0 if isinstance(named.layer, OnHost) else parameter_count(named.layer, shape) for named, shape in layers)
 
 
 def _passes(
@@ -107,26 +141,13 @@ def _passes(
     return tuple(forward), tuple(reversed(backward)), (into, own)
 
 
-def _tables(stage: LayerStage, batch: int, itemsize: int, training: bool) -> TableBytes:
-    """Return the bytes that layers move between the IPU and their tables on the host."""
+def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
+    """Return the bytes that layers move between the IPU and their tables on the host in training."""
     moved = TableBytes()
     for named, shape in zip(stage.described, stage.shapes, strict=False):
         if isinstance(named.layer, OnHost):
             moved += named.layer.table_bytes(shape, batch, itemsize)
-    return moved if training else replace(moved, gradients=0)
-
-
-def _accumulators(stage: LayerStage, itemsize: int | Callable[[str], int]) -> list[tuple[str, int, int]]:
-    """Return the name and elements of each parameter, and the bytes of one element of its accumulator."""
-    return [
-        (name, size, itemsize(name) if callable(itemsize) else itemsize) for name, size in stage.parameter_sizes.items()
-    ]
-
-
-def _reused(stage: LayerStage) -> Iterator[str]:
-    """Yield the name of each parameter for each layer that uses it, but for the first that does."""
-    for name, uses in stage.uses.items():
-        yield from [name] * (uses - 1)
+    return moved
 
 
 def _with_checkpoints(

@@ -10,13 +10,14 @@ are stages between (pipeline_communication_optimizer.cc).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ipusim.model.layers.join import Join, Taken
-from ipusim.model.layers.layer import Array, Key, Parameters, Rest, Saved
-from ipusim.model.stages.bound_stage import BoundStage, Receiver
+from ipusim.model.layers.layer import Array, Key, Saved
+from ipusim.model.stages.bound_stage import BoundStage
+from ipusim.model.stages.in_parts import InParts
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,17 @@ class Piece:
     trains: bool = False
 
 
-class SkippingStage:
+class SkippingStage(InParts):
     """Runs the passes of a stage with skip connections, piece by piece."""
 
     def __init__(self, pieces: Sequence[Piece], skips: Skips) -> None:
         """Take the pieces in order."""
+        first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
+        super().__init__([piece.layers for piece in pieces], first_needed)
         self._pieces = tuple(pieces)
         self._skips = skips
         self._arriving = tuple(value.name for value in skips.beside_input)
         self._leaving = tuple(value.name for value in skips.going_on)
-        self._first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
         """Run the pieces in order; ``x`` and the output are tuples where values come in and go out beside them.
@@ -89,41 +91,8 @@ class SkippingStage:
             saved.append(of_piece)
         return self._leave(y, values), saved
 
-    def backward(
-        self,
-        saved: Saved,
-        grad: Any,
-        need_input_gradient: bool,
-        receive: Receiver,
-        totals: Parameters | None = None,
-    ) -> Any:
-        """Run the pieces' backward passes in reverse; a value's gradients add up on the way."""
-
-        def run(index: int, g: Array | None, needed: bool) -> Array | None:
-            return self._pieces[index].layers.backward(saved[index], g, needed, receive, totals)
-
-        return self._go_back(grad, need_input_gradient, run)
-
-    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, list[tuple[int, Rest]]]:
-        """Run the pieces' first halves in reverse, with the gradients of values that travel."""
-        rests: list[tuple[int, Rest]] = []
-
-        def run(index: int, g: Array | None, needed: bool) -> Array | None:
-            g, rest = self._pieces[index].layers.backward_input(saved[index], g, needed)
-            rests.append((index, rest))
-            return g
-
-        return self._go_back(grad, need_input_gradient, run), rests
-
-    def backward_weights(
-        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
-    ) -> None:
-        """Run the pieces' second halves, the last one's first."""
-        for index, left in rest:
-            self._pieces[index].layers.backward_weights(left, receive, totals)
-
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
-        """Call ``run`` for each piece from the last one, with the gradient and whether that of its input is needed."""
+        """Call ``run`` for each piece from the last one; a value's gradients add up on the way."""
         g, *others = grad if self._leaving else (grad,)
         gradients = dict(zip(self._leaving, others, strict=True))
         lowest = 0 if need_input_gradient else self._first_needed

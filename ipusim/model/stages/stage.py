@@ -14,17 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.model.layers.join import Join, Taken
-from ipusim.model.layers.layer import (
-    Array,
-    Described,
-    DescribedT,
-    Layer,
-    Loss,
-    OnHost,
-    Parameters,
-    Shape,
-    parameter_count,
-)
+from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, OnHost, Parameters, Shape
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
@@ -38,39 +28,31 @@ class Stage(Protocol):
     @property
     def name(self) -> str:
         """The stage's name in charts and messages."""
-        ...
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of its layers, the loss included."""
-        ...
 
     @property
     def recomputes_itself(self) -> bool:
         """Whether its backward pass computes activations again from what its forward pass keeps."""
-        ...
 
     @property
     def stores(self) -> tuple[str, ...]:
         """The values, last of its output, that stay on the IPU for a later stage there."""
-        ...
 
     @property
     def fetches(self) -> tuple[str, ...]:
         """The values, last of its input, that an earlier stage has left on the IPU."""
-        ...
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Draw the parameters; every split of one network draws the same ones."""
-        ...
 
     def initial_untrained(self) -> dict[str, Array]:
         """Return the initial values of the variables that its passes change by themselves and no optimizer trains."""
-        ...
 
     def bind(self, parameters: Parameters) -> Passes:
         """Return the stage's passes on these parameters, which may then be updated in place only."""
-        ...
 
 
 class PlacedLayer(NamedTuple):
@@ -154,11 +136,6 @@ class LayerStage:
         return tuple(name for name in self.parameter_names if name.partition("/")[0] in owners)
 
     @cached_property
-    def parameter_count(self) -> int:
-        """The number of trainable elements that layers of the stage use, each layer's for itself."""
-        return sum(parameter_count(n.layer, shape) for n, shape in zip(self.described, self.shapes, strict=False))
-
-    @cached_property
     def parameter_sizes(self) -> dict[str, int]:
         """The elements of each parameter on the IPU, by its name ``layer/W``."""
         return {
@@ -234,20 +211,18 @@ class LayerStage:
     @cached_property
     def first_needed(self) -> int:
         """Number of the first cluster with parameters; the backward pass of a first stage ends there."""
-        return next((number for number, cluster in enumerate(self.clusters) if cluster.parameter_count), 0)
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.uses), 0)
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""
         several = {name: uses for name, uses in self.uses.items() if uses > 1}
-        passes: Passes = self._checkpointed(parameters) if self.checkpoints else self.whole(parameters)
+        passes: Passes
+        if self.checkpoints:
+            clusters = [cluster.bound(parameters) for cluster in self.clusters]
+            passes = CheckpointedStage(clusters, keeps_tail=self.is_last, first_needed=self.first_needed)
+        else:
+            passes = self.whole(parameters)
         return SummedStage(passes, several) if several else passes
-
-    def _checkpointed(self, parameters: Parameters) -> CheckpointedStage:
-        return CheckpointedStage(
-            [cluster.bound(parameters) for cluster in self.clusters],
-            keeps_tail=self.is_last,
-            first_needed=self.first_needed,
-        )
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
         """Return the passes without recomputation, as evaluation runs them."""
@@ -271,7 +246,7 @@ class LayerStage:
         self, start: int, end: int, parameters: Parameters, join: Join | None = None, taken: tuple[Taken, ...] = ()
     ) -> Piece:
         layers = self._section(start, end, with_loss=join is None and not taken)
-        return Piece(layers.bound(parameters), join, taken, layers.parameter_count > 0)
+        return Piece(layers.bound(parameters), join, taken, bool(layers.uses))
 
     def bound(self, parameters: Parameters) -> BoundStage:
         """Return the passes of all layers in one row."""

@@ -9,72 +9,19 @@ sample, so that one and two samples tell the bytes of any number.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.layer import Array, OnHost, Shape, TakesTokens, View, parameter_count
+from ipusim.model.layers.layer import Array, Shape, TakesTokens, View
 from ipusim.model.layers.outline import Outline
 from ipusim.model.layers.saved_arrays import saved_arrays
-from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.profile import StageProfile
 from ipusim.model.stages.stage import LayerStage
 
 #: float16 is measured as float32, whose products are fast, at half the bytes.
 _MEASURED_ITEMSIZE: Final = {2: 4, 4: 4, 8: 8}
-
-
-def with_memory(
-    profile: StageProfile,
-    stage: LayerStage,
-    batch: int,
-    itemsize: int,
-    label_bytes: int = 0,
-    training: bool = True,
-    optimizer: Optimizer | None = None,
-) -> StageProfile:
-    """Return ``profile`` of ``stage`` with what it holds for micro-batches of ``batch`` samples.
-
-    ``label_bytes`` are those of one micro-batch's labels. The accumulators are left out.
-    """
-    sizes = [math.prod(shape) for shape in stage.shapes]
-    layers = [named.layer for named in stage.described]
-    weights = [
-        0 if isinstance(layer, OnHost) else parameter_count(layer, shape)
-        for layer, shape in zip(layers, stage.shapes, strict=False)
-    ]
-    touched = [
-        start + end  # of a loss there is no output to speak of, and a change of view touches nothing
-        for layer, start, end in zip(layers, sizes, [*sizes[1:], 0], strict=False)
-        if not isinstance(layer, View)
-    ]
-    needs_labels = stage.labels_travel_on or stage.loss is not None
-    profile = replace(
-        profile,
-        input_bytes=batch * sizes[0] * itemsize + (label_bytes if needs_labels else 0),
-        working_bytes=batch * max(touched, default=0) * itemsize,
-    )
-    if not training:
-        return profile
-    count, saved = sum(stage.owned_sizes.values()), saved_bytes(stage, batch, itemsize)
-    return replace(
-        profile,
-        state_bytes=optimizer.state_bytes(count, itemsize) if optimizer else 0,
-        state_tensors=tuple(_slots(optimizer, stage, itemsize)) if optimizer else (),
-        stash_bytes=saved.stash,
-        rest_bytes=saved.rest,
-        weight_gradient_bytes=max(weights) * itemsize,
-    )
-
-
-def _slots(optimizer: Optimizer, stage: LayerStage, itemsize: int) -> Iterator[int]:
-    """Yield the bytes of each slot of each parameter: a slot is as large as its parameter."""
-    for count in stage.owned_sizes.values():
-        yield from [count * itemsize] * (optimizer.state_bytes(count, itemsize) // max(count * itemsize, 1))
 
 
 class SavedBytes(NamedTuple):

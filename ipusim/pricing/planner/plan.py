@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import QuantityError
-from ipusim.hardware.formulas import Cycles, written
+from ipusim.hardware.formulas import Cycles
 from ipusim.hardware.generations import IpuSpec
 from ipusim.pricing.planner.matrix_unit import MatrixUnit, matrix_unit
 from ipusim.pricing.planner.product import Product
@@ -72,11 +72,6 @@ class ProductTerm:
 
     name: str
     cycles: int
-
-    @property
-    def formula(self) -> str:
-        """The formula of the cycles with its numbers."""
-        return written(self.cycles).text
 
 
 @dataclass(frozen=True)

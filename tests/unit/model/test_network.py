@@ -251,7 +251,10 @@ def test_accumulators_of_another_width_are_read_and_written_in_it(itemsize, held
         assert (vector_operations(added), added.sram_bytes) == (count, count * (itemsize + 2 * held))
         # Reads the accumulator and the weight, writes the weight.
         assert step.sram_bytes == count * (held + 2 * itemsize)
-    assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (stage.parameter_count * held, held)
+    assert (profile.accumulator_bytes, profile.accumulator_itemsize) == (
+        sum(stage.parameter_sizes.values()) * held,
+        held,
+    )
     count = max(sizes)
     added = profile.backward[-len(sizes) + sizes.index(count)]
     # One compute set; the vector units and the memory work at once, at 24 bytes a cycle and tile.

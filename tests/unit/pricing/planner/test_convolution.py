@@ -8,7 +8,8 @@ import pytest
 
 from ipusim.base.errors import QuantityError
 from ipusim.hardware.generations import GC200
-from ipusim.pricing.planner.convolution import Convolution, plan_convolution
+from ipusim.model.work import Convolution
+from ipusim.pricing.planner.convolution import plan_convolution, products
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import PlannerRates
@@ -17,12 +18,12 @@ PEAK = PlannerRates(1.0, 1.0, 0.0, 0.1)
 
 
 def test_one_tap_is_a_dense_product():
-    plan = plan_convolution(Convolution(positions=512, in_channels=256, out_channels=64, taps=1), GC200)
+    plan = plan_convolution(Convolution(positions=512, channels=256, filters=64, taps=1), GC200)
     assert plan.cycles == plan_product(Product(m=64, k=256, n=512), GC200).cycles
 
 
 def test_neighbours_share_what_they_stream():
-    convolution = Convolution(positions=16 * 56 * 56, in_channels=64, out_channels=64, taps=9)
+    convolution = Convolution(positions=16 * 56 * 56, channels=64, filters=64, taps=9)
     plan = plan_convolution(convolution, GC200)
     assert plan.product.own_inputs == 64
     assert plan.product.k == 64 * 9
@@ -32,26 +33,26 @@ def test_neighbours_share_what_they_stream():
 
 
 def test_a_first_layer_of_three_channels_is_expanded():
-    first = Convolution(positions=16 * 112 * 112, in_channels=3, out_channels=64, taps=49, stride=4)
+    first = Convolution(positions=16 * 112 * 112, channels=3, filters=64, taps=49, stride=4)
     plan = plan_convolution(first, GC200)
     assert (plan.product.k, plan.product.own_inputs) == (147, 0)
-    tap_by_tap = plan_product(next(iter(first.products(GC200))), GC200)
+    tap_by_tap = plan_product(next(iter(products(first, GC200))), GC200)
     assert plan.cycles < tap_by_tap.cycles / 2
 
 
 def test_channels_by_themselves_are_combined_into_blocks():
-    depthwise = Convolution(positions=4096, in_channels=1, out_channels=1, taps=31, groups=512)
+    depthwise = Convolution(positions=4096, channels=1, filters=1, taps=31, groups=512)
     plan = plan_convolution(depthwise, GC200)
     assert plan.product.groups < 512
     assert plan.product.groups * plan.product.m == 512
-    alone = min(plan_product(product, GC200).cycles for product in depthwise.products(GC200) if product.groups == 512)
+    alone = min(plan_product(product, GC200).cycles for product in products(depthwise, GC200) if product.groups == 512)
     assert plan.cycles < 0.7 * alone
-    full = Convolution(positions=4096, in_channels=512, out_channels=512, taps=31)
+    full = Convolution(positions=4096, channels=512, filters=512, taps=31)
     assert plan.cycles < plan_convolution(full, GC200).cycles
 
 
 def test_what_is_no_convolution_is_refused():
-    with pytest.raises(QuantityError, match="convolution: expected taps of at least 1, got 0"):
-        Convolution(1, 1, 1, 0)
+    with pytest.raises(QuantityError, match="product: expected k of at least 1, got 0"):
+        plan_convolution(Convolution(1, 1, 1, 0), GC200)
     with pytest.raises(QuantityError, match="expected own_inputs from 0 to k, 3, got 4"):
         Product(1, 3, 1, own_inputs=4)

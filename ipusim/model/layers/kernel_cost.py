@@ -1,0 +1,84 @@
+"""The work of layers that multiply by a kernel, then add a bias and apply an activation."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ipusim.model.layers.activations import activation
+from ipusim.model.layers.layer import Halves, LayerCost, all_later
+from ipusim.model.work import Convolution, Product, VectorWork, in_one, work_of
+
+
+class KernelProducts(NamedTuple):
+    """The products of a layer with a kernel W, each of which may be a convolution.
+
+    Attributes:
+        forward: makes the outputs.
+        own, into: make dW and dx.
+        convolution: whether options of convolutions hold for them.
+    """
+
+    forward: Product | Convolution
+    own: Product
+    into: Product | Convolution
+    convolution: bool = True
+
+
+class KernelElements(NamedTuple):
+    """The elements that a layer with a kernel reads and writes for a micro-batch.
+
+    Attributes:
+        x, y: of inputs and outputs.
+        weights, bias: of the kernel and the bias; no bias is 0.
+        saved: that the backward pass reads of what the forward pass has kept.
+        again: that each product in parts reads or writes once more.
+    """
+
+    x: int
+    y: int
+    weights: int
+    bias: int
+    saved: int
+    again: int = 0
+
+
+def kernel_cost(
+    products: KernelProducts, elements: KernelElements, activation_name: str, itemsize: int, need_input_gradient: bool
+) -> LayerCost:
+    """Return the work of both passes.
+
+    Forward, the bias adds a sum and the activation its own work for each output, a compute set each. Backward, the
+    first half makes dx, and writes g where an activation changes it; the second makes dW, and db as sums whose parts
+    come over the exchange.
+    """
+    x, y, weights, bias, saved, again = elements
+    rule, biased = activation(activation_name), bias > 0
+    changes = rule.keeps != "nothing"
+    forward = work_of(
+        itemsize,
+        products=(products.forward,),
+        vector=y * (rule.forward + VectorWork(int(biased))),
+        touched=x + weights + bias + y + again,
+        compute_sets=biased + changes,
+        convolution=products.convolution,
+    )
+    into = work_of(
+        itemsize,
+        products=(products.into,) if need_input_gradient else (),
+        vector=y * rule.backward,
+        touched=y + 2 * y * changes + weights + x + again,
+        compute_sets=int(changes),
+        convolution=products.convolution,
+    )
+    own = work_of(
+        itemsize,
+        products=(products.own,),
+        vector=VectorWork(reductions=y * biased),
+        touched=x + y + weights + bias + again,
+        compute_sets=2 * biased,
+        convolution=products.convolution,
+    )
+    for_input = weights + x + again if need_input_gradient else 0
+    touched = (y + saved + weights + bias + again + for_input) * itemsize
+    backward = in_one(into, own, (products.own, *into.products), touched)
+    return LayerCost(forward, backward, Halves(into, own) if need_input_gradient else all_later(backward))

@@ -1,0 +1,63 @@
+"""A stage that runs part by part: its backward passes go through the parts from the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ipusim.model.layers.layer import Parameters, Rest, Saved
+from ipusim.model.stages.bound_stage import BoundStage, Receiver
+
+
+class InParts:
+    """Runs the backward passes of a stage part by part."""
+
+    def __init__(self, parts: Sequence[BoundStage], first_needed: int) -> None:
+        """Take the parts in order, and the first with parameters in it, where the pass of a first stage ends."""
+        self._parts = tuple(parts)
+        self._first_needed = first_needed
+
+    def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
+        """Call ``run`` for each part from the last one: with its number, the gradient, and whether to return one."""
+        lowest = 0 if need_input_gradient else self._first_needed
+        for number in range(len(self._parts) - 1, lowest - 1, -1):
+            grad = run(number, grad, need_input_gradient or number > lowest)
+        return grad
+
+    def _saved_of(self, saved: Saved, number: int) -> Saved:
+        """Return what the backward pass of a part needs."""
+        return saved[number]
+
+    def backward(
+        self,
+        saved: Saved,
+        grad: Any,
+        need_input_gradient: bool,
+        receive: Receiver,
+        totals: Parameters | None = None,
+    ) -> Any:
+        """Run the parts' backward passes, the last one first."""
+
+        def run(number: int, grad: Any, needed: bool) -> Any:
+            # Handed over without a name, so that one part's activations are gone when the next one's come.
+            return self._parts[number].backward(self._saved_of(saved, number), grad, needed, receive, totals)
+
+        return self._go_back(grad, need_input_gradient, run)
+
+    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, list[tuple[int, Rest]]]:
+        """Run the parts' first halves, the last one first; what the second halves need of all stays until then."""
+        rests: list[tuple[int, Rest]] = []
+
+        def run(number: int, grad: Any, needed: bool) -> Any:
+            grad, rest = self._parts[number].backward_input(self._saved_of(saved, number), grad, needed)
+            rests.append((number, rest))
+            return grad
+
+        return self._go_back(grad, need_input_gradient, run), rests
+
+    def backward_weights(
+        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
+    ) -> None:
+        """Run the parts' second halves, the last one's first."""
+        for number, left in rest:
+            self._parts[number].backward_weights(left, receive, totals)
