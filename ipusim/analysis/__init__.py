@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
     from ipusim.analysis.memory_summary import FullestMemory, fullest
     from ipusim.analysis.orders import OrderReport, faster_order
-    from ipusim.analysis.phases import (
-        PHASES,
-        Phase,
-        execution_phases,
-        phases_of,
-        time_steps,
-    )
+    from ipusim.analysis.phases import PHASES, Phase, execution_phases, phases_of, time_steps
     from ipusim.analysis.plain import as_plain
     from ipusim.analysis.recovery import redone_work
     from ipusim.analysis.run_times import RunTimes, run_times_of

@@ -134,7 +134,7 @@ def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
 
     Raises TimelineError for an execution that the Timeline does not hold.
     """
-    track = _Track.of(timeline.peeled(execution))
+    track = _Track(timeline.peeled(execution))
     begin, finish = 0, int((track.end + track.later).max(initial=0))
     if execution is not None:
         chosen = find_execution(timeline, execution)
@@ -163,7 +163,6 @@ def _worked(track: _Track, kinds: Sequence[SpanKind], begin: int, finish: int) -
 _Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
-@dataclass(frozen=True, eq=False)
 class _Track:
     """The spans of each IPU that holds a stage, one after the other; sorted by IPU, then by time.
 
@@ -177,43 +176,20 @@ class _Track:
         times: how many spans each stands for.
     """
 
-    timeline: Timeline
-    row: Column
-    ipu: Column
-    start: Column
-    end: Column
-    kind: Column
-    stage: Column
-    first: Column
-    last: npt.NDArray[np.bool_]
-    later: Column
-    times: Column
-
-    @classmethod
-    def of(cls, peeled: Timeline) -> _Track:
+    def __init__(self, peeled: Timeline) -> None:
         """Put the spans of each IPU in a row, those of all IPUs on each, and leave out those that take no time."""
-        timeline = peeled.contiguous()
+        self.timeline = timeline = peeled.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.per_ipu(rows)
         holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
         row, ipu = row[holds[ipu]], ipu[holds[ipu]]
         order = np.lexsort((timeline.start[row], ipu))
-        row, ipu = row[order], ipu[order]
-        first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
-        last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
-        return cls(
-            timeline,
-            row,
-            ipu,
-            timeline.start[row],
-            timeline.end[row],
-            timeline.kind[row],
-            timeline.stage[row],
-            first,
-            last,
-            (peeled.start - timeline.start)[row],
-            peeled.weights[row],
-        )
+        self.row, self.ipu = row, ipu = row[order], ipu[order]
+        self.start, self.end = timeline.start[row], timeline.end[row]
+        self.kind, self.stage = timeline.kind[row], timeline.stage[row]
+        self.first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
+        self.last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
+        self.later, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
 
 
 def _own(track: _Track) -> _Intervals:
@@ -226,12 +202,11 @@ def _own(track: _Track) -> _Intervals:
 def _nothing(track: _Track, finish: int) -> list[_Intervals]:
     """Return the idle time of IPUs without a stage, and of finished ones while other replicas still run."""
     info = track.timeline.info
-    holders = set(info.stages_of_ipu)
-    idle = np.array([ipu for ipu in range(len(info.ipus)) if ipu not in holders], dtype=np.int64)
+    idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
     ends = np.flatnonzero(track.last)
     intervals = []
     for ipu, start, cause in (
-        (idle, np.zeros(len(idle), dtype=np.int64), Idle.NO_STAGE),
+        (idle, np.zeros_like(idle), Idle.NO_STAGE),
         (track.ipu[ends], (track.end + track.later)[ends], Idle.PASSES),
     ):
         none = np.full(len(ipu), NONE)
@@ -242,8 +217,7 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
 def _waits(track: _Track) -> _Intervals:
     """Return every wait in pieces, each with what went on meanwhile on the IPU that ended it."""
     timeline = track.timeline
-    at = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
-    released = _released_by(track, at)
+    at, released = _released(track)
     known = released != NONE
     kind, source = timeline.kind[released], timeline.ipu[released]
     # A tensor on its way is what is waited for from its start on; before that, its sender.
@@ -279,12 +253,11 @@ def idle_by_root(timeline: Timeline) -> Column:
     What an IPU does by itself that is no arithmetic it is idle for itself. Of waits whose end none has brought about,
     nothing is told.
     """
-    track = _Track.of(timeline.peeled(None))
+    track = _Track(timeline.peeled(None))
     table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
     ipu, start, end, cause, _, of = _own(track)
     np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[of])
-    waits = np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
-    released = _released_by(track, waits)
+    waits, released = _released(track)
     waits, released = waits[released != NONE], released[released != NONE]
     # Of each wait the IPU that ends it, and when it becomes one for a tensor on its way, or for the host by I/O tiles.
     source, until, behind = np.full((3, len(track.row)), NONE)
@@ -315,9 +288,9 @@ def idle_by_root(timeline: Timeline) -> Column:
     return table
 
 
-def _released_by(track: _Track, at: Column) -> Column:
-    """Return the span that ended each of the waits ``at``, by the cause of what the IPU does next; NONE if unknown."""
-    timeline = track.timeline
+def _released(track: _Track) -> tuple[Column, Column]:
+    """Return all waits, and the span that ended each, by the cause of what its IPU does next; NONE if unknown."""
+    timeline, at = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
     following = np.where(track.last[at], NONE, track.row[np.minimum(at + 1, len(track.row) - 1)])
     released = np.where(following == NONE, NONE, timeline.cause[following])
     # What took no time, as the host's work may, passed on what ended just then.
@@ -329,7 +302,7 @@ def _released_by(track: _Track, at: Column) -> Column:
     spans = np.where(good, released, NONE)
     for number in np.flatnonzero(~good).tolist():
         spans[number] = _ending(timeline, int(track.end[at[number]]), int(track.ipu[at[number]]), waits)
-    return spans
+    return at, spans
 
 
 def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:

@@ -50,7 +50,7 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     a span begins later than the run and nothing that ends then is its cause, which no run records.
     """
     once = timeline.contiguous()
-    way = _Walk(once, timeline.blocks).back_from(_last(once))
+    way = _Walk(once, timeline.blocks).back_from(_last(once), 0, timeline.blocks.outermost)
     if once.start[way.rows[-1]] != once.start[0]:
         raise TimelineError(
             f"expected a cause of span {way.rows[-1]}, which begins in cycle {once.start[way.rows[-1]]}"
@@ -101,11 +101,7 @@ class _Walk:
         self._waits = of_kinds(timeline.kind, WAITS).tolist()
         self._copies: dict[tuple[Repeat, int], _Way] = {}
 
-    def back_from(self, row: int) -> _Way:
-        """Return the whole path to a row."""
-        return self._part(row, 0, self._blocks.outermost)
-
-    def _part(self, row: int, first: int, inside: Sequence[Repeat]) -> _Way:
+    def back_from(self, row: int, first: int, inside: Sequence[Repeat]) -> _Way:
         """Return the path to ``row`` from the row ``first`` on, with the blocks ``inside`` of what lies between."""
         way = _Way([], [], row)
         while way.cause >= first:
@@ -158,7 +154,7 @@ class _Walk:
     def _copy(self, block: Repeat, row: int) -> _Way:
         """Return the path to ``row`` within a copy of a block."""
         if (block, row) not in self._copies:
-            self._copies[block, row] = self._part(row, block.first, self._blocks.inside(block))
+            self._copies[block, row] = self.back_from(row, block.first, self._blocks.inside(block))
         return self._copies[block, row]
 
     def _before(self, row: int) -> int:

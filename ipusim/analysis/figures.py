@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from typing import Any, Final
 
@@ -118,50 +119,41 @@ _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
+#: A figure of which a smaller one is better.
+_cost: Final = partial(Figure, less_is_better=True)
 FIGURES: Final = (
-    Figure(
+    _cost(
         "time_per_weight_update",
         "seconds",
         "mean time from one weight update to the next, of inference from execution to execution",
         "throughput.weight_update_period_s",
-        less_is_better=True,
     ),
     Figure("throughput", "samples per second", "mean rate of the whole run", "throughput.samples_per_s"),
-    Figure(
-        "makespan",
-        "seconds",
-        "the first execution of the pipeline without its weight update",
-        "makespan_s",
-        less_is_better=True,
-    ),
-    Figure(
+    _cost("makespan", "seconds", "the first execution of the pipeline without its weight update", "makespan_s"),
+    _cost(
         "bubble",
         "share",
         "idle / (IPUs x makespan): the share of the time of the IPUs with a stage, in the first execution's pipeline, "
         "that is no arithmetic",
         "bubble.idle_fraction",
-        less_is_better=True,
     ),
-    Figure(
+    _cost(
         "bubble_overhead",
         "number",
         "(makespan - ideal) / ideal, where ideal is the arithmetic of the busiest IPU",
         "bubble.overhead",
-        less_is_better=True,
     ),
-    Figure(
+    _cost(
         "bubble_of_longest_rank",
         "share",
         "(cost - ideal) / cost, where cost is the longest time from an IPU's first pass to its last",
         "bubble.rank_cost_rate",
-        less_is_better=True,
     ),
-    Figure(
+    _cost(
         "bubble_within_spans",
         "share",
         "idle time from each IPU's first pass to its last, over the sum of these times",
         "bubble.span_idle_fraction",
-        less_is_better=True,
     ),
     Figure("utilisation", "share", "arithmetic / (IPUs x makespan), which with the bubble is 1", "utilisation"),
     Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
@@ -173,23 +165,21 @@ FIGURES: Final = (
         "verdict.slowest_stages",
         names="stages",
     ),
-    Figure("time_steps", "count", "of an execution, in lock-step", "time_steps", less_is_better=True),
+    _cost("time_steps", "count", "of an execution, in lock-step", "time_steps"),
     Figure("memory", "fits", "whether every IPU holds what it needs", "memory.fits"),
-    Figure(
+    _cost(
         "peak",
         "bytes",
         "most memory that an IPU holds; the fullest, or that of a number",
         "memory.ipus.{}.peak_bytes",
         "most",
-        less_is_better=True,
     ),
-    Figure(
+    _cost(
         "mean_loss",
         "number",
         "mean loss of a step: the last, or .first, .least, .most or .NUMBER",
         "learning.mean_loss_by_step.{}",
         "last",
-        less_is_better=True,
     ),
     Figure(
         "accuracy",

@@ -111,12 +111,5 @@ class FullestMemory:
 def fullest(fit: Fit) -> FullestMemory:
     """Return the peak of the fullest IPU, and whether all fit."""
     peak = fit.fullest
-    return FullestMemory(
-        sram_bytes=fit.sram_bytes,
-        fits=not fit.too_large,
-        verdict=fit.verdict(),
-        ipu=peak.ipu,
-        peak_bytes=peak.bytes,
-        peak_pass=peak.during,
-        excess_bytes=fit.excess_bytes(peak),
-    )
+    of_all = fit.sram_bytes, not fit.too_large, fit.verdict()
+    return FullestMemory(*of_all, peak.ipu, peak.bytes, peak.during, fit.excess_bytes(peak))

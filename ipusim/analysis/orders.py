@@ -103,17 +103,8 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
     for order in ORDERS:
         used = order == system.selection_order
         device = system if used else system.reordered(order)
-        longest, whole = _copy_cycles(plan, program, device, costs if used else None)
-        reports.append(
-            OrderReport(
-                order=order,
-                used=used,
-                ipus=device.ipus,
-                routes=_routes(plan, program, device),
-                copy_cycles=longest,
-                execution_cycles=whole,
-            )
-        )
+        longest_and_all = _copy_cycles(plan, program, device, costs if used else None)
+        reports.append(OrderReport(order, used, device.ipus, _routes(plan, program, device), *longest_and_all))
     return tuple(reports)
 
 

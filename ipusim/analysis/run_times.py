@@ -130,23 +130,11 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
     cycles = [one.execution_cycles for one in executions_of(timeline)]
+    time_steps = info.time_steps if info.has_time_steps else None
+    # All else that an info has by the same name is as it is there.
+    of_info = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
     return RunTimes(
-        name=info.name,
-        system=info.system,
-        schedule=info.schedule,
-        sync=info.sync,
-        selection_order=info.selection_order,
-        clock_hz=info.clock_hz,
-        training=info.training,
-        executions=info.executions,
-        stages=info.stages,
-        mapping=info.mapping,
-        ipus=info.ipus,
-        replicas=info.replicas,
-        count=info.micro_batches,
-        micro_batch_size=info.micro_batch_size,
-        overlap=info.overlap,
-        time_steps=info.time_steps if info.has_time_steps else None,
+        **{field.name: of_info[field.name] for field in fields(RunTimes) if field.name in of_info},
         execution=execution,
         makespan_cycles=chosen.makespan_cycles,
         weight_update_cycles=chosen.update_cycles,

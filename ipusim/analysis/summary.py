@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ipusim.analysis.disturbed import DisturbanceCost
-from ipusim.analysis.effects import effects_of
 from ipusim.analysis.figures import SCHEMA_VERSION
-from ipusim.analysis.fit import Fit
 from ipusim.analysis.learning import Learning
-from ipusim.analysis.memory_summary import MemorySummary, memory_summary
+from ipusim.analysis.memory_summary import MemorySummary
 from ipusim.analysis.orders import OrderReport
 from ipusim.analysis.plain import as_plain
-from ipusim.analysis.run_times import RunTimes, run_times_of
-from ipusim.analysis.verdict import Verdict, verdict
+from ipusim.analysis.run_times import RunTimes
+from ipusim.analysis.verdict import Verdict
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.base.looks import key_of
-from ipusim.hardware.system import System
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
-from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -158,67 +153,28 @@ class Summary(RunTimes):
         }
 
 
-def summarise(
-    timeline: Timeline,
-    *,
-    program: PipelineProgram,
-    system: System,
-    costs: Costs,
-    fit: Fit,
-    orders: Sequence[OrderReport],
-    learning: Learning | None = None,
-    description: str = "",
-    throughput_error: str = "",
-    notes: Sequence[str] = (),
-    steps: int = 1,
-    find_waterfall: Callable[[], Waterfall | None] = lambda: None,
-    find_disturbances: Callable[[], DisturbanceCost | None] = lambda: None,
-) -> Summary:
-    """Return the Summary of a run of ``program`` on ``system``, with the times of its first execution.
-
-    ``costs`` are what it was priced at, ``fit`` is what it holds, ``orders`` are what each selection order makes of
-    its copies, ``learning`` is what its arithmetic gave, if there was any, ``throughput_error`` says how far off it may
-    be, ``find_waterfall`` and ``find_disturbances`` give the parts of its time and what disturbances cost; the rest is
-    as it was asked for. Raises TimelineError for a Timeline without an execution.
-    """
-    times = run_times_of(timeline)
-    return Summary(
-        **vars(times),
-        description=description,
-        throughput_error=throughput_error,
-        ipu=system.ipu.name,
-        notes=tuple(notes),
-        options=effects_of(program, system),
-        steps=steps,
-        repeat_count=program.repeat_count,
-        reduction_method=program.reduction,
-        selection_order_reason=system.order_reason,
-        selection_orders=tuple(orders),
-        gradient_sum=_gradient_sum(costs),
-        stage_cycles=tuple(
-            StageCycles(
-                name=name,
-                forward_cycles=costs.passes[Pass.FORWARD, stage],
-                backward_cycles=costs.passes[Pass.BACKWARD, stage] if times.training else 0,
-            )
-            for stage, name in enumerate(times.stages)
-        ),
-        memory=memory_summary(fit, timeline),
-        learning=_learning(learning) if learning else None,
-        verdict=verdict(timeline, costs),
-        find_waterfall=find_waterfall,
-        find_disturbances=find_disturbances,
-    )
-
-
-def _gradient_sum(costs: Costs) -> SumOfGradients | None:
+def gradient_sum(costs: Costs) -> SumOfGradients | None:
+    """Return how replicas sum up their gradients at such costs; None where they do not."""
     if costs.gradient_sum is None:
         return None
     total = costs.gradient_sum
     return SumOfGradients(total.algorithm, total.bytes, len(total.cost.rounds), total.cost.total_cycles)
 
 
-def _learning(learning: Learning) -> LearningSummary:
+def stage_cycles(costs: Costs, times: RunTimes) -> tuple[StageCycles, ...]:
+    """Return the cycles of the passes of each stage of a run at such costs."""
+    return tuple(
+        StageCycles(
+            name=name,
+            forward_cycles=costs.passes[Pass.FORWARD, stage],
+            backward_cycles=costs.passes[Pass.BACKWARD, stage] if times.training else 0,
+        )
+        for stage, name in enumerate(times.stages)
+    )
+
+
+def learning_summary(learning: Learning) -> LearningSummary:
+    """Return what a run's arithmetic gave, as its summary has it."""
     return LearningSummary(
         mean_loss_by_step=tuple(map(_finite, learning.mean_loss_by_step.values())),
         constant_predictor_loss=learning.constant_loss,

@@ -6,10 +6,8 @@ import codecs
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, Final, TextIO
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Final, TextIO
 
 #: What stands for a character that an encoding has not, as wide as that, so that tables keep their columns.
 _INSTEAD: Final = {"→": ">", "µ": "u", "…": "."}
@@ -40,9 +38,8 @@ class _Outlet(io.TextIOWrapper):
             self._leave(error)
 
     def _leave(self, error: OSError) -> None:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
+        with io.FileIO(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.fileno())
         if self.fileno() == 1 and not isinstance(error, BrokenPipeError):
             error.filename = "standard output"
             raise error
@@ -87,8 +84,7 @@ class NumberedLines(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Print the lines that are whole now."""
-        number = self._number()
-        if number is None:
+        if (number := self._number()) is None:
             return self._stream.write(text)
         *lines, self._begun[number] = (self._begun.get(number, "") + text).split("\n")
         for line in lines:

@@ -47,10 +47,7 @@ UNITS: Final = {
     "hertz": (_HERTZ, "1.325 GHz"),
     "seconds": (_SECONDS, "3.7 us"),
     "time": (_LONG, "3.1 h"),
-    "samples per second": (
-        _SAMPLES,
-        "0.9 M samples/s",
-    ),
+    "samples per second": (_SAMPLES, "0.9 M samples/s"),
     "share": ({"%": Fraction(1, 100)}, "20 %"),
     "times": ({"x": Fraction(1)}, "1.5"),
     "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),

@@ -6,7 +6,7 @@ A class with a ``kind`` is an item of a scenario's ``disturbances``: a dataclass
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal, Protocol
@@ -14,7 +14,8 @@ from typing import Annotated, ClassVar, Final, Literal, Protocol
 from annotated_doc import Doc
 from annotated_types import Ge, Le
 
-from ipusim.base.units import Unit, format_numbers
+from ipusim.base.units import Unit, enumerated, format_numbers
+from ipusim.hardware.placed import Placed
 
 #: What the host of a run works on: what it does for feeds, embedding tables, variables and host calls, with its ports;
 #: the network between hosts; and its program between two session runs.
@@ -34,72 +35,12 @@ _Link = tuple[Ipu, Ipu]
 _Cable = Doc("the two logical IPUs that a cable joins; both of its directions")
 
 
-class Cables(Protocol):
-    """The links among physical IPUs."""
-
-    @property
-    def cut_off(self) -> Collection[int]:
-        """The IPUs that no links join to the first one."""
-        ...
-
-    def without(self, dead: Collection[tuple[int, int]]) -> Cables:
-        """Return the same links without some cables, pairs of physical IPU numbers in ascending order."""
-        ...
-
-
-class Device(Protocol):
-    """The parts of a system that may be disturbed."""
-
-    @property
-    def name(self) -> str:
-        """Of the machine."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """The number of IPUs."""
-        ...
-
-    @property
-    def ipus(self) -> Sequence[int]:
-        """The physical number of each logical IPU."""
-        ...
-
-    @property
-    def topology(self) -> Cables:
-        """The links among them."""
-        ...
-
-    @property
-    def cables(self) -> Mapping[int, Sequence[int]]:
-        """Of each logical IPU those that cables join it to."""
-        ...
-
-    @property
-    def replicas(self) -> int:
-        """Of the program."""
-        ...
-
-    @property
-    def hosts(self) -> int:
-        """That train together."""
-        ...
-
-    def cable(self, link: tuple[int, int]) -> tuple[int, int]:
-        """Return the physical IPU numbers of the ends of a cable, in ascending order."""
-        ...
-
-    def streaming_memory_of(self, ipu: int) -> int:
-        """Return the machine whose Streaming Memory a logical IPU uses."""
-        ...
-
-
 class Disturbance(Protocol):
     """A frozen value; ``rule`` of ``machine/disturbances.py`` says for its class how it changes time."""
 
     kind: ClassVar[str]
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield the problems of the disturbance on a system, by its keys."""
         ...
 
@@ -119,13 +60,9 @@ class Slower:
     from_: _From = 0
     until: _Until = None
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield a problem for other than one slower resource, one that the system lacks, an end before the begin."""
-        named = {
-            name: value
-            for name in ("ipu", "link", "host", "streaming_memory")
-            if (value := getattr(self, name)) is not None
-        }
+        named = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none of them"
             yield "slower", f"expected one thing that is slower: ipu, link, host or streaming_memory, got {got}"
@@ -151,7 +88,7 @@ class Delayed:
     from_: _From = 0
     until: _Until = None
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield what is wrong: two IPUs that no cable joins, an end before the begin."""
         yield from _of_link(system, self.link)
         yield from _of_time(self.from_, self.until)
@@ -170,7 +107,7 @@ class Jitter:
     ipu: Annotated[Ipu | None, Doc("logical IPU whose passes they are; default: all IPUs")] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("of the draws")] = 0
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield a problem for an IPU that the device lacks."""
         yield from _of_ipu(system, self.ipu)
 
@@ -185,7 +122,7 @@ class Stall:
     stall: Annotated[_Cycles, Doc("how long it stands still: cycles of the tile clock, or a time")]
     at: Annotated[_Cycles, Doc("when that begins")]
 
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002 - every system has a host
+    def problems(self, system: Placed) -> Problems:  # noqa: ARG002 - every system has a host
         """Yield nothing: every system has a host."""
         yield from ()
 
@@ -205,7 +142,7 @@ class Dead:
         """Whether it dies in the middle of a run."""
         return self.dead and self.from_ > 0
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield what is wrong: two IPUs that no cable joins, one that dies while there are collectives over links."""
         yield from _of_link(system, self.link)
         if self.later and (system.replicas > 1 or system.hosts > 1):
@@ -232,12 +169,12 @@ class Lost:
         ),
     ] = False
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield a problem for an IPU that the device lacks."""
         yield from _of_ipu(system, self.ipu)
 
 
-def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator[tuple[int, str, str]]:
+def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator[tuple[int, str, str]]:
     """Yield the problems of disturbances on a system that has none: number, key and text.
 
     Dead cables cut an IPU off together: that is said of the last one of them.
@@ -258,19 +195,19 @@ def problems_of(disturbances: Sequence[Disturbance], system: Device) -> Iterator
                 return
 
 
-def dead_cables(disturbances: Sequence[Disturbance], system: Device) -> frozenset[tuple[int, int]]:
+def dead_cables(disturbances: Sequence[Disturbance], system: Placed) -> frozenset[tuple[int, int]]:
     """Return the cables that are dead from the beginning, as pairs of physical IPU numbers in ascending order."""
     return frozenset(
         system.cable(cable.link) for cable in disturbances if isinstance(cable, Dead) and cable.dead and not cable.later
     )
 
 
-def _of_ipu(system: Device, ipu: int | None) -> Problems:
+def _of_ipu(system: Placed, ipu: int | None) -> Problems:
     if ipu is not None and ipu >= system.count:
         yield "ipu", f"expected an IPU {format_numbers(system.count)} of {system.name}, got {ipu}"
 
 
-def _of_link(system: Device, link: tuple[int, int] | None) -> Problems:
+def _of_link(system: Placed, link: tuple[int, int] | None) -> Problems:
     """Yield that no cable joins two IPUs, with those that end at them."""
     if link is None:
         return
@@ -286,9 +223,7 @@ def _of_link(system: Device, link: tuple[int, int] | None) -> Problems:
 
 
 def _listed(ipus: Sequence[int]) -> str:
-    names = [str(ipu) for ipu in ipus[:_FEW]] + (["others"] if len(ipus) > _FEW else [])
-    *rest, last = names or ["none"]
-    return f"{', '.join(rest)} and {last}" if rest else last
+    return enumerated([*ipus[:_FEW], *(["others"] if len(ipus) > _FEW else [])] or ["none"])
 
 
 def _of_time(first: int, until: int | None) -> Problems:

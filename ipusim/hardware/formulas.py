@@ -75,6 +75,12 @@ class _Formula:
     formula: Callable[..., Any]
     numbers: tuple[Any, ...]
 
+    def __new__(cls, formula: Callable[..., Any], *numbers: Any) -> Self:
+        """Return the value of ``formula`` for ``numbers``."""
+        value = super().__new__(cls, formula(*numbers))  # type: ignore[call-arg]  # of a number
+        value.formula, value.numbers = formula, numbers
+        return value
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Return the arguments of a copy in another process."""
         return type(self), (self.formula, *self.numbers)
@@ -102,21 +108,9 @@ class Cycles(_Formula, int):
     'ceil(2.5)'
     """
 
-    def __new__(cls, formula: Callable[..., Any], *numbers: Any) -> Cycles:
-        """Return the value of ``formula`` for ``numbers``."""
-        cycles = super().__new__(cls, formula(*numbers))
-        cycles.formula, cycles.numbers = formula, numbers
-        return cycles
-
 
 class Amount(_Formula, Fraction):
     """An amount, the value of a formula that rounds nothing."""
-
-    def __new__(cls, formula: Callable[..., Any], *numbers: Any) -> Amount:
-        """Return the value of ``formula`` for ``numbers``."""
-        amount = super().__new__(cls, formula(*numbers))
-        amount.formula, amount.numbers = formula, numbers
-        return amount
 
 
 class Sum(int):
@@ -138,17 +132,11 @@ class Sum(int):
         """Return the arguments of a copy."""
         return (self.parts,)
 
-    def addends(self) -> Iterator[tuple[int, int]]:
-        """Yield the addends that are no sums themselves, with how often each counts."""
-        for part, times in self.parts:
-            for addend, often in addends(part):
-                yield addend, times * often
-
 
 def addends(cycles: int) -> Iterator[tuple[int, int]]:
     """Yield the addends of ``cycles`` and how often each counts; a number that is no sum is its own addend, once."""
     if isinstance(cycles, Sum):
-        yield from cycles.addends()
+        yield from ((addend, times * often) for part, times in cycles.parts for addend, often in addends(part))
     else:
         yield cycles, 1
 

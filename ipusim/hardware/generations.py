@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Final
 
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean
+from ipusim.hardware.sourced import sourced
 
 
 @dataclass(frozen=True)
@@ -86,58 +88,40 @@ _HOT_CHIPS: Final = "S. Knowles, Hot Chips 33 (2021)"
 _HANLON: Final = "J. Hanlon, survey of AI chips"
 _JIA: Final = "Z. Jia et al., Dissecting the Graphcore IPU (2019)"
 
-GC2: Final = IpuSpec(
-    name="GC2",
-    tiles=1216,
-    worker_threads=6,
-    sram_bytes_per_tile=256 * 1024,
-    clock_hz=1_600_000_000,
-    fp16_macs_per_cycle_per_tile=32,
-    fp16_single_macs_per_cycle_per_tile=32,
-    fp32_macs_per_cycle_per_tile=8,
-    exchange_bytes_per_cycle_per_tile=4,
-    sram_bytes_per_cycle_per_tile=24,
-    internal_sync_cycles=150,
-    sources={
-        "tiles": f"{_NET}; {_HANLON}",
-        "worker_threads": _HANLON,
-        "sram_bytes_per_tile": _NET,
-        "clock_hz": f"derived: 124.5 TFLOP/s of float16 ({_JIA}) over 1216 tiles x 32 MACs x 2",
-        "fp16_macs_per_cycle_per_tile": f"{_NET}: 8 convolution units of 4 halves",
-        "fp16_single_macs_per_cycle_per_tile": f"{_NET}: as many units",
-        "fp32_macs_per_cycle_per_tile": f"derived: 31.1 TFLOP/s of float32 ({_JIA}) over 1216 tiles x 1.6 GHz x 2",
-        "exchange_bytes_per_cycle_per_tile": f"{_NET}: ipuExchangeBandwidth",
-        "sram_bytes_per_cycle_per_tile": "assumed: 45 TB/s as published is 23 bytes, taken as the 24 of GC200",
-        "internal_sync_cycles": f"assumed as on GC200 ({_HOT_CHIPS})",
-    },
+GC2: Final = sourced(
+    partial(IpuSpec, "GC2"),
+    tiles=(1216, f"{_NET}; {_HANLON}"),
+    worker_threads=(6, _HANLON),
+    sram_bytes_per_tile=(256 * 1024, _NET),
+    clock_hz=(1_600_000_000, f"derived: 124.5 TFLOP/s of float16 ({_JIA}) over 1216 tiles x 32 MACs x 2"),
+    fp16_macs_per_cycle_per_tile=(32, f"{_NET}: 8 convolution units of 4 halves"),
+    fp16_single_macs_per_cycle_per_tile=(32, f"{_NET}: as many units"),
+    fp32_macs_per_cycle_per_tile=(8, f"derived: 31.1 TFLOP/s of float32 ({_JIA}) over 1216 tiles x 1.6 GHz x 2"),
+    exchange_bytes_per_cycle_per_tile=(4, f"{_NET}: ipuExchangeBandwidth"),
+    sram_bytes_per_cycle_per_tile=(24, "assumed: 45 TB/s as published is 23 bytes, taken as the 24 of GC200"),
+    internal_sync_cycles=(150, f"assumed as on GC200 ({_HOT_CHIPS})"),
 )
 
-GC200: Final = IpuSpec(
-    name="GC200",
-    tiles=1472,
-    worker_threads=6,
-    sram_bytes_per_tile=624 * 1024,
-    clock_hz=1_330_000_000,
-    fp16_macs_per_cycle_per_tile=64,
-    fp16_single_macs_per_cycle_per_tile=32,
-    fp32_macs_per_cycle_per_tile=16,
-    exchange_bytes_per_cycle_per_tile=4,
-    sram_bytes_per_cycle_per_tile=24,
-    internal_sync_cycles=150,
-    sources={
-        "tiles": _GUIDE,
-        "worker_threads": f"{_HOT_CHIPS}: 8832 threads on 1472 tiles",
-        "sram_bytes_per_tile": f"{_GUIDE}; PopLiner's --mem-per-tile",
-        "clock_hz": "MLPerf Training v1.0 to v2.0, system files of Graphcore's submissions: accelerator_frequency 1330 "
+GC200: Final = sourced(
+    partial(IpuSpec, "GC200"),
+    tiles=(1472, _GUIDE),
+    worker_threads=(6, f"{_HOT_CHIPS}: 8832 threads on 1472 tiles"),
+    sram_bytes_per_tile=(624 * 1024, f"{_GUIDE}; PopLiner's --mem-per-tile"),
+    clock_hz=(
+        1_330_000_000,
+        "MLPerf Training v1.0 to v2.0, system files of Graphcore's submissions: accelerator_frequency 1330 "
         f"MHz; {_HOT_CHIPS} says 1.325, gc-monitor 1.30 GHz",
-        "fp16_macs_per_cycle_per_tile": _GUIDE,
-        "fp16_single_macs_per_cycle_per_tile": "PopLibs tools/single_conv_layer.cpp: units as wide as what they store; "
+    ),
+    fp16_macs_per_cycle_per_tile=(64, _GUIDE),
+    fp16_single_macs_per_cycle_per_tile=(
+        32,
+        "PopLibs tools/single_conv_layer.cpp: units as wide as what they store; "
         "its benchmarks' large layers take 1216 / 1472 of the cycles of GC2 (tests/benchmark_results.csv)",
-        "fp32_macs_per_cycle_per_tile": f"derived: 62.4 TFLOP/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz x 2",
-        "exchange_bytes_per_cycle_per_tile": f"derived: 7.8 TB/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz",
-        "sram_bytes_per_cycle_per_tile": f"C. Blake's IPU notes, 47.5 TB/s; {_HOT_CHIPS} says 62 TB/s, 32 bytes",
-        "internal_sync_cycles": f"{_HOT_CHIPS}: about 150 cycles on chip",
-    },
+    ),
+    fp32_macs_per_cycle_per_tile=(16, f"derived: 62.4 TFLOP/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz x 2"),
+    exchange_bytes_per_cycle_per_tile=(4, f"derived: 7.8 TB/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz"),
+    sram_bytes_per_cycle_per_tile=(24, f"C. Blake's IPU notes, 47.5 TB/s; {_HOT_CHIPS} says 62 TB/s, 32 bytes"),
+    internal_sync_cycles=(150, f"{_HOT_CHIPS}: about 150 cycles on chip"),
 )
 
 BOW: Final = replace(
@@ -145,16 +129,10 @@ BOW: Final = replace(
     name="BOW",
     clock_hz=1_850_000_000,
     sources={
+        **dict.fromkeys(GC200.sources, "assumed as on GC200"),
         "tiles": "Graphcore glossary",
-        "worker_threads": "assumed as on GC200",
-        "sram_bytes_per_tile": "assumed as on GC200",
         "clock_hz": "MLPerf Training v2.0, system files of Graphcore's submissions: accelerator_frequency 1850 MHz",
-        "fp16_macs_per_cycle_per_tile": "assumed as on GC200",
-        "fp16_single_macs_per_cycle_per_tile": "assumed as on GC200",
         "fp32_macs_per_cycle_per_tile": "derived: 87 TFLOP/s (Graphcore's Pod datasheets) over 1472 tiles and 1.85 GHz",
-        "exchange_bytes_per_cycle_per_tile": "assumed as on GC200",
-        "sram_bytes_per_cycle_per_tile": "assumed as on GC200",
-        "internal_sync_cycles": "assumed as on GC200",
     },
 )
 

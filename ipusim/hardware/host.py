@@ -9,6 +9,7 @@ from typing import Final
 
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.base.near_names import did_you_mean
+from ipusim.hardware.sourced import sourced
 
 
 @dataclass(frozen=True)
@@ -78,28 +79,21 @@ _CORE: Final = (
 _TRAFFIC_TEST: Final = "sample output of Graphcore's gc-hosttraffictest on one IPU of an M2000 (256-byte blocks)"
 
 #: The host of an M2000: small blocks with both sides contending, so a floor of what the machine can do.
-M2000_HOST: Final = HostSpec(
-    infeed_bytes_per_s=Fraction(3_300_000_000),
-    host_fill_bytes_per_s=Fraction(7_060_000_000),
-    outfeed_bytes_per_s=Fraction(3_760_000_000),
-    host_drain_bytes_per_s=Fraction(2_930_000_000),
-    network_bytes_per_s=Fraction(100_000_000_000, 8),
-    operations_per_s=Fraction(2_250_000_000 * 8),
-    operation_ns=Fraction(1_000),
+M2000_HOST: Final = sourced(
+    HostSpec,
+    infeed_bytes_per_s=(Fraction(3_300_000_000), f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s"),
+    host_fill_bytes_per_s=(Fraction(7_060_000_000), f"{_TRAFFIC_TEST}: host writes 56.5 Gbit/s"),
+    outfeed_bytes_per_s=(Fraction(3_760_000_000), f"{_TRAFFIC_TEST}: tiles write 30.0 Gbit/s"),
+    host_drain_bytes_per_s=(Fraction(2_930_000_000), f"{_TRAFFIC_TEST}: host reads 23.5 Gbit/s"),
+    network_bytes_per_s=(Fraction(100 * 10**9, 8), "an M2000's 100 GbE RoCE port, at its nominal rate (assumed)"),
+    operations_per_s=(Fraction(2_250_000_000 * 8), _CORE),
+    operation_ns=(Fraction(1_000), "assumed: a call of a library such as NumPy on a small array"),
+    network_ns=(Fraction(10_000), "assumed: a message between two hosts, software included"),
     # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
-    sync_ns=Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_330_000_000),
-    network_ns=Fraction(10_000),
-    sources={
-        "infeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s",
-        "host_fill_bytes_per_s": f"{_TRAFFIC_TEST}: host writes 56.5 Gbit/s",
-        "outfeed_bytes_per_s": f"{_TRAFFIC_TEST}: tiles write 30.0 Gbit/s",
-        "host_drain_bytes_per_s": f"{_TRAFFIC_TEST}: host reads 23.5 Gbit/s",
-        "network_bytes_per_s": "an M2000's 100 GbE RoCE port, at its nominal rate (assumed)",
-        "operations_per_s": _CORE,
-        "operation_ns": "assumed: a call of a library such as NumPy on a small array",
-        "network_ns": "assumed: a message between two hosts, software included",
-        "sync_ns": "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.33 GHz",
-    },
+    sync_ns=(
+        Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_330_000_000),
+        "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.33 GHz",
+    ),
 )
 
 #: The same figures where none are published.

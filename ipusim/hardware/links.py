@@ -43,11 +43,7 @@ class LinkDirection:
 
     def latency_ns(self, rates: Rates) -> Fraction:
         """Return the time of a signal over this hop."""
-        return rates.gateway_latency_ns if self._between_pods else rates.hop_latency_ns
-
-    @property
-    def _between_pods(self) -> bool:
-        return self.channel in {"gateway", "gateway pair"}
+        return rates.gateway_latency_ns if self.channel.startswith("gateway") else rates.hop_latency_ns
 
     @property
     def label(self) -> str:
@@ -63,16 +59,12 @@ class LinkDirection:
 def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
     link = rates.link_bytes_per_s * rates.link_efficiency
     gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency
-    match channel:
-        case "rung":
-            return rates.rung_links * link
-        case "machine rung":
-            return rates.machine_rung_bytes_per_s
-        case "rung crossing":
-            return rates.rung_crossing_links * link
-        case "rail":
-            return rates.rail_links * link
-        case "gateway":
-            return rates.gateway_links * gateway_link
-        case "gateway pair":
-            return 2 * rates.gateway_links * gateway_link
+    of_channel = {
+        "rung": rates.rung_links * link,
+        "machine rung": rates.machine_rung_bytes_per_s,
+        "rung crossing": rates.rung_crossing_links * link,
+        "rail": rates.rail_links * link,
+        "gateway": rates.gateway_links * gateway_link,
+        "gateway pair": 2 * rates.gateway_links * gateway_link,
+    }
+    return of_channel[channel]

@@ -87,7 +87,7 @@ class PodRing:
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
         offset = position % GATEWAY_IPUS
         across = (self.first + other * POD_IPUS + position for other in dict.fromkeys(pods) if 0 <= other < self.pods)
-        return tuple(other for other in across if _ascending(ipu - offset, other - offset) not in self.dead)
+        return tuple(other for other in across if tuple(sorted((ipu - offset, other - offset))) not in self.dead)
 
     def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
         """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
@@ -160,7 +160,3 @@ class PodRing:
             hops = up if 2 * up <= self.pods else up - self.pods
         direction = 1 if hops > 0 else -1
         return [(here + direction * hop) % self.pods for hop in range(abs(hops) + 1)]
-
-
-def _ascending(one: int, other: int) -> tuple[int, int]:
-    return min(one, other), max(one, other)

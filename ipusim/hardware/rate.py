@@ -14,7 +14,6 @@ Part = Literal["computation", "links", "host", "memory"]
 #: Source, and bounds, of several rates.
 PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
 SHARE: Final = (Fraction(1, 100), 1)
-_SUFFIXES: Final = ("_ns", "_bytes_per_s")
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,7 @@ class Rate:
     @property
     def name(self) -> str:
         """The name in a scenario, where values carry their unit themselves."""
-        for suffix in _SUFFIXES:
-            if self.attribute.endswith(suffix):
-                return self.attribute.removesuffix(suffix)
-        return self.attribute
+        return self.attribute.removesuffix("_ns").removesuffix("_bytes_per_s")
 
     @property
     def is_fitted(self) -> bool:
@@ -83,19 +79,23 @@ class Rate:
         return f"{low.removesuffix(f' {self.unit}')} to {high}"
 
 
-def described(default: Fraction | int, unit: str, bounds: tuple[Fraction | int, Fraction | int], **known: Any) -> Any:
+def described(
+    default: Fraction | int,
+    unit: str,
+    bounds: tuple[Fraction | int, Fraction | int],
+    plausible: tuple[Fraction | int | str, Fraction | int | str] | None = None,
+    **known: Any,
+) -> Any:
     """Return a field of :class:`ipusim.hardware.rates.Rates` with what is known of it.
 
     Args:
         default: the value in use when none is chosen.
         unit: of the value.
         bounds: beyond which a value makes no sense.
+        plausible: the range in which the truth may lie, if it is known.
         known: the other attributes of :class:`Rate`.
     """
-    plausible = known.pop("plausible", None)
     least, most = map(Fraction, bounds)
-    known["plausible"] = None if plausible is None else (Fraction(plausible[0]), Fraction(plausible[1]))
-    return field(
-        default=Fraction(default),
-        metadata={"unit": unit, "default": Fraction(default), "least": least, "most": most, **known},
-    )
+    known |= {"default": Fraction(default), "unit": unit, "least": least, "most": most}
+    known["plausible"] = plausible and tuple(Fraction(end) for end in plausible)
+    return field(default=Fraction(default), metadata=known)

@@ -10,24 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property, partial
 from typing import Any, Final
 
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean, listed
-from ipusim.hardware.cached_hash import CachedHash
 from ipusim.hardware.computation_rates import ComputationRates
 from ipusim.hardware.rate import PODS, SHARE, Rate, described
 
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
-_HOST_NS: Final = (0, 100 * 10**9)
-_SECOND_NS: Final = (0, 10**9)
-_LINK_RATE: Final = (10**6, 10**14)
-_LINKS: Final = (1, 10)
+_link: Final = partial(described, part="links")
+_link_cycles: Final = partial(_link, unit="cycles", bounds=(0, 10**6))
+_link_ns: Final = partial(_link, unit="ns", bounds=(0, 10**9))
+_link_rate: Final = partial(_link, unit="bytes/s", bounds=(10**6, 10**14))
+_links: Final = partial(_link, unit="links", bounds=(1, 10))
+_host_ns: Final = partial(described, unit="ns", bounds=(0, 10**9), part="host")
+_offchip_ns: Final = partial(_host_ns, bounds=(0, 100 * 10**9))
 
 
 @dataclass(frozen=True)
-class Rates(ComputationRates, CachedHash):
+class Rates(ComputationRates):
     """The value of every rate; :data:`RATES` says what each is.
 
     Attributes:
@@ -43,41 +46,31 @@ class Rates(ComputationRates, CachedHash):
         Fraction(20, 1)
     """
 
-    link_bytes_per_s: Fraction = described(
+    link_bytes_per_s: Fraction = _link_rate(
         Fraction(128 * 2**30, 8),
-        "bytes/s",
-        _LINK_RATE,
-        part="links",
         meaning="one IPU-Link in one direction",
         source=f"{_UTIL}: linkBandwidth, 128 Gibit/s",
         plausible=(16 * 10**9, Fraction(128 * 2**30, 8)),
         evidence="Graphcore's C600 datasheet: 64 GB/s each way over 4 links",
     )
-    link_efficiency: Fraction = described(
+    link_efficiency: Fraction = _link(
         Fraction(85, 100),
-        "of nominal",
-        SHARE,
-        part="links",
+        unit="of nominal",
+        bounds=SHARE,
         meaning="what a link's protocol leaves; of GW-Links assumed",
         source=f"{_UTIL}: linkEfficiency",
         plausible=("0.83", "0.85"),
         evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way, if over 2 links",
     )
-    rung_links: Fraction = described(
+    rung_links: Fraction = _links(
         4,
-        "links",
-        _LINKS,
-        part="links",
         meaning="IPU-Links of a C2 card, a rung, for the traffic of its own two IPUs",
         source=f"{_UTIL}: numIntraIpuLinks",
         plausible=(4, 6),
         evidence="PopLibs of 2016 and Graphcore's glossary: all 6 of a card",
     )
-    machine_rung_bytes_per_s: Fraction = described(
+    machine_rung_bytes_per_s: Fraction = _link_rate(
         Fraction(423_312_076_496, 8 * 2),
-        "bytes/s",
-        _LINK_RATE,
-        part="links",
         meaning="a rung of an IPU-Machine in one direction, for the traffic of its own two IPUs",
         source="measured: Graphcore's gc-iputraffictest, devices 2 and 3 of an M2000, 423.3 Gbit/s both ways together; "
         "Bow-2000 assumed alike",
@@ -85,141 +78,99 @@ class Rates(ComputationRates, CachedHash):
         evidence="the test moves 64 kB x 1000 from each of 32 tiles and does not say its links: 2 at 83 % of 16 GB/s "
         "would do, and the BMC user guide has 6 within a pair",
     )
-    rung_crossing_links: Fraction = described(
+    rung_crossing_links: Fraction = _links(
         2,
-        "links",
-        _LINKS,
-        part="links",
         meaning="IPU-Links of a rung for traffic that goes on to another rung",
         source=f"{_UTIL}: numCrossRoutingLinks",
         evidence="no other figure is published",
     )
-    rail_links: Fraction = described(
+    rail_links: Fraction = _links(
         2,
-        "links",
-        _LINKS,
-        part="links",
         meaning="IPU-Links from a rung to the next, on each rail",
         source=f"{_UTIL}: numUpLinks and numDownLinks",
         evidence="no other figure is published",
     )
-    gateway_link_bytes_per_s: Fraction = described(
+    gateway_link_bytes_per_s: Fraction = _link_rate(
         Fraction(100 * 10**9, 8),
-        "bytes/s",
-        _LINK_RATE,
-        part="links",
         meaning="one GW-Link in one direction",
         source="Graphcore, Switched GW-Links in large scale Bow Pod systems: 100 Gbit/s",
         evidence="no measurement is published",
     )
-    gateway_links: Fraction = described(
+    gateway_links: Fraction = _links(
         1,
-        "links",
-        _LINKS,
-        part="links",
         meaning="GW-Links of a machine to each side; two pods alone have both between them",
         source="Graphcore, Switched GW-Links in large scale Bow Pod systems",
         evidence="the two ports of a machine are certain",
     )
-    hop_latency_ns: Fraction = described(
+    hop_latency_ns: Fraction = _link_ns(
         15,
-        "ns",
-        _SECOND_NS,
-        part="links",
         meaning="a signal over one hop between IPUs; that data needs the same is assumed",
         source=f"{_UTIL}: syncLatencyPerHop; S. Knowles, Hot Chips 33",
         evidence="both sources give the same figure",
     )
-    gateway_latency_ns: Fraction = described(
+    gateway_latency_ns: Fraction = _link_ns(
         2000,
-        "ns",
-        _SECOND_NS,
-        part="links",
         meaning="a signal from an IPU over two machines' gateways to one in another pod",
         source="assumed",
         evidence="no measurement is published",
     )
-    sync_skew_cycles: Fraction = described(
+    sync_skew_cycles: Fraction = _link_cycles(
         250,
-        "cycles",
-        (0, 10**6),
-        part="links",
         meaning="what a sync of several IPUs takes beyond the signal among them and the sync of their own tiles",
         source=f"derived from {_STENCIL}: 640 cycles on 16 IPUs, float, less 240 of signal and 150 of tiles; the same "
         "cycles are assumed for other numbers of IPUs, GC200 and Bow",
         plausible=(501 - 390, 642 - 390),
         evidence="the same: 501 to 642 cycles by type of number",
     )
-    pre_copy_cycles: Fraction = described(
+    pre_copy_cycles: Fraction = _link_cycles(
         1894,
-        "cycles",
-        (0, 10**6),
-        part="links",
         meaning="tiles lay out what they send to other IPUs, before a global exchange",
         source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
         plausible=(1611, 1897),
         evidence="the same, by type of number",
     )
-    pair_exchange_ns: Fraction = described(
+    pair_exchange_ns: Fraction = _link_ns(
         1350,
-        "ns",
-        _SECOND_NS,
-        part="links",
         meaning="fixed time of a global exchange between 2 IPUs, beside the bytes on the links and their hops",
         source=f"derived from {_STENCIL}: 3.70 us more than on one IPU with a halo of 16,000 bytes, less its transfer "
         "and the other parts; the same in seconds is assumed for GC200 and Bow",
         plausible=(1350, 1740),
         evidence="the same: 3.64 us with a halo of 8,000 bytes, half4, less the parts of that type",
     )
-    beyond_pair_exchange_ns: Fraction = described(
+    beyond_pair_exchange_ns: Fraction = _link_ns(
         2400,
-        "ns",
-        _SECOND_NS,
-        part="links",
         meaning="the same in a larger device",
         source=f"derived from {_STENCIL}: 5.04, 5.08 and 5.16 us on 4, 8 and 16 IPUs, float, less the same; the same "
         "in seconds is assumed for GC200 and Bow",
         plausible=(1900, 2530),
         evidence="the same: 3043 to 4048 cycles of global exchange on 16 IPUs by type of number",
     )
-    post_copy_cycles: Fraction = described(
+    post_copy_cycles: Fraction = _link_cycles(
         954,
-        "cycles",
-        (0, 10**6),
-        part="links",
         meaning="tiles put away what they have received from other IPUs, behind a global exchange",
         source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
         plausible=(882, 954),
         evidence="the same, by type of number",
     )
 
-    session_run_ns: Fraction = described(
+    session_run_ns: Fraction = _host_ns(
         1_200_000,
-        "ns",
-        _SECOND_NS,
-        part="host",
         meaning="what a framework's host does between two session runs, whatever the program",
         source="between the two measurements: 0.7 ms of a PopXL tutorial (0.80 ms a run, less what is simulated) and "
         "1.8 ms of Keras (2 ms a step of one run each, less 0.2 of a step among 937)",
         plausible=(700_000, 1_800_000),
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
-    optimizer_value_ns: Fraction = described(
+    optimizer_value_ns: Fraction = _host_ns(
         357_000,
-        "ns",
-        _SECOND_NS,
-        part="host",
         meaning="for each variable, of a session run behind which the program sends its optimizer's values anew",
         source=PODS,
         plausible=(0, 700_000),
         evidence="PopART streams each value by itself, in a program of its own, which takes no longer than a session "
         "run's least; MLPerf's rows of BERT with their state on chip leave 0.05 to 0.19 s for 393 variables",
     )
-    offchip_stream_ns: Fraction = described(
+    offchip_stream_ns: Fraction = _offchip_ns(
         115,
-        "ns",
-        _HOST_NS,
-        part="host",
         meaning="for each kilobyte of optimizer state that a replica loads or stores at a weight update, where it lies "
         "off chip, beside its streams: of the whole state, or of the replica's part where replicas share it",
         source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
@@ -228,22 +179,16 @@ class Rates(ComputationRates, CachedHash):
         plausible=(26, 350),
         evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
     )
-    offchip_state_ns: Fraction = described(
+    offchip_state_ns: Fraction = _offchip_ns(
         95,
-        "ns",
-        _HOST_NS,
-        part="host",
         meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
         "however much of it a replica streams",
         source=PODS,
         plausible=(0, 520),
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
-    pytorch_offchip_state_ns: Fraction = described(
+    pytorch_offchip_state_ns: Fraction = _offchip_ns(
         881,
-        "ns",
-        _HOST_NS,
-        part="host",
         meaning="the same of a PyTorch program",
         source=PODS,
         plausible=(300, 2200),
@@ -251,17 +196,22 @@ class Rates(ComputationRates, CachedHash):
     )
 
     file: str = field(default="", compare=False, kw_only=True)
-    __hash__ = CachedHash.__hash__  # else a dataclass makes its own
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
         for rate in RATES:
             value: Fraction = getattr(self, rate.attribute)
             if not rate.least <= value <= rate.most:
-                least, most = f"{float(rate.least):g}", f"{float(rate.most):g}"
-                raise QuantityError(
-                    f"rates: expected {rate.attribute} from {least} to {most} {rate.unit}, got {float(value):g}"
-                )
+                bounds = f"{float(rate.least):g} to {float(rate.most):g}"
+                raise QuantityError(f"rates: expected {rate.attribute} from {bounds} {rate.unit}, got {float(value):g}")
+
+    def __hash__(self) -> int:
+        """Return the hash of all values, which prices are looked up by."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, rate.attribute) for rate in RATES))
 
     def exchange_ns(self, ipus: int) -> Fraction:
         """Return the fixed time of a global exchange.

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.base.errors import QuantityError
+from ipusim.hardware.sourced import sourced
 
 #: IPUs that share one Streaming Memory, consecutive in physical numbers: those of one M2000 or Bow-2000.
 SHARING_IPUS: Final = 4
@@ -46,13 +47,12 @@ class StreamingMemory:
 
 
 #: The Streaming Memory of an M2000, and of a Bow-2000.
-M2000_STREAMING: Final = StreamingMemory(
-    bytes_per_s=Fraction(32 * 10**9),
-    ipu_bytes_per_s=Fraction(16 * 10**9),
-    capacity_bytes=256 * 10**9,
-    sources={
-        "bytes_per_s": "assumed, 8 GB/s for each of four IPUs: no sound figure is published",
-        "ipu_bytes_per_s": "PCIe Gen4 x8 to the gateway, each way (relay of Graphcore's BMC user guide)",
-        "capacity_bytes": "up to 256 GB (IPU-POD datasheets)",
-    },
+M2000_STREAMING: Final = sourced(
+    StreamingMemory,
+    bytes_per_s=(Fraction(32 * 10**9), "assumed, 8 GB/s for each of four IPUs: no sound figure is published"),
+    ipu_bytes_per_s=(
+        Fraction(16 * 10**9),
+        "PCIe Gen4 x8 to the gateway, each way (relay of Graphcore's BMC user guide)",
+    ),
+    capacity_bytes=(256 * 10**9, "up to 256 GB (IPU-POD datasheets)"),
 )

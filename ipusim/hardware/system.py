@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Final
 
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
 from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, joined, total, whole
-from ipusim.hardware.generations import IpuSpec
-from ipusim.hardware.host import HostSpec
 from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
-from ipusim.hardware.pods import POD_IPUS, PodRing
-from ipusim.hardware.rates import DEFAULT_RATES, Rates
+from ipusim.hardware.placed import Placed
+from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
-from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
@@ -29,7 +25,7 @@ Traffic = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
-class System:
+class System(Placed):
     """One device of a machine, its IPUs in a selection order.
 
     Attributes:
@@ -62,49 +58,8 @@ class System:
         ('GC200', (0, 1, 3, 2), 'SNAKE')
     """
 
-    name: str
-    ipu: IpuSpec
-    ipus: tuple[int, ...]
-    selection_order: str
-    order_reason: str
-    topology: Topology | PodRing
-    host: HostSpec
-    rates: Rates = DEFAULT_RATES
-    free: bool = False
-    replicas: int = 1
-    streaming: StreamingMemory | None = None
-    io_tiles: int = 0
-    framework: str | None = None
-    updates_optimizer: bool = False
-    hosts: int = 1
     joined: System | None = None
     disturbances: tuple[Disturbance, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse IPUs that are not the device's."""
-        if sorted(self.ipus) != list(self.topology.ipus):
-            raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
-        if self.replicas < 1 or self.count % self.replicas:
-            raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
-
-    @cached_property
-    def cables(self) -> Mapping[int, tuple[int, ...]]:
-        """Of each logical IPU those that cables join it to, in ascending order."""
-        logical = {physical: number for number, physical in enumerate(self.ipus)}
-        joined = self.topology.neighbours
-        return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
-
-    def cable(self, link: tuple[int, int]) -> tuple[int, int]:
-        """Return the ends of a cable between two logical IPUs.
-
-        Args:
-            link: the two logical IPUs.
-
-        Returns:
-            Their physical numbers, the smaller one first.
-        """
-        one, other = sorted(self.ipus[ipu] for ipu in link)
-        return one, other
 
     @property
     def undisturbed(self) -> System:
@@ -140,11 +95,6 @@ class System:
     def clock_hz(self) -> int:
         """The tile clock."""
         return self.ipu.clock_hz
-
-    @property
-    def count(self) -> int:
-        """The number of IPUs of the device."""
-        return len(self.ipus)
 
     @property
     def shards(self) -> int:
@@ -199,17 +149,6 @@ class System:
     def host_sync_cycles(self) -> int:
         """Cycles of one synchronisation of an IPU with the host."""
         return self._duration(self.host.sync_ns)
-
-    def streaming_memory_of(self, ipu: int) -> int:
-        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours.
-
-        Args:
-            ipu: a logical IPU.
-
-        Returns:
-            The number of the machine.
-        """
-        return self.ipus[ipu] // SHARING_IPUS
 
     def route(self, source: int, target: int) -> Route:
         """Return the link directions from one logical IPU to another.

@@ -14,8 +14,7 @@ from ipusim.machine.recurrence import Lists, Mark, periods
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.timeline.kinds import PASSES, of_kinds
-from ipusim.timeline.phases_of_rows import phases
-from ipusim.timeline.repeats import Repeat, block_between, with_copies
+from ipusim.timeline.repeats import Repeat, block_between, phases, with_copies
 from ipusim.timeline.timeline import Timeline, TimelineInfo
 
 #: Places in an execution, and among executions, at which a period is looked for, the last ones first.

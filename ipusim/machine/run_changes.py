@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ipusim.hardware.disturbances import Device, Disturbance, Lost, Problems
+from ipusim.hardware.disturbances import Disturbance, Lost, Problems
+from ipusim.hardware.placed import Placed
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
@@ -27,7 +28,7 @@ class Watched:
 
     others: tuple[Disturbance, ...]
 
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
         """Yield nothing."""
         yield from ()
 
@@ -48,7 +49,7 @@ class Pause:
     spans: tuple[tuple[SpanKind, int], ...]
     under_way: int = NONE
 
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
         """Yield nothing."""
         yield from ()
 
@@ -72,7 +73,7 @@ class Moved:
     spare: int
     from_: int
 
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
         """Yield nothing."""
         yield from ()
 
@@ -91,7 +92,7 @@ class Skip:
     at: int
     cycles: int
 
-    def problems(self, system: Device) -> Problems:  # noqa: ARG002
+    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
         """Yield nothing."""
         yield from ()
 

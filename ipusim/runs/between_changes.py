@@ -19,13 +19,13 @@ from ipusim.machine.disturbances import changes
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import short_run
 from ipusim.machine.run_changes import Skip
-from ipusim.machine.simulate import simulate
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
 from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.job import Job
+from ipusim.runs.marked import marked_run
 from ipusim.timeline.repeats import Repeat, block_between
 from ipusim.timeline.timeline import Timeline
 
@@ -69,7 +69,8 @@ class BetweenChanges:
             within = [mark for mark in marks if begin <= mark.cycle and (end is None or mark.cycle < end)]
             block, times = next(self._blocks(within, plan, timeline, end, left - count), (None, 0))
             if block is not None and end is not None:
-                self._leave_out(block, timeline, times)
+                self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, times * block.cycles))
+                self.blocks.append((block, times))
                 left -= times * self._length(block)
                 segments.pop(0)
             elif block is not None and (left - count) % self._length(block):
@@ -118,16 +119,8 @@ class BetweenChanges:
         else:
             short = self.job.whole
         costs, system = self.priced(short)
-        marks: list[Mark] = []
-        timeline = simulate(
-            short.plan,
-            short.program,
-            replace(system, disturbances=(*system.disturbances, *self.skips)),
-            costs=costs,
-            executions=1 if self.executions == 1 else count,
-            marked=marked,
-            note=marks.append,
-        )
+        system = replace(system, disturbances=(*system.disturbances, *self.skips))
+        timeline, marks = marked_run(short, costs, system, 1 if self.executions == 1 else count, marked)
         return short.plan, [mark for mark in marks if (mark.micro_batch == NONE) == (self.executions > 1)], timeline
 
     def _blocks(
@@ -155,10 +148,6 @@ class BetweenChanges:
                 times -= times % (math.lcm(self._step, length) // length)
                 if times > 0:
                     yield block, times
-
-    def _leave_out(self, block: Repeat, timeline: Timeline, times: int) -> None:
-        self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, times * block.cycles))
-        self.blocks.append((block, times))
 
     def _whole(self, timeline: Timeline) -> Timeline | None:
         """Return the Timeline of the whole run, of which ``timeline`` is a part; None where it is not quite so."""

@@ -14,11 +14,11 @@ from ipusim.hardware.system import System
 from ipusim.machine.disturbances import steady_from
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.run_changes import Watched
-from ipusim.machine.simulate import simulate
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price_plan
 from ipusim.runs.job import Job
+from ipusim.runs.marked import marked_run
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
@@ -83,15 +83,6 @@ def _state(mark: Mark) -> Hashable:
 
 def _marks(job: Job, executions: int, costs: Costs, system: System) -> list[Mark]:
     """Return the states of a run at the begin of each micro-batch of the first stage."""
-    marks: list[Mark] = []
-    simulate(
-        job.plan,
-        job.program,
-        system,
-        costs=costs,
-        executions=executions,
-        between=job.between,
-        marked=range(job.plan.shape.micro_batches),
-        note=marks.append,
-    )
+    marked = range(job.plan.shape.micro_batches)
+    _, marks = marked_run(job, costs, system, executions, marked, between=job.between)
     return [mark for mark in marks if mark.micro_batch >= 0]

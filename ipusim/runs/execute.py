@@ -10,9 +10,13 @@ from typing import Final
 
 import numpy as np
 
+from ipusim.analysis.effects import effects_of
 from ipusim.analysis.learning import Learning, received
+from ipusim.analysis.memory_summary import memory_summary
 from ipusim.analysis.orders import OrderReport, order_reports
-from ipusim.analysis.summary import summarise
+from ipusim.analysis.run_times import run_times_of
+from ipusim.analysis.summary import Summary, gradient_sum, learning_summary, stage_cycles
+from ipusim.analysis.verdict import verdict
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.machine.disturbances import disturbs
 from ipusim.machine.hosts import run_together, this_host
@@ -87,21 +91,27 @@ def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:
     """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there.
 
-    Without ``jump`` the Timeline has no blocks although the run may repeat itself.
+    Its times are those of the first execution. Without ``jump`` the Timeline has no blocks although the run may repeat
+    itself. Raises TimelineError for a Timeline without an execution.
     """
-    orders = _orders(job, timeline)
-    summary = summarise(
-        timeline,
-        program=job.program,
-        system=job.system,
-        costs=job.costs,
-        fit=job.memory,
-        orders=orders,
-        learning=learning,
+    times, costs = run_times_of(timeline), job.costs
+    summary = Summary(
+        **vars(times),
         description=job.request.description,
         throughput_error=error_words(job),
+        ipu=job.system.ipu.name,
         notes=(*job.notes, *filter(None, [learning.warning if learning else ""])),
+        options=effects_of(job.program, job.system),
         steps=job.steps,
+        repeat_count=job.program.repeat_count,
+        reduction_method=job.program.reduction,
+        selection_order_reason=job.system.order_reason,
+        selection_orders=_orders(job, timeline),
+        gradient_sum=gradient_sum(costs),
+        stage_cycles=stage_cycles(costs, times),
+        memory=memory_summary(job.memory, timeline),
+        learning=learning_summary(learning) if learning else None,
+        verdict=verdict(timeline, costs),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
         find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
     )

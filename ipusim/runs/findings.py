@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ipusim.base.cache import shared
 from ipusim.base.errors import IpusimError
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -37,6 +38,12 @@ class Findings:
     def at(self, path: KeyPath, context: str = "") -> At:
         """Return a block whose error becomes a problem of the option at ``path``; the program goes on behind it."""
         return At(self, path, context)
+
+    def tried(self, path: KeyPath, make: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs) -> _T | None:
+        """Return the result of ``make``; None after noting its error as a problem of the option at ``path``."""
+        with self.at(path):
+            return make(*arguments, **keywords)
+        return None
 
     def cached(self, make: Callable[..., _T], *arguments: Any) -> _T:
         """Return the result of ``make`` for ``arguments`` and these findings, from the cache where it is there.

@@ -13,13 +13,12 @@ from dataclasses import replace
 
 from ipusim.hardware.disturbances import Lost
 from ipusim.hardware.system import System
-from ipusim.machine.recurrence import Mark
 from ipusim.machine.run_changes import Moved, Pause, replacements
-from ipusim.machine.simulate import simulate
 from ipusim.pipeline.instructions import NONE
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.job import Job
+from ipusim.runs.marked import marked_run
 from ipusim.timeline.kinds import SpanKind
 
 _Spans = list[tuple[SpanKind, int]]
@@ -99,15 +98,5 @@ def _begins(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None
 ) -> tuple[dict[int, int], int]:
     """Return the cycle in which each execution begins, and that in which the run ends."""
-    marks: list[Mark] = []
-    timeline = simulate(
-        job.plan,
-        job.program,
-        system,
-        costs=costs,
-        executions=executions,
-        between=between,
-        marked=(),
-        note=marks.append,
-    )
+    timeline, marks = marked_run(job, costs, system, executions, (), between=between)
     return {mark.execution: mark.cycle for mark in marks if mark.micro_batch == NONE}, timeline.makespan_cycles

@@ -11,7 +11,6 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import changes, steady_from
 from ipusim.machine.executor import Replicas
-from ipusim.machine.recurrence import Mark
 from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
@@ -21,6 +20,7 @@ from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
+from ipusim.runs.marked import marked_run
 from ipusim.runs.problems import Problem, RequestError
 from ipusim.timeline.timeline import Timeline
 
@@ -28,10 +28,6 @@ from ipusim.timeline.timeline import Timeline
 _TRIED_EXECUTIONS: Final = (SIMULATED_EXECUTIONS, 16, 64)
 #: What a Job costs, and the device that it runs on.
 Priced = Callable[[Job], tuple[Costs, System]]
-
-
-def _as_it_is(job: Job) -> tuple[Costs, System]:
-    return job.costs, job.system
 
 
 def _on(system: System, priced: Priced) -> Priced:
@@ -43,7 +39,7 @@ def timeline_of(
     executions: int | None = None,
     *,
     jump: bool = True,
-    priced: Priced = _as_it_is,
+    priced: Priced = lambda job: (job.costs, job.system),
     replicas: Replicas | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
     progress: Progress | None = None,
@@ -164,18 +160,15 @@ class _InPart:
         whole = job.program.shape.micro_batches
         period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
         costs, system = self.priced(short)
-        marks: list[Mark] = []
-        timeline = simulate(
-            short.plan,
-            short.program,
+        timeline, marks = marked_run(
+            short,
+            costs,
             system,
-            costs=costs,
+            executions,
+            range(0, micro_batches if micro_batches < whole else 0, period),
             executor=self.replicas,
-            executions=executions,
             between=self.between,
-            marked=range(0, micro_batches if micro_batches < whole else 0, period),
             in_phases=job.schedule.in_phases,
-            note=marks.append,
             progress=self.progress,
         )
         steady = steady_from(system)  # before that a state may recur, and not what follows it

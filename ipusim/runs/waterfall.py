@@ -21,6 +21,7 @@ from ipusim.lowering.streams import Stream
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, ReplicaCollective, Send
+from ipusim.pricing.exchanges import HostExchange
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.runs.disturbed import undisturbed
 from ipusim.runs.job import Job
@@ -46,7 +47,8 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
     for cuts in range(1, len(_CUTS) + 1):
         costs, system = priced(job, cuts)
         now = costs, system, before[2] and cuts <= _WITH_HOST
-        cycles.append(cycles[-1] if now == before else _run_cycles(job, executions, cuts, between=now[2]))
+        between = job.between if now[2] else None
+        cycles.append(cycles[-1] if now == before else _run_cycles(job, executions, cuts, between))
         before = now
     cycles += [executions * busiest_cycles(job, before[0]), 0]
     parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
@@ -108,14 +110,9 @@ def _busy_cycles(plan: Plan, costs: Costs) -> npt.NDArray[np.int64]:
     return cycles
 
 
-def _run_cycles(job: Job, executions: int, cuts: int, *, between: bool) -> int:
+def _run_cycles(job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None) -> int:
     """Return the cycles of the run without so many parts."""
-    timeline = timeline_of(
-        job,
-        executions,
-        priced=lambda of: priced(of, cuts),
-        between=job.between if between else None,
-    )
+    timeline = timeline_of(job, executions, priced=lambda of: priced(of, cuts), between=between)
     return throughput_of(timeline).run_cycles
 
 
@@ -194,10 +191,6 @@ def _without_copies(_: Job, costs: Costs) -> Costs:
     return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends)
 
 
-def _with_balance(job: Job, costs: Costs) -> Costs:
-    return replace(costs, passes=balanced(job, costs.passes))
-
-
 #: What leaves out the parts of the time, from the last to that of imbalance; disturbances are the system's.
 _CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
     lambda job, costs: costs,  # noqa: ARG005
@@ -206,7 +199,7 @@ _CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
     _without_host,
     _without_recomputation,
     _without_copies,
-    _with_balance,
+    lambda job, costs: replace(costs, passes=balanced(job, costs.passes)),
 )
 #: With so many cuts what hosts do together between session runs is still there.
 _WITH_HOST: Final = _CUTS.index(_without_host)

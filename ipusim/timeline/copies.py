@@ -1,4 +1,7 @@
-"""Expanding a Timeline's blocks into rows: all copies, those in a window, or the first and last of each block."""
+"""Expanding a Timeline's blocks into rows: all copies, those in a window, or the first and last of each block.
+
+Tables of spans, as moved rows are of, have a column for each field of :class:`Span`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.timeline.repeats import Blocks, Column, Repeat
+from ipusim.timeline.span import NONE, Span
 
 #: Copies of a block that a span reaches over, at most: what an IPU or a link does comes one after the other.
 _MOST_AT_ENDS: Final = 16
+#: The columns to which cycles, micro-batches, time-steps and executions are added.
+_MOVED: Final = (("start", "end"), ("micro_batch",), ("time_step",), ("execution",))
 
 
 class Copies(NamedTuple):
@@ -123,18 +130,10 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
 
 def some_copies(times: int, chosen: Iterable[int]) -> Chosen:
     """Return the ``chosen`` of so many copies, and of each stretch of others the first one."""
-    inside = sorted({number for number in chosen if 0 <= number < times})
-    number, stands_for = [], []
-    following = 0
-    for copy in (*inside, times):
-        if following < copy:
-            number.append(following)
-            stands_for.append(copy - following)
-        if copy < times:
-            number.append(copy)
-            stands_for.append(1)
-        following = copy + 1
-    return Chosen(np.array(number, dtype=np.int64), np.array(stands_for, dtype=np.int64))
+    inside = {number for number in chosen if 0 <= number < times}
+    begins = {0, *inside, *(number + 1 for number in inside)}  # of each chosen one, and of what lies behind it
+    number = np.array(sorted(begin for begin in begins if begin < times), dtype=np.int64)
+    return Chosen(number, np.diff(number, append=times))
 
 
 @dataclass
@@ -213,3 +212,49 @@ def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
         behind = (row >= gap.block.last) & (rows >= gap.position)
         rows[behind] -= (gap.block.times - 1) * gap.spans
     return rows
+
+
+def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int) -> Column:
+    """Return a table with cycles, micro-batches, time-steps and executions added to its numbers.
+
+    Args:
+        table: of spans, shape (rows, fields).
+        added: to each row, shape (rows,) each.
+        sign: 1, or -1 to take them away.
+    """
+    result = table.copy(order="F")
+    for names, more in zip(_MOVED, added, strict=True):
+        for name in names:
+            column = result[:, Span._fields.index(name)]
+            column += np.where(column == NONE, 0, sign * more)
+    return result
+
+
+def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Column]:
+    """Return a table of copies of rows, and the position of the cause of each among all spans.
+
+    Args:
+        table: of spans, shape (rows, fields).
+        blocks: of the table.
+        copies: of its rows.
+    """
+    added = copies.cycles, copies.micro_batches, copies.time_steps, copies.executions
+    cause = blocks.causes(table[:, Span._fields.index("cause")])[copies.row]
+    result = moved(np.asfortranarray(table[copies.row]), added, 1)
+    return result, np.where(cause == NONE, NONE, cause + copies.causes)
+
+
+def alone(table: Column, blocks: Blocks, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Column:
+    """Return a table of chosen copies of rows, without the causes that are not among them.
+
+    Args:
+        table: of spans, shape (rows, fields).
+        blocks: of the table.
+        copies: of its rows.
+        chosen: which of them.
+    """
+    result, cause = written(table, blocks, Copies(*(column[chosen] for column in copies)))
+    position = copies.position[chosen]
+    row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
+    result[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
+    return result

@@ -65,6 +65,7 @@ class Row:
     """The properties of a kind.
 
     Attributes:
+        number: of the kind, which saved Timelines hold.
         doc: what happens in such a span.
         name: of its slices in trace files. Perfetto colours a slice by its name without digits: those of passes
             have hues far from each other and from what stands beside them on a track; ``F1.3`` and
@@ -78,11 +79,11 @@ class Row:
         part: what of an execution its end ends.
         numbered: whether a slice's name has the micro-batch behind it.
         of_pass: the pass of a stage over a micro-batch that it is; a slice's name begins with the pass's letter.
-        fills_slot: whether it fills a slot of its time-step.
 
     Raises ValueError for a use that does not say why an IPU that does not compute is idle.
     """
 
+    number: int
     doc: str
     name: str
     category: str
@@ -93,7 +94,6 @@ class Row:
     part: Part = Part.PIPELINE
     numbered: bool = False
     of_pass: Pass | None = None
-    fills_slot: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a use that neither computes nor waits and does not say why the IPU is idle meanwhile."""
@@ -105,3 +105,8 @@ class Row:
     def is_pass(self) -> bool:
         """Whether it is a pass of a stage over a micro-batch."""
         return self.of_pass is not None
+
+    @property
+    def fills_slot(self) -> bool:
+        """Whether it fills a slot of its time-step, as all passes but recomputations do."""
+        return self.is_pass and self.of_pass is not Pass.RECOMPUTE

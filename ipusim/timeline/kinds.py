@@ -7,7 +7,6 @@ the legend, which is the order from the bottom up where boxes are stacked; the n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from enum import IntEnum, unique
 from functools import cache, partial
 from typing import Any, Final
@@ -17,7 +16,6 @@ import numpy.typing as npt
 
 from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
-from ipusim.timeline import between_rows
 from ipusim.timeline.kind_row import Part, Row, Track, Use
 from ipusim.timeline.time_parts import Idle
 
@@ -27,13 +25,13 @@ _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", n
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
-_HOST_COPY: Final = Row(
-    doc="", name="", category="host", colour="black", look=_HOST_IO, use=_HOST_TRANSFER, numbered=True
-)
+_HOST_COPY: Final = partial(Row, category="host", colour="black", look=_HOST_IO, numbered=True)
 _PASS: Final = partial(Row, category="pass")
 _COPY: Final = partial(Row, category="copy", colour="thread_state_running")
 _WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
-_OVERLAPPED_COPY: Final = replace(_HOST_COPY, use=_OVERLAPPED_IO, track=Track.IO_TILES)
+_ON_IPU: Final = partial(_HOST_COPY, use=_HOST_TRANSFER)
+_ON_IO_TILES: Final = partial(_HOST_COPY, use=_OVERLAPPED_IO, track=Track.IO_TILES)
+_FAULT: Final = partial(Row, category="fault", part=Part.BETWEEN)
 _TOGETHER: Final = partial(Row, category="collective", colour="rail_load")
 _REMOTE: Final = partial(
     Row, category="Streaming Memory", colour="olive", use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
@@ -55,304 +53,271 @@ class SpanKind(IntEnum):
 
     row: Row
 
-    def __new__(cls, number: int, row: Row) -> SpanKind:
-        """Return a member that is ``number``, with its row."""
-        member = int.__new__(cls, number)
-        member._value_ = number
+    def __new__(cls, row: Row) -> SpanKind:
+        """Return the member with a row, which is the row's number."""
+        member = int.__new__(cls, row.number)
+        member._value_ = row.number
         member.row = row
         return member
 
-    FORWARD = (
+    FORWARD = _PASS(
         Pass.FORWARD,
-        _PASS(
-            doc="A stage's forward pass over a micro-batch.",
-            name=f"{Pass.FORWARD.letter}→",
-            colour="thread_state_runnable",
-            look=Look("forward", "#56b4e9", "#000000", essential=True),
-            use=Use("forward", computes=True),
-            of_pass=Pass.FORWARD,
-            fills_slot=True,
-        ),
+        doc="A stage's forward pass over a micro-batch.",
+        name=f"{Pass.FORWARD.letter}→",
+        colour="thread_state_runnable",
+        look=Look("forward", "#56b4e9", "#000000", essential=True),
+        use=Use("forward", computes=True),
+        of_pass=Pass.FORWARD,
     )
-    BACKWARD = (
+    BACKWARD = _PASS(
         Pass.BACKWARD,
-        _PASS(
-            doc="A stage's backward pass over a micro-batch.",
-            name=f"{Pass.BACKWARD.letter}←",
-            colour="thread_state_iowait",
-            look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
-            use=Use("backward", computes=True),
-            of_pass=Pass.BACKWARD,
-            fills_slot=True,
-        ),
+        doc="A stage's backward pass over a micro-batch.",
+        name=f"{Pass.BACKWARD.letter}←",
+        colour="thread_state_iowait",
+        look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
+        use=Use("backward", computes=True),
+        of_pass=Pass.BACKWARD,
     )
-    RECOMPUTE = (
+    RECOMPUTE = _PASS(
         Pass.RECOMPUTE,
-        _PASS(
-            doc="A stage's forward pass, run again for its backward pass.",
-            name=f"{Pass.RECOMPUTE.letter}→",
-            colour="yellow",
-            look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
-            use=Use("recompute", computes=True),
-            of_pass=Pass.RECOMPUTE,
-        ),
+        doc="A stage's forward pass, run again for its backward pass.",
+        name=f"{Pass.RECOMPUTE.letter}→",
+        colour="yellow",
+        look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
+        use=Use("recompute", computes=True),
+        of_pass=Pass.RECOMPUTE,
     )
-    INPUT_GRADIENT = (
+    INPUT_GRADIENT = _PASS(
         19,
-        _PASS(
-            doc="The half of a stage's backward pass that gives the gradient of its input.",
-            name=f"{Pass.INPUT_GRADIENT.letter}⟵",
-            colour="thread_state_iowait",
-            look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
-            use=Use("input_gradient", computes=True),
-            of_pass=Pass.INPUT_GRADIENT,
-            fills_slot=True,
-        ),
+        doc="The half of a stage's backward pass that gives the gradient of its input.",
+        name=f"{Pass.INPUT_GRADIENT.letter}⟵",
+        colour="thread_state_iowait",
+        look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
+        use=Use("input_gradient", computes=True),
+        of_pass=Pass.INPUT_GRADIENT,
     )
-    WEIGHT_GRADIENT = (
+    WEIGHT_GRADIENT = _PASS(
         20,
-        _PASS(
-            doc="The half of a stage's backward pass that gives the gradients of its weights.",
-            name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
-            colour="rail_animation",
-            look=Look("gradients of the weights", "#009e73", "#4fc3a1", "...", essential=True),
-            use=Use("weight_gradient", computes=True),
-            of_pass=Pass.WEIGHT_GRADIENT,
-            fills_slot=True,
-        ),
+        doc="The half of a stage's backward pass that gives the gradients of its weights.",
+        name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
+        colour="rail_animation",
+        look=Look("gradients of the weights", "#009e73", "#4fc3a1", "...", essential=True),
+        use=Use("weight_gradient", computes=True),
+        of_pass=Pass.WEIGHT_GRADIENT,
     )
-    ALL_REDUCE = (
+    ALL_REDUCE = _TOGETHER(
         12,
-        _TOGETHER(
-            doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
-            name="all-reduce of gradients",
-            look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
-            use=Use("all_reduce", idle=Idle.UPDATE),
-            part=Part.UPDATE,
-        ),
+        doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
+        name="all-reduce of gradients",
+        look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
+        use=Use("all_reduce", idle=Idle.UPDATE),
+        part=Part.UPDATE,
     )
-    HOST_SUM = (
+    HOST_SUM = _TOGETHER(
         28,
-        _TOGETHER(
-            doc="Gradients go to the host, and come back summed up over all hosts, before the weight update.",
-            name="sum over hosts",
-            look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
-            use=Use("host_sum", idle=Idle.UPDATE),
-            part=Part.UPDATE,
-        ),
+        doc="Gradients go to the host, and come back summed up over all hosts, before the weight update.",
+        name="sum over hosts",
+        look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
+        use=Use("host_sum", idle=Idle.UPDATE),
+        part=Part.UPDATE,
     )
-    HOST_UPDATE = (
+    HOST_UPDATE = _TOGETHER(
         30,
-        _TOGETHER(
-            doc="Gradients go to the host, which updates the weights, or these come back from it.",
-            name="weight update on the host",
-            look=Look("variables of the host", "#7a3b63", "#ffffff", "xx", "#ffffff", "variables"),
-            use=Use("host_update", idle=Idle.HOST),
-            part=Part.UPDATE,
-        ),
+        doc="Gradients go to the host, which updates the weights, or these come back from it.",
+        name="weight update on the host",
+        look=Look("variables of the host", "#7a3b63", "#ffffff", "xx", "#ffffff", "variables"),
+        use=Use("host_update", idle=Idle.HOST),
+        part=Part.UPDATE,
     )
-    ALL_GATHER = (
+    ALL_GATHER = _TOGETHER(
         18,
-        _TOGETHER(
-            doc="An IPU and its likes in all replicas put together what each stores a part of: sync and every round.",
-            name="all-gather of shards",
-            look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
-            use=Use("all_gather", "all-gather", 7, idle=Idle.UPDATE),
-        ),
+        doc="An IPU and its likes in all replicas put together what each stores a part of: sync and every round.",
+        name="all-gather of shards",
+        look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
+        use=Use("all_gather", "all-gather", 7, idle=Idle.UPDATE),
     )
-    COLLECTIVE = (
+    COLLECTIVE = _TOGETHER(
         29,
-        _TOGETHER(
-            doc="A stage has an IPU and its likes in all replicas do something together: sync and every round.",
-            name="collective of a stage",
-            look=Look("collective of a stage", "#5d4b9c", "#ffffff", "++", "#ffffff", "collective", essential=True),
-            use=Use("collective", "collective", 7, idle=Idle.UPDATE),
-        ),
+        doc="A stage has an IPU and its likes in all replicas do something together: sync and every round.",
+        name="collective of a stage",
+        look=Look("collective of a stage", "#5d4b9c", "#ffffff", "++", "#ffffff", "collective", essential=True),
+        use=Use("collective", "collective", 7, idle=Idle.UPDATE),
     )
-    WEIGHT_UPDATE = (
+    WEIGHT_UPDATE = Row(
         3,
-        Row(
-            doc="The stages of an IPU update their weights.",
-            name="weight update",
-            category="weight update",
-            colour="rail_response",
-            look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#000000", "update", essential=True),
-            use=Use("weight_update", computes=True),
-            part=Part.UPDATE,
-        ),
+        doc="The stages of an IPU update their weights.",
+        name="weight update",
+        category="weight update",
+        colour="rail_response",
+        look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#000000", "update", essential=True),
+        use=Use("weight_update", computes=True),
+        part=Part.UPDATE,
     )
-    INFEED = (
-        7,
-        replace(_HOST_COPY, doc="Host to IPU copy, on the IPU that holds the first stage.", name="infeed"),
-    )
-    OUTFEED = (
-        8,
-        replace(_HOST_COPY, doc="IPU to host copy, on the IPU that holds the last stage.", name="outfeed"),
-    )
-    HOST_ROWS = (
+    INFEED = _ON_IPU(7, doc="Host to IPU copy, on the IPU that holds the first stage.", name="infeed")
+    OUTFEED = _ON_IPU(8, doc="IPU to host copy, on the IPU that holds the last stage.", name="outfeed")
+    HOST_ROWS = _ON_IPU(
         27,
-        replace(
-            _HOST_COPY,
-            doc="Rows of tables on the host come, or what is looked up, and rows' gradients, go there.",
-            name="rows of the host",
-        ),
+        doc="Rows of tables on the host come, or what is looked up, and rows' gradients, go there.",
+        name="rows of the host",
     )
-    OUTSIDE = (
+    OUTSIDE = _ON_IPU(
         31,
-        replace(
-            _HOST_COPY,
-            doc="Arrays go to the host in the middle of a pass that has it compute, or what it has made comes back.",
-            name="to the host and back",
-        ),
+        doc="Arrays go to the host in the middle of a pass that has it compute, or what it has made comes back.",
+        name="to the host and back",
     )
-    OVERLAPPED_INFEED = (
-        15,
-        replace(
-            _OVERLAPPED_COPY, doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.", name="infeed"
-        ),
+    OVERLAPPED_INFEED = _ON_IO_TILES(
+        15, doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.", name="infeed"
     )
-    OVERLAPPED_OUTFEED = (
-        16,
-        replace(
-            _OVERLAPPED_COPY,
-            doc="IPU to host copy on the I/O tiles, beside the passes of the same IPU.",
-            name="outfeed",
-        ),
+    OVERLAPPED_OUTFEED = _ON_IO_TILES(
+        16, doc="IPU to host copy on the I/O tiles, beside the passes of the same IPU.", name="outfeed"
     )
-    REMOTE_LOAD = (
+    REMOTE_LOAD = _REMOTE(
         13,
-        _REMOTE(
-            doc="An IPU loads from the Streaming Memory beside it.",
-            name="load from Streaming Memory",
-            look=Look("load from Streaming Memory", "#b5893a", "#000000", word="load"),
-        ),
+        doc="An IPU loads from the Streaming Memory beside it.",
+        name="load from Streaming Memory",
+        look=Look("load from Streaming Memory", "#b5893a", "#000000", word="load"),
     )
-    REMOTE_STORE = (
+    REMOTE_STORE = _REMOTE(
         14,
-        _REMOTE(
-            doc="An IPU stores to the Streaming Memory beside it.",
-            name="store to Streaming Memory",
-            look=Look("store to Streaming Memory", "#7a5c12", "#ffffff", "//", "#ffffff", "store"),
-        ),
+        doc="An IPU stores to the Streaming Memory beside it.",
+        name="store to Streaming Memory",
+        look=Look("store to Streaming Memory", "#7a5c12", "#ffffff", "//", "#ffffff", "store"),
     )
-    EXCHANGE = (
+    EXCHANGE = _COPY(
         5,
-        _COPY(
-            doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
-            name="inter-IPU copy",
-            look=Look("exchange", "#00674b", "#ffffff"),
-            use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPIES),
-        ),
+        doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
+        name="inter-IPU copy",
+        look=Look("exchange", "#00674b", "#ffffff"),
+        use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPIES),
     )
-    PRE_COPY = (
+    PRE_COPY = _COPY(
         24,
-        _COPY(
-            doc="All IPUs' tiles lay out what a merged inter-IPU copy sends.",
-            name="pre-copy",
-            look=_TILE_COPY,
-            use=_TILE_COPIES,
-        ),
+        doc="All IPUs' tiles lay out what a merged inter-IPU copy sends.",
+        name="pre-copy",
+        look=_TILE_COPY,
+        use=_TILE_COPIES,
     )
-    POST_COPY = (
+    POST_COPY = _COPY(
         25,
-        _COPY(
-            doc="All IPUs' tiles put away what a merged inter-IPU copy has brought.",
-            name="post-copy",
-            look=_TILE_COPY,
-            use=_TILE_COPIES,
-        ),
+        doc="All IPUs' tiles put away what a merged inter-IPU copy has brought.",
+        name="post-copy",
+        look=_TILE_COPY,
+        use=_TILE_COPIES,
     )
-    SYNC = (
+    SYNC = Row(
         4,
-        Row(
-            doc="All IPUs meet before a merged inter-IPU copy.",
-            name="sync",
-            category="sync",
-            colour="grey",
-            look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-            use=Use("sync", "sync", 2, always=("meets",), idle=Idle.COPIES),
-        ),
+        doc="All IPUs meet before a merged inter-IPU copy.",
+        name="sync",
+        category="sync",
+        colour="grey",
+        look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
+        use=Use("sync", "sync", 2, always=("meets",), idle=Idle.COPIES),
     )
-    HOST_WAIT = (
+    HOST_WAIT = _WAITS(
         9,
-        _WAITS(
-            doc="An IPU waits for the host: that is behind (infeed empty, outfeed full), or does what it is asked for.",
-            name="wait for host",
-            colour="terrible",
-            look=_HOST_WAIT,
-            use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
-        ),
+        doc="An IPU waits for the host: that is behind (infeed empty, outfeed full), or does what it is asked for.",
+        name="wait for host",
+        colour="terrible",
+        look=_HOST_WAIT,
+        use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
     )
-    OVERLAPPED_WAIT = (
+    OVERLAPPED_WAIT = _WAITS(
         17,
-        _WAITS(
-            doc="The I/O tiles of an IPU wait because the host is behind.",
-            name="wait for host",
-            colour="terrible",
-            look=_HOST_WAIT,
-            track=Track.IO_TILES,
-        ),
+        doc="The I/O tiles of an IPU wait because the host is behind.",
+        name="wait for host",
+        colour="terrible",
+        look=_HOST_WAIT,
+        track=Track.IO_TILES,
     )
-    RECEIVE_WAIT = (
+    RECEIVE_WAIT = _WAITS(
         21,
-        _WAITS(
-            doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
-            name="wait for tensor",
-            colour="white",
-            look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
-            use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
-        ),
+        doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
+        name="wait for tensor",
+        colour="white",
+        look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
+        use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
     )
-    BLOCKING_SEND = (
+    BLOCKING_SEND = _COPY(
         22,
-        _COPY(
-            doc="An IPU sends a tensor and does nothing else until it is delivered.",
-            name="send",
-            look=Look("send", "#00674b", "#77b8a5", "||"),
-            use=Use("blocking_send", "send", 1, idle=Idle.COPIES),
-        ),
+        doc="An IPU sends a tensor and does nothing else until it is delivered.",
+        name="send",
+        look=Look("send", "#00674b", "#77b8a5", "||"),
+        use=Use("blocking_send", "send", 1, idle=Idle.COPIES),
     )
-    SEND = (
-        23,
-        _COPY(
-            doc="A tensor is on its way from one IPU to another while both go on.",
-            name="send",
-            track=Track.SEND,
-        ),
+    SEND = _COPY(
+        23, doc="A tensor is on its way from one IPU to another while both go on.", name="send", track=Track.SEND
     )
-    SYNC_WAIT = (
+    SYNC_WAIT = _WAITS(
         10,
-        _WAITS(
-            doc="An IPU has finished its part of a time-step and waits for slower ones.",
-            name="wait for sync",
-            colour="white",
-            look=Look("sync wait", "#ededed", "#000000"),
-            use=Use("sync_wait", "sync wait", 5, always=("meets",)),
-        ),
+        doc="An IPU has finished its part of a time-step and waits for slower ones.",
+        name="wait for sync",
+        colour="white",
+        look=Look("sync wait", "#ededed", "#000000"),
+        use=Use("sync_wait", "sync wait", 5, always=("meets",)),
     )
-    HOST_CALL = (26, between_rows.HOST_CALL)
-    CHECKPOINT = (32, between_rows.CHECKPOINT)
-    LOST_WORK = (33, between_rows.LOST_WORK)
-    DETECTION = (34, between_rows.DETECTION)
-    RESTART = (35, between_rows.RESTART)
-    SPARE = (36, between_rows.SPARE)
-    LINK = (
+    HOST_CALL = Row(
+        26,
+        doc="The host has ended a session run and begins the next: its own code, losses, the learning rate.",
+        name="between session runs",
+        category="host",
+        colour="black",
+        look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
+        use=Use("host_call", "host call", 7, idle=Idle.HOST),
+        part=Part.BETWEEN,
+    )
+    CHECKPOINT = _FAULT(
+        32,
+        doc="All IPUs stand while a checkpoint is written, from which a run goes on that has lost an IPU.",
+        name="checkpoint",
+        colour="grey",
+        look=Look("checkpoint", "#dcd6ee", "#6a5fa0", "...", "#3d3566", "checkpoint", essential=True),
+        use=Use("checkpoint", "checkpoint", 7, idle=Idle.DISTURBANCES),
+    )
+    LOST_WORK = _FAULT(
+        33,
+        doc="Executions since the last checkpoint, up to the loss of an IPU: all of them are done again.",
+        name="lost work",
+        colour="terrible",
+        look=Look("lost work", "#f6d5d5", "#a33a3a", "xxx", "#6b1010", "lost", essential=True),
+        use=Use("lost_work", "lost work", 7, idle=Idle.DISTURBANCES),
+    )
+    DETECTION = _FAULT(
+        34,
+        doc="An IPU is lost, and it has not been noticed.",
+        name="detection",
+        colour="bad",
+        look=Look("detection of the loss", "#f3e0c8", "#8a5a12", "++", "#4a2f00", "detection", essential=True),
+        use=Use("detection", "detection", 7, idle=Idle.DISTURBANCES),
+    )
+    RESTART = _FAULT(
+        35,
+        doc="The program starts again from the last checkpoint.",
+        name="restart",
+        colour="good",
+        look=Look("restart", "#d9e4d2", "#4b6e2f", "\\\\", "#233a10", "restart", essential=True),
+        use=Use("restart", "restart", 7, idle=Idle.DISTURBANCES),
+    )
+    SPARE = _FAULT(
+        36,
+        doc="The program starts again from the last checkpoint, with a spare IPU in the place of the lost one.",
+        name="restart on a spare IPU",
+        colour="good",
+        look=Look("restart on a spare IPU", "#9fc5b0", "#1f4f38", "//", "#0d2a1c", "spare", essential=True),
+        use=Use("spare_restart", "spare restart", 7, idle=Idle.DISTURBANCES),
+    )
+    LINK = _COPY(
         6,
-        _COPY(
-            doc="One link direction carries its share of a merged copy, or tensors that were sent.",
-            name="carry",
-            track=Track.LINK,
-        ),
+        doc="One link direction carries its share of a merged copy, or tensors that were sent.",
+        name="carry",
+        track=Track.LINK,
     )
-    HOST = (
+    HOST = Row(
         11,
-        Row(
-            doc="The host prepares one infeed element, takes one outfeed element, or does what it is asked for.",
-            name="host",
-            category="host",
-            colour="black",
-            track=Track.HOST,
-        ),
+        doc="The host prepares one infeed element, takes one outfeed element, or does what it is asked for.",
+        name="host",
+        category="host",
+        colour="black",
+        track=Track.HOST,
     )
 
 

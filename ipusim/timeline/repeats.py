@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.timeline.phases_of_rows import phases
+from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
+from ipusim.timeline.span import NONE
 
 Column = npt.NDArray[np.int64]
 
-#: What a row has in place of a number that does not apply to it.
-_NONE: Final = -1
+_SENDS: Final = (SpanKind.SEND, SpanKind.BLOCKING_SEND)
 
 
 class Repeat(NamedTuple):
@@ -122,7 +122,7 @@ class Blocks:
     def causes(self, cause: Column) -> Column:
         """Return the position, written out, of the cause of each row in the first copies of its blocks."""
         row = np.arange(self.rows)
-        positions = np.where(cause == _NONE, _NONE, self.positions()[cause])
+        positions = np.where(cause == NONE, NONE, self.positions()[cause])
         for repeat in self.repeats:
             # Behind a block, what was just before is in its last copy, or in the copy before that.
             size = repeat.last - repeat.first
@@ -216,6 +216,25 @@ def _follow(columns: Mapping[str, Column], block: Repeat, first: int) -> bool:
         "cause": size,
     }
     return all(
-        np.array_equal(np.where(column[own] == _NONE, _NONE, column[own] + added.get(name, 0)), column[behind])
+        np.array_equal(np.where(column[own] == NONE, NONE, column[own] + added.get(name, 0)), column[behind])
         for name, column in columns.items()
     )
+
+
+def phases(columns: Mapping[str, Column]) -> Column:
+    """Return a number for the stage and the direction of the passes that each row belongs to.
+
+    A send belongs to the pass that has made its tensor, its cause; what a host feeds and takes to forward passes.
+
+    Args:
+        columns: of a Timeline, by name.
+
+    Returns:
+        Of each row twice the number of its stage, and one more where it is of the backward pass; negative without a
+        stage; shape (rows,).
+    """
+    kind, cause = columns["kind"], columns["cause"]
+    backward = of_kinds(kind, [pass_kind for pass_kind in PASSES if pass_kind is not SpanKind.FORWARD])
+    sent = of_kinds(kind, _SENDS) & (cause != NONE)
+    backward[sent] = backward[cause[sent]]
+    return 2 * columns["stage"] + backward

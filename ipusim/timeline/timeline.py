@@ -15,19 +15,21 @@ from ipusim.timeline.copies import (
     Choice,
     Chosen,
     Gap,
+    alone,
     at_ends,
     cause_rows,
     copies_in,
     copies_numbered,
     every_copy,
+    moved,
     some_copies,
     touching,
+    written,
     written_out,
 )
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
 from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
 from ipusim.timeline.kinds import SpanKind, of_kinds
-from ipusim.timeline.moved_rows import alone, moved, written
 from ipusim.timeline.records import Records
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span

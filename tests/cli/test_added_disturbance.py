@@ -20,7 +20,7 @@ class Swing:
     swing: Annotated[int, Unit("cycles"), Doc("how much longer, in every third micro-batch")]
     ipu: Annotated[int, Ge(0), Le(63), Doc("logical IPU")]
 
-    def problems(self, system: Device) -> Problems:
+    def problems(self, system: Placed) -> Problems:
         """Yield what is wrong: an IPU that the device has not."""
         yield from _of_ipu(system, self.ipu)
 '''

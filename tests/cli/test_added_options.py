@@ -117,7 +117,7 @@ def changed(tmp_path_factory):
     place = tmp_path_factory.mktemp("changed")
     package = copy_package(place)
     rates, passes = package / "hardware/computation_rates.py", package / "pricing/passes.py"
-    put(rates, "    compute_set_cycles: Fraction = described(", f"{RATE}    compute_set_cycles: Fraction = described(")
+    put(rates, "    compute_set_cycles: Fraction = _cycles(", f"{RATE}    compute_set_cycles: Fraction = _cycles(")
     put(passes, "sets, rates.compute_set_cycles)", "sets, rates.compute_set_cycles + rates.settle_cycles)")
     schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"
     put(schema, "    repeat_count: Annotated[", f"{KEY}    repeat_count: Annotated[")

@@ -9,11 +9,10 @@ them, and half the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.collectives.collective import Collective, Round, chunks, side_by_side
-from ipusim.hardware.collectives.positions import as_they_lie
+from ipusim.hardware.collectives.collective import Collective, Round, as_they_lie, chunks, side_by_side
 from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.system import System
@@ -44,16 +43,25 @@ def across_pods_all_reduce(system: System, participants: Sequence[int], elements
         raise DeviceError(f"{collective.name}: expected equally many participants in every pod, got {shares}")
     rings = [ring_order(system, members) for members in pods]
     backwards = [ring[::-1] for ring in rings[::-1]]
-    ways = [_one_way(order, half) for order, half in zip((rings, backwards), chunks(0, elements, 2), strict=True)]
+    halves = chunks(0, elements, 2)
+    ways = [within_then_across(order, half) for order, half in zip((rings, backwards), halves, strict=True)]
     return collective.with_rounds(side_by_side(ways))
 
 
-def _one_way(rings: Sequence[Sequence[int]], part: slice) -> list[Round]:
-    """Return the rounds that all-reduce ``part``, round the ring of each pod and across the pods in their order."""
+def within_then_across(
+    rings: Sequence[Sequence[int]], part: slice, order: Callable[[Sequence[int]], Sequence[int]] = tuple
+) -> list[Round]:
+    """Return the rounds that all-reduce ``part``, round each of some rings and then across these.
+
+    Args:
+        rings: of equally many IPUs, as a pod's.
+        part: elements of the buffers.
+        order: of the IPUs that hold the same chunk, one of each ring; by default that of the rings.
+    """
     owned = chunks(part.start, part.stop, len(rings[0]))
     across = [
         (owners, chunks(chunk.start, chunk.stop, len(owners)))
-        for owners, chunk in zip(zip(*rings, strict=True), owned, strict=True)
+        for owners, chunk in zip(map(order, zip(*rings, strict=True)), owned, strict=True)
     ]
     return [
         *side_by_side([reduce_scatter_rounds(ring, owned) for ring in rings]),

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Final
 
 from ipusim.hardware.collectives.across_pods import across_pods_all_reduce, by_pod
-from ipusim.hardware.collectives.bidirectional import (
-    bidirectional_all_gather,
-    bidirectional_all_reduce,
-    bidirectional_reduce_scatter,
-)
 from ipusim.hardware.collectives.collective import Collective, Operation
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost, in_turn
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
-from ipusim.hardware.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from ipusim.hardware.collectives.ring import in_both_directions, ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from ipusim.hardware.system import System
 
 #: An algorithm: system, participants, elements and itemsize to a collective.
@@ -26,11 +22,14 @@ ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
     "all_reduce": {
         "ring": ring_all_reduce,
         "ladder": ladder_all_reduce,
-        "bidirectional ring": bidirectional_all_reduce,
+        "bidirectional ring": partial(in_both_directions, "all_reduce"),
         "across pods": across_pods_all_reduce,
     },
-    "reduce_scatter": {"ring": ring_reduce_scatter, "bidirectional ring": bidirectional_reduce_scatter},
-    "all_gather": {"ring": ring_all_gather, "bidirectional ring": bidirectional_all_gather},
+    "reduce_scatter": {
+        "ring": ring_reduce_scatter,
+        "bidirectional ring": partial(in_both_directions, "reduce_scatter"),
+    },
+    "all_gather": {"ring": ring_all_gather, "bidirectional ring": partial(in_both_directions, "all_gather")},
     "all_to_all": {"pairwise": pairwise_all_to_all},
 }
 
@@ -79,17 +78,13 @@ def fastest_all_reduces_in_turn(
 
     Raises DeviceError as :func:`fastest` does.
     """
-    known: dict[tuple[str, tuple[int, ...], int, int], CollectiveCost] = {}
 
-    def cost(name: str, group: Sequence[int], elements: int, itemsize: int) -> CollectiveCost:
-        key = name, tuple(group), elements, itemsize
-        if key not in known:
-            collective = ALGORITHMS["all_reduce"][name](system, group, elements, itemsize)
-            known[key] = concurrent_cost(system, [collective])
-        return known[key]
+    @cache
+    def cost(name: str, group: tuple[int, ...], elements: int, itemsize: int) -> CollectiveCost:
+        return concurrent_cost(system, [ALGORITHMS["all_reduce"][name](system, group, elements, itemsize)])
 
     choices = [
-        (name, in_turn([cost(name, *operands) for operands in sums]))
+        (name, in_turn([cost(name, tuple(group), *size) for group, *size in sums]))
         for name in ALGORITHMS["all_reduce"]
         if all(_suits(name, system, group) for group, *_ in sums)
     ]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from ipusim.base.errors import DeviceError, QuantityError
+from ipusim.hardware.system import System
 
 Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all"]
 
@@ -131,3 +132,14 @@ def chunks(start: int, stop: int, count: int) -> list[slice]:
 def side_by_side(parts: Sequence[Sequence[Round]]) -> list[Round]:
     """Return rounds in which equally many rounds of each part happen at the same time."""
     return [tuple(transfer for round_of in together for transfer in round_of) for together in zip(*parts, strict=True)]
+
+
+def as_they_lie(system: System, participants: Sequence[int]) -> list[int]:
+    """Return logical IPUs in the order of their positions in the machine, rung by rung and pod by pod.
+
+    Raises DeviceError for an IPU that the device does not have.
+    """
+    for ipu in participants:
+        if not 0 <= ipu < system.count:
+            raise DeviceError(f"{system.name}: no IPU {ipu} in a device of {system.count} IPUs")
+    return sorted(participants, key=lambda ipu: system.ipus[ipu])

@@ -9,11 +9,12 @@ buffer ever leaves a rung, and R participants need R rounds, not 2(R - 1).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.collectives.collective import Collective, chunks, side_by_side
-from ipusim.hardware.collectives.positions import as_they_lie
-from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order
+from ipusim.hardware.collectives.across_pods import within_then_across
+from ipusim.hardware.collectives.collective import Collective, as_they_lie
+from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.system import System
 
 
@@ -32,15 +33,5 @@ def ladder_all_reduce(system: System, participants: Sequence[int], elements: int
     if collective.count % 2:
         raise DeviceError(f"{collective.name}: expected an even number of participants, got {collective.count}")
     ordered = as_they_lie(system, participants)
-    halves = chunks(0, elements, 2)
     rungs = list(zip(ordered[::2], ordered[1::2], strict=True))
-    rails = [(ring_order(system, rail), half) for rail, half in zip(zip(*rungs, strict=True), halves, strict=True)]
-    shares = [(ring, chunks(half.start, half.stop, len(ring))) for ring, half in rails]
-    return collective.with_rounds(
-        [
-            *side_by_side([reduce_scatter_rounds(rung, halves) for rung in rungs]),
-            *side_by_side([reduce_scatter_rounds(ring, parts) for ring, parts in shares]),
-            *side_by_side([all_gather_rounds(ring, parts) for ring, parts in shares]),
-            *side_by_side([all_gather_rounds(rung, halves) for rung in rungs]),
-        ]
-    )
+    return collective.with_rounds(within_then_across(rungs, slice(0, elements), partial(ring_order, system)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipusim.hardware.collectives.collective import Collective, Round, Transfer
-from ipusim.hardware.collectives.positions import as_they_lie
+from ipusim.hardware.collectives.collective import Collective, Round, Transfer, as_they_lie
 from ipusim.hardware.system import System
 
 

@@ -22,16 +22,11 @@ from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
 from ipusim.runs.assemble.limits import price_run, simulated_executions
 from ipusim.runs.assemble.memory import check_memory, memory_of
+from ipusim.runs.assemble.named_files import resolve_rates, with_profile, with_stages
 from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.plans import plan_of
-from ipusim.runs.assemble.profile import with_profile, with_stages
 from ipusim.runs.assemble.program import build_program, timed_content
-from ipusim.runs.assemble.rates import resolve_rates
-from ipusim.runs.assemble.schedule_options import (
-    micro_batches_of,
-    with_schedule_options,
-    without_schedule_options,
-)
+from ipusim.runs.assemble.schedule_options import micro_batches_of, with_schedule_options, without_schedule_options
 from ipusim.runs.assemble.sections import check_sections
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.assemble.stages import RequestedStage, function_stages, requested_stages
@@ -79,7 +74,8 @@ def assemble(request: Request) -> Job:
     requested = findings.cached(requested_stages, fixed) if functions is None else function_stages(functions)
     fixed = findings.cached(with_profile, fixed, requested, folder)
     training = _is_training(fixed, requested) if functions is None else functions.training
-    check_sections(with_schedule_options(fixed, options), requested, training, functions is None, findings)
+    by_options = requested if functions is None else None
+    check_sections(with_schedule_options(fixed, options), by_options, training, findings)
     layers = findings.cached(layered, fixed, requested, folder)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
@@ -114,9 +110,7 @@ def _schedule(request: Request, findings: Findings) -> Schedule | None:
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         return registry.default_serialized()
-    with findings.at(("pipeline", "schedule")):
-        return schedule_of(pipeline.schedule, request.folder)
-    return None
+    return findings.tried(("pipeline", "schedule"), schedule_of, pipeline.schedule, request.folder)
 
 
 def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None) -> bool:
@@ -231,11 +225,8 @@ def _job(
             plan = complete(laid_out.plan, fewer, laid_out.system.replicas, laid_out.system.hosts)
             return replace(job, program=fewer, plan=plan, in_part=False)
         shape = replace(laid_out.plan.shape, micro_batches=micro_batches)
-        counts = {
-            "gradient_accumulation_count": shape.count // shape.serialization,
-            "repeat_count": repeat_count,
-        }
-        changed = options.model_copy(update={"pipeline": options.pipeline.model_copy(update=counts)})
+        count = shape.count // shape.serialization
+        changed = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
         problems = Findings(request.is_set)
         _, plan = problems.settled(resolve_plan(changed, laid_out.schedule, shape, problems))
         with cache.entered():
@@ -252,6 +243,7 @@ def _job(
         options, laid_out.plan, program, laid_out.system, findings, content.result_bytes, simulated=laid_out.simulated
     )
     _check(request, fixed, laid_out)
+    fewer_executions = simulated_executions(options) < program.repeat_count * options.steps
     job = Job(
         request,
         laid_out.system,
@@ -261,25 +253,15 @@ def _job(
         laid_out.schedule,
         laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
         options.steps,
-        (*_notes(options, laid_out), *_notes_of(program, laid_out.system, content)),
+        tuple(_notes(options, laid_out, program, content)),
         content.workload,
         content.held_out,
         content.constant_loss,
-        in_part=laid_out.simulated is not None
-        and (
-            laid_out.simulated < micro_batches or program.repeat_count * options.steps > simulated_executions(options)
-        ),
+        in_part=laid_out.simulated is not None and (laid_out.simulated < micro_batches or fewer_executions),
         of=of,
     )
     check_memory(job)
     return job
-
-
-def _notes_of(program: PipelineProgram, system: System, content: Content) -> Iterator[str]:
-    """Yield the notes on a program and its data on a system."""
-    yield from _no_updates(program)
-    yield from _few_samples(program, system, content)
-    yield from _spares(program, system)
 
 
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
@@ -305,41 +287,39 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
         cache.keep(None, check_plan, *alike)
 
 
-def _notes(options: Options, laid_out: _LaidOut) -> tuple[str, ...]:
-    """Return Graphcore's warnings about what is asked for, and what a schedule has to say."""
-    pipeline, shape = options.pipeline, laid_out.plan.shape
-    offloads = no_effect_in_inference(
-        pipeline.offload_weight_update_variables,
-        pipeline.replicated_optimizer_state_sharding,
-        pipeline.variables_on_host,
-    )
-    sharding = no_effect_without_replicas(
+def _notes(options: Options, laid_out: _LaidOut, program: PipelineProgram, content: Content) -> Iterator[str]:
+    """Yield Graphcore's warnings, what a schedule has to say, and notes on a program and its data."""
+    pipeline, shape, system = options.pipeline, laid_out.plan.shape, laid_out.system
+    yield from laid_out.schedule.notes
+    if pipeline.recomputation_checkpoints and not shape.recompute_inline:
+        yield (
+            "recomputation_checkpoints will have no effect since activations are not computed again inside the "
+            "backward pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
+        )
+    if not shape.training:
+        yield from no_effect_in_inference(
+            pipeline.offload_weight_update_variables,
+            pipeline.replicated_optimizer_state_sharding,
+            pipeline.variables_on_host,
+        )
+    yield from no_effect_without_replicas(
         laid_out.offload,
         pipeline.replicated_optimizer_state_sharding and shape.training,
         pipeline.replicated_weight_sharding,
         pipeline.offload_weights,
     )
-    checkpoints = []
-    if pipeline.recomputation_checkpoints and not shape.recompute_inline:
-        checkpoints.append(
-            "recomputation_checkpoints will have no effect since activations are not computed again inside the "
-            "backward pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
-        )
-    return (
-        *laid_out.schedule.notes,
-        *checkpoints,
-        *(() if shape.training else offloads),
-        *sharding,
-        *([laid_out.unused] if laid_out.unused else []),
-    )
-
-
-def _no_updates(program: PipelineProgram) -> tuple[str, ...]:
-    """Return a warning where stages say what their weight updates take, and the host does them."""
+    if laid_out.unused:
+        yield laid_out.unused
     stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
-    if not (program.offload.variables_on_host and stated):
-        return ()
-    return ("The cycles of weight updates that stages say do not count, as the host updates (variables_on_host).",)
+    if program.offload.variables_on_host and stated:
+        yield "The cycles of weight updates that stages say do not count, as the host updates (variables_on_host)."
+    batch = program.micro_batch_size * program.shape.count * system.learners
+    if content.workload is not None and program.shape.training and 0 < content.samples < batch:
+        yield (
+            f"Each weight update takes {batch} samples, and the data have {content.samples} to train on: samples come "
+            "several times in one update. Take more samples, or a smaller pipeline.gradient_accumulation_count."
+        )
+    yield from _spares(program, system)
 
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
@@ -351,14 +331,3 @@ def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
             mended = f"on the same one, mended, as {why}"
             where = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare one"
             yield f"IPU {lost.ipu} is lost: its stages go on {where}."
-
-
-def _few_samples(program: PipelineProgram, system: System, content: Content) -> tuple[str, ...]:
-    """Return a warning where one weight update takes samples several times, as the data have fewer."""
-    batch = program.micro_batch_size * program.shape.count * system.learners
-    if content.workload is None or not content.samples or not program.shape.training or batch <= content.samples:
-        return ()
-    return (
-        f"Each weight update takes {batch} samples, and the data have {content.samples} to train on: samples come "
-        "several times in one update. Take more samples, or a smaller pipeline.gradient_accumulation_count.",
-    )

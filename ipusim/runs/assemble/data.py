@@ -57,11 +57,10 @@ def resolve_data(options: Options, base: Path, findings: Findings) -> Data | Non
     train = train.astype(dtype)
     held_out = None
     if spec.hold_out is not None:
-        before = len(findings)
-        with findings.at(("data", "hold_out")):
-            train, held_out = train.split(spec.hold_out, options.seed)
-        if len(findings) > before:
+        parts = findings.tried(("data", "hold_out"), train.split, spec.hold_out, options.seed)
+        if parts is None:
             return None
+        train, held_out = parts
     size = options.pipeline.micro_batch_size
     if size > len(train):
         left = " that are not held out" if held_out is not None else ""
@@ -73,10 +72,8 @@ def resolve_data(options: Options, base: Path, findings: Findings) -> Data | Non
 
 def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
     match spec:
-        case SyntheticSpec() | SyntheticTargetsSpec():
+        case SyntheticSpec() | SyntheticTargetsSpec() | SyntheticTokensSpec():
             return _synthetic(spec, findings)
-        case SyntheticTokensSpec():
-            return _tokens(spec, findings)
         case IdxSpec():
             paths = {key: base / str(getattr(spec, key)) for key in ("images", "labels")}
             readable = [_is_readable(path, key, findings) for key, path in paths.items()]
@@ -87,11 +84,10 @@ def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Finding
                 findings.add(("data", "labels" if about_labels else "images"), str(error))
         case NpzSpec():
             if _is_readable(base / spec.file, "file", findings):
-                with findings.at(("data", "file")):
-                    return dataset_files.npz(base / spec.file, spec.x, spec.y, spec.tokens, dtype)
+                path = base / spec.file
+                return findings.tried(("data", "file"), dataset_files.npz, path, spec.x, spec.y, spec.tokens, dtype)
         case _:
-            with findings.at(("data", "type")):
-                return dataset_files.digits(dtype)
+            return findings.tried(("data", "type"), dataset_files.digits, dtype)
     return None
 
 
@@ -112,24 +108,19 @@ def _fits(samples: int, elements: int, findings: Findings) -> bool:
     return samples * elements <= MAX_SAMPLE_ELEMENTS
 
 
-def _tokens(spec: SyntheticTokensSpec, findings: Findings) -> Dataset | None:
-    if _fits(spec.samples, 2 * spec.length, findings):
-        with findings.at(("data",)):
-            return synthetic_tokens(spec.length, spec.vocabulary, spec.samples, spec.noise, spec.seed)
-    return None
-
-
-def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -> Dataset | None:
+def _synthetic(spec: _Made, findings: Findings) -> Dataset | None:
+    drawn = spec.samples, spec.noise, spec.seed
+    if isinstance(spec, SyntheticTokensSpec):
+        fits = _fits(spec.samples, 2 * spec.length, findings)
+        return findings.tried(("data",), synthetic_tokens, spec.length, spec.vocabulary, *drawn) if fits else None
     size = math.prod(spec.shape)
     if isinstance(spec, SyntheticSpec):
-        outputs = min(size, spec.classes)
-        numbers = size + outputs + (spec.label_count or 0)
+        outputs, further = min(size, spec.classes), spec.label_count or 0
         if not _enough_samples(spec, findings):
             return None
     else:
-        outputs = math.prod(spec.target_shape)
-        numbers = size + outputs
-    if not _fits(spec.samples, numbers, findings):
+        outputs, further = math.prod(spec.target_shape), 0
+    if not _fits(spec.samples, size + outputs + further, findings):
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
         text = (
@@ -137,11 +128,9 @@ def _synthetic(spec: SyntheticSpec | SyntheticTargetsSpec, findings: Findings) -
         )
         findings.add(("data", "shape"), text)
         return None
-    with findings.at(("data",)):
-        if isinstance(spec, SyntheticSpec):
-            return synthetic_classes(spec.shape, spec.classes, spec.samples, spec.noise, spec.seed, spec.label_count)
-        return synthetic_targets(spec.shape, spec.target_shape, spec.samples, spec.noise, spec.seed)
-    return None
+    if isinstance(spec, SyntheticSpec):
+        return findings.tried(("data",), synthetic_classes, spec.shape, spec.classes, *drawn, spec.label_count)
+    return findings.tried(("data",), synthetic_targets, spec.shape, spec.target_shape, *drawn)
 
 
 def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:

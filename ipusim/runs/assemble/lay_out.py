@@ -8,7 +8,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
-from ipusim.runs.assemble.rates import resolve_rates
+from ipusim.runs.assemble.named_files import resolve_rates
 from ipusim.runs.assemble.schedule_options import micro_batches_of, without_schedule_options
 from ipusim.runs.assemble.stages import RequestedStage, requested_stages
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
@@ -57,28 +57,28 @@ def lay_out(
     if mapping is None:
         return system_for(DeviceMapping((0,))), None
     pipeline = options.pipeline
-    mode = None
-    with findings.at(("pipeline", "recomputation_mode")):
-        mode = recomputation(pipeline.recomputation_mode, schedule.recomputation_modes, schedule.name)
+    modes, path = schedule.recomputation_modes, ("pipeline", "recomputation_mode")
+    mode = findings.tried(path, recomputation, pipeline.recomputation_mode, modes, schedule.name)
     if mode is None:
         return system_for(mapping), None
     recomputed = mode if pipeline.allow_recompute and training else None
-    with findings.at(("pipeline", "allow_recompute")):
-        check_recomputation(recomputed is not None, schedule.recomputation_modes, schedule.name)
-    shape, segments = None, schedule.segments_of(pipeline.segments)
-    with findings.at(MAPPING if findings.is_set(MAPPING) or not schedule.mirrored else ("pipeline", "schedule")):
-        shape = PlanShape(
-            mapping=mapping.ipus,
-            micro_batches=micro_batches_of(options, segments),
-            training=training,
-            recompute=recomputed == THEN_BACKPROPAGATE,
-            recompute_inline=recomputed == INTERLEAVED,
-            overlapped_io=overlapped_io,
-            sizes=mapping.sizes,
-            serialization=pipeline.batch_serialization_iterations,
-            mirrored=schedule.mirrored,
-            segments=segments,
-        )
+    path = ("pipeline", "allow_recompute")
+    findings.tried(path, check_recomputation, recomputed is not None, modes, schedule.name)
+    segments = schedule.segments_of(pipeline.segments)
+    shape = findings.tried(
+        MAPPING if findings.is_set(MAPPING) or not schedule.mirrored else ("pipeline", "schedule"),
+        PlanShape,
+        mapping=mapping.ipus,
+        micro_batches=micro_batches_of(options, segments),
+        training=training,
+        recompute=recomputed == THEN_BACKPROPAGATE,
+        recompute_inline=recomputed == INTERLEAVED,
+        overlapped_io=overlapped_io,
+        sizes=mapping.sizes,
+        serialization=pipeline.batch_serialization_iterations,
+        mirrored=schedule.mirrored,
+        segments=segments,
+    )
     system = system_for(mapping)
     if segments > 1 and not all(stage.costs for stage in requested or ()):
         findings.add(

@@ -12,12 +12,17 @@ from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.program import PlanShape
-from ipusim.runs.assemble.accumulation import check_accumulators
 from ipusim.runs.assemble.data import Data, resolve_data
 from ipusim.runs.assemble.limits import check_network
 from ipusim.runs.assemble.mapping import MAPPING
 from ipusim.runs.assemble.network import resolve_network
-from ipusim.runs.assemble.program import build_workload, counted_profiles, infeed_bytes, sent_outfeed
+from ipusim.runs.assemble.program import (
+    build_workload,
+    check_accumulators,
+    counted_profiles,
+    infeed_bytes,
+    sent_outfeed,
+)
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content, HeldOut
 from ipusim.runs.findings import Findings
@@ -55,7 +60,14 @@ class Layered:
         """
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
-        stages = self._stages(options, shape, layers, back, findings)
+        names = [stage.name for stage in self.requested]
+        concurrent = [position for position, part in enumerate(shape.parts) if len(part) > 1]
+        checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
+        arguments = network, layers, names, concurrent, checkpoints, back
+        stages = findings.settled(findings.tried(MAPPING, build_stages, *arguments))
+        check_accumulators(options, stages, findings)
+        if options.pipeline.outfeed_mask is not None:
+            stages = (*stages[:-1], replace(stages[-1], gives_predictions=True))
         _check_shared(stages, shape.mapping, offload, findings)
         shuffle = options.data is None or options.data.shuffle
         feed = Feed(data.train, options.pipeline.micro_batch_size, options.seed, shuffle)
@@ -79,26 +91,6 @@ class Layered:
             held_out=held_out,
             constant_loss=None if network.loss is None else constant_predictor_loss(data.train, network.loss.layer),
         )
-
-    def _stages(
-        self,
-        options: Options,
-        shape: PlanShape,
-        layers: list[list[str]],
-        back: Returning | None,
-        findings: Findings,
-    ) -> tuple[LayerStage, ...]:
-        names = [stage.name for stage in self.requested]
-        concurrent = [position for position, part in enumerate(shape.parts) if len(part) > 1]
-        checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
-        stages: tuple[LayerStage, ...] = ()
-        with findings.at(MAPPING):
-            stages = build_stages(self.network, layers, names, concurrent, checkpoints, back)
-        findings.raise_if_any()
-        check_accumulators(options, stages, findings)
-        if options.pipeline.outfeed_mask is None:
-            return stages
-        return (*stages[:-1], replace(stages[-1], gives_predictions=True))
 
 
 def _check_shared(

@@ -54,14 +54,13 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
     return elements <= MAX_PARAMETER_ELEMENTS
 
 
-def check_network(network: Network, paths: list[KeyPath], alive: int, options: Options, findings: Findings) -> bool:
-    """Note weights and activations that would not fit this computer; tell whether they do. Without arithmetic all do.
+def check_network(network: Network, paths: list[KeyPath], alive: int, options: Options, findings: Findings) -> None:
+    """Note weights and activations that would not fit this computer. Without arithmetic all do.
 
     ``paths`` are the keys of the layers, the loss last; ``alive`` micro-batches are held at once.
     """
     if options.numerics == "off":
-        return True
-    before = len(findings)
+        return
     elements = 0
     for named, shape, path in zip(network.layers, network.shapes, paths, strict=False):
         elements += sum(math.prod(parameter) for parameter in named.owned_shapes(shape).values())
@@ -85,7 +84,6 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
             f"x {alive} micro-batches"
         )
         findings.add(("pipeline", "micro_batch_size"), text + _TIME_ALONE)
-    return len(findings) == before
 
 
 def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> PlanShape | None:

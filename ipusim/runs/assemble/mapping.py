@@ -63,8 +63,7 @@ def resolve_mapping(
     mapping = options.pipeline.device_mapping if isinstance(options.pipeline.device_mapping, tuple) else default
     if len(findings) > before:
         return None
-    with findings.at(MAPPING):
-        check_mapping(len(mapping), stages)
+    findings.tried(MAPPING, check_mapping, len(mapping), stages)
     if len(findings) > before:
         return None
     for position, (stage, ipus) in enumerate(zip(requested, mapping, strict=True)):
@@ -99,9 +98,7 @@ def _default(
         findings.add(("pipeline", "schedule"), text)
     if pipeline.batch_serialization_iterations > 1:
         return (0,) * stages
-    with findings.at(("pipeline", "schedule")):
-        return schedule.mapping(stages)
-    return ()
+    return findings.tried(("pipeline", "schedule"), schedule.mapping, stages) or ()
 
 
 def _by_formula(

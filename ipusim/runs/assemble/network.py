@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ipusim.base.errors import ModelError
 from ipusim.base.near_names import did_you_mean, listed
 from ipusim.model.data.datasets import Dataset
+from ipusim.model.functions.python_file import load_function
 from ipusim.model.layers.join import Join
-from ipusim.model.layers.layer import Layer, Loss, Shape, SharesParameters, TakesTokens, View
+from ipusim.model.layers.layer import Layer, LayerCost, Loss, Shape, SharesParameters, TakesTokens, View
 from ipusim.model.layers.network import NamedLayer, Network, why_not_shared
-from ipusim.runs.assemble.build_layer import build, build_layer, python_arguments
+from ipusim.model.work import MeasuredWork
+from ipusim.runs.assemble.limits import check_parameters
 from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.findings import Findings
-from ipusim.runs.request.layer_spec import BuiltSpec, PythonSpec
+from ipusim.runs.problems import KeyPath
+from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, PythonSpec
 
 
 def is_loss(layer: RequestedLayer) -> bool:
@@ -46,7 +50,7 @@ def resolve_network(
             return None
         with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
             if (
-                (built := build_layer(layer.spec, layer.path, base, findings)) is not None
+                (built := _build_layer(layer.spec, layer.path, base, findings)) is not None
                 and (built := _joining(built, layer, shape, shapes, findings)) is not None
                 and _shares(built, layer, shape, named, (dataset.sample_shape, *shapes.values()), findings)
             ):
@@ -74,10 +78,8 @@ def _joining(
         known = listed([*shapes], layer.source) or "none"
         findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known})")
         return None
-    before, layer = len(findings), layer.with_beside(shapes[layer.source])
-    with findings.at(path):
-        layer.output_shape(shape)
-    return layer if len(findings) == before else None
+    layer = layer.with_beside(shapes[layer.source])
+    return layer if findings.tried(path, layer.output_shape, shape) is not None else None
 
 
 def _shares(
@@ -123,13 +125,79 @@ def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
 def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
     spec = layer.spec
     if not isinstance(spec, PythonSpec):
-        loss: Loss | None = build(spec, layer.path, base, findings)
+        loss: Loss | None = _build(spec, layer.path, base, findings)
         return loss
     from ipusim.model.functions.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
 
-    arguments = python_arguments(spec, layer.path, base, findings)
+    arguments = _python_arguments(spec, layer.path, base, findings)
     labels = dataset.y
-    with findings.at(layer.path):
-        if arguments is not None:
-            return PythonLoss(**arguments, label_shape=labels.shape[1:], label_dtype=str(labels.dtype))
+    if arguments is None:
+        return None
+    shape, dtype = labels.shape[1:], str(labels.dtype)
+    return findings.tried(layer.path, PythonLoss, **arguments, label_shape=shape, label_dtype=dtype)
+
+
+def _build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:
+    """Return the layer that ``spec``, written at ``path``, stands for; None after noting why there is none.
+
+    ``base`` is the folder that file names are relative to.
+    """
+    if isinstance(spec, PythonSpec):
+        from ipusim.model.functions.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
+
+        arguments = _python_arguments(spec, path, base, findings)
+        return None if arguments is None else findings.tried(path, PythonLayer, **arguments)
+    layer: Layer | None = _build(spec, path, base, findings)
+    return layer
+
+
+def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> Any:
+    """Return the layer or loss of the table that ``spec`` stands for; None after noting why there is none."""
+    before = len(findings)
+    arguments = {
+        key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys
+    }
+    return findings.tried(path, spec.row.makes, **arguments) if len(findings) == before else None
+
+
+def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
+    """Return a layer's argument for a key: layers in order for a list of layers, else the value."""
+    if not isinstance(value, tuple) or not value:
+        return value
+    if isinstance(value[0], BuiltSpec | PythonSpec):
+        return _inner(value, path, base, findings)
+    return tuple(_argument(item, (*path, index), base, findings) for index, item in enumerate(value))
+
+
+def _inner(
+    specs: Sequence[InnerLayerSpec], path: KeyPath, base: Path, findings: Findings
+) -> tuple[NamedLayer[Layer], ...] | None:
+    """Return the layers of a block; None after noting why one cannot be."""
+    before = len(findings)
+    layers = []
+    for index, spec in enumerate(specs):
+        if isinstance(spec, PythonSpec) and spec.loss:
+            findings.add((*path, index, "loss"), "expected no loss within a block, got one: a loss ends the model")
+        elif (layer := _build_layer(spec, (*path, index), base, findings)) is not None:
+            layers.append(NamedLayer(spec.name, layer))
+    return tuple(layers) if len(findings) == before else None
+
+
+def _python_arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Findings) -> dict[str, Any] | None:
+    """Return the arguments common to a layer and a loss that are Python functions."""
+    if not check_parameters(spec, path, findings):
+        return None
+    with findings.at((*path, "python")):
+        return {
+            "function": load_function(spec.python, base),
+            "shapes": spec.parameters,
+            "fill": spec.fill,
+            "stated_cost": _stated_cost(spec),
+        }
+    return None
+
+
+def _stated_cost(spec: PythonSpec) -> LayerCost | None:
+    if isinstance(spec.cost, CyclesSpec):
+        return LayerCost(MeasuredWork(cycles=spec.cost.forward), MeasuredWork(cycles=spec.cost.backward))
     return None

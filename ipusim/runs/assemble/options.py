@@ -28,8 +28,7 @@ def check_options(options: Options, stages: int, counted: bool, findings: Findin
     for name in _LISTS:
         listed = getattr(options.pipeline, name)
         if listed is not None:
-            with findings.at(("pipeline", name)):
-                check_stage_options(name, len(listed), stages)
+            findings.tried(("pipeline", name), check_stage_options, name, len(listed), stages)
 
 
 def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape) -> tuple[StageProfile, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ipusim.base.cache import shared
+from ipusim.base.near_names import did_you_mean
 from ipusim.model.data.feed import Feed
 from ipusim.model.learning.optimizers import Optimizer
-from ipusim.model.learning.variable_work import Reduction
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage import LayerStage
@@ -18,13 +18,51 @@ from ipusim.model.work import NO_TABLES, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.runs.assemble.accumulation import AccumulatorTypes, accumulator_types
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
-from ipusim.runs.request.derived import RowSpec
-from ipusim.runs.request.model_spec import TimedStageSpec
+from ipusim.runs.request.model_spec import StageCyclesSpec, TimedStageSpec
 from ipusim.runs.request.schema import Options
+
+
+@dataclass(frozen=True)
+class AccumulatorTypes:
+    """The type of each parameter's gradient accumulator.
+
+    Attributes:
+        otherwise: of parameters that are not named.
+        named: of parameters (``layer/W``), and of all those of a layer.
+    """
+
+    otherwise: np.dtype[Any]
+    named: tuple[tuple[str, np.dtype[Any]], ...] = ()
+
+    def __call__(self, name: str) -> np.dtype[Any]:
+        """Return the type of a parameter, ``layer/W``; the longest name that fits holds: its own before its layer's."""
+        fitting = [entry for entry in self.named if name == entry[0] or name.startswith(f"{entry[0]}/")]
+        return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
+
+
+def _accumulator_types(options: Options) -> AccumulatorTypes:
+    """Return the types of the accumulators that ``options`` ask for."""
+    chosen = options.pipeline.gradient_accumulation_dtype
+    if not isinstance(chosen, dict):
+        return AccumulatorTypes(np.dtype(chosen or options.precision))
+    named = tuple((name, np.dtype(dtype)) for name, dtype in chosen.items())
+    return AccumulatorTypes(np.dtype(options.precision), named)
+
+
+def check_accumulators(options: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
+    """Note names of no parameter and of no layer with parameters."""
+    chosen = options.pipeline.gradient_accumulation_dtype
+    if not isinstance(chosen, dict):
+        return
+    names = [name for stage in stages for name in stage.parameter_names]
+    for key in chosen:
+        if not any(name == key or name.startswith(f"{key}/") for name in names):
+            path = ("pipeline", "gradient_accumulation_dtype", key)
+            near = did_you_mean(key, [*names, *(name.split("/")[0] for name in names)])
+            findings.add(path, f"expected a layer with parameters, or one of these, got {key!r}{near}")
 
 
 def timed_content(
@@ -51,14 +89,21 @@ def timed_profiles(
     return tuple(profiles)
 
 
+def _stated(spec: StageCyclesSpec, training: bool) -> dict[str, Any]:
+    """Return what the passes and the weight update of a stage take, as a profile says it."""
+    passes = {"forward": spec.forward, "backward": 0, "update": 0, "backward_input": None, "backward_weights": None}
+    if training:
+        halves = {"backward_input": spec.backward_input, "backward_weights": spec.backward_weights}
+        passes |= {"backward": spec.whole_backward, "update": spec.update, **halves}
+    return passes
+
+
 def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StageProfile:
     """Return the profile of one stage; ``before`` are the bytes that come to it."""
     accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
     return StageProfile(
         name=spec.name,
-        forward=spec.forward,
-        backward=spec.whole_backward if training else 0,
-        update=spec.update if training else 0,
+        **_stated(spec, training),
         output_bytes=spec.output_bytes,
         label_bytes=spec.label_bytes,
         gradient_bytes=spec.gradient_bytes if training else 0,
@@ -67,8 +112,6 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
         accumulator_bytes=accumulators if training else 0,
         input_bytes=before if spec.input_bytes is None else spec.input_bytes,
         stash_bytes=spec.stash_bytes if training else 0,
-        backward_input=spec.backward_input if training else None,
-        backward_weights=spec.backward_weights if training else None,
         rest_bytes=spec.rest_bytes if training else None,
     )
 
@@ -82,54 +125,31 @@ def counted_profiles(
     """
     batch, itemsize = options.pipeline.micro_batch_size, np.dtype(options.precision).itemsize
     optimizer = _optimizer(options) if training else None
-    types, profiles = accumulator_types(options), []
+    widths, reduction = _Widths(_accumulator_types(options)), options.pipeline.reduction_method
+    arguments = batch, itemsize, feed.label_bytes, training, optimizer, widths, reduction
+    profiles = []
     for stage in stages:
         with findings.at(("model",)):
-            profiles.append(
-                shared()(
-                    _counted_profile,
-                    stage,
-                    batch,
-                    itemsize,
-                    feed.label_bytes,
-                    training,
-                    optimizer,
-                    types,
-                    options.pipeline.reduction_method,
-                )
-            )
+            profiles.append(shared()(layer_profile, stage, *arguments))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
         profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.sent), itemsize)
     stated = options.pipeline.cycles
     if not isinstance(stated, tuple):
         return tuple(profiles)
-    return tuple(
-        replace(
-            profile,
-            forward=cycles.forward,
-            backward=cycles.whole_backward if training else 0,
-            backward_input=cycles.backward_input if training else None,
-            backward_weights=cycles.backward_weights if training else None,
-            update=cycles.update if training else 0,
-        )
-        for profile, cycles in zip(profiles, stated, strict=False)
-    )
+    pairs = zip(profiles, stated, strict=False)
+    return tuple(replace(profile, **_stated(cycles, training)) for profile, cycles in pairs)
 
 
-def _counted_profile(
-    stage: LayerStage,
-    batch: int,
-    itemsize: int,
-    label_bytes: int,
-    training: bool,
-    optimizer: Optimizer | None,
-    types: AccumulatorTypes,
-    reduction: Reduction,
-) -> StageProfile:
-    """Return :func:`layer_profile` of arguments that are compared as values."""
-    widths = lambda name: types(name).itemsize  # noqa: E731
-    return layer_profile(stage, batch, itemsize, label_bytes, training, optimizer, widths, reduction)
+@dataclass(frozen=True)
+class _Widths:
+    """The bytes of an element of each parameter's accumulator, which are compared as values."""
+
+    types: AccumulatorTypes
+
+    def __call__(self, name: str) -> int:
+        """Return those of a parameter."""
+        return self.types(name).itemsize
 
 
 def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:
@@ -210,16 +230,8 @@ def _optimizer(options: Options) -> Optimizer | None:
     spec = options.optimizer
     if spec is None:
         return None
-    optimizer: Optimizer = _made(spec)
+    optimizer: Optimizer = spec.made()
     return optimizer
-
-
-def _made(spec: RowSpec) -> Any:
-    """Return the object that a row makes of its keys' values, nested rows first."""
-    values = {key.argument: getattr(spec, key.argument) for key in spec.row.keys}
-    return spec.row.makes(
-        **{name: _made(value) if isinstance(value, RowSpec) else value for name, value in values.items()}
-    )
 
 
 def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
@@ -231,5 +243,5 @@ def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed,
         reduction=options.pipeline.reduction_method,
         dtype=np.dtype(options.precision),
         seed=options.seed,
-        accumulation_dtype=accumulator_types(options),
+        accumulation_dtype=_accumulator_types(options),
     )

@@ -23,8 +23,7 @@ def without_schedule_options(options: Options) -> Options:
 
     What is made of them cannot depend on the options of one request.
     """
-    pipeline = options.pipeline.model_copy(update=dict(_ORDER))
-    fixed = options.model_copy(update={"pipeline": pipeline, "steps": 1, "disturbances": ()})
+    fixed = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
     return shared().first(fixed, by=options_set(fixed))
 
 
@@ -36,7 +35,5 @@ def micro_batches_of(options: Options, segments: int) -> int:
 
 def with_schedule_options(fixed: Options, options: Options) -> Options:
     """Return ``fixed`` with what ``options`` have of the others, for rules, which may look at any of them."""
-    order_options = {name: getattr(options.pipeline, name) for name in _ORDER}
-    pipeline = fixed.pipeline.model_copy(update=order_options)
     other = {"steps": options.steps, "disturbances": options.disturbances}
-    return fixed.model_copy(update={"pipeline": pipeline, **other})
+    return fixed.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=other)

@@ -22,34 +22,23 @@ from ipusim.runs.request.schema import Options
 
 
 def check_sections(
-    options: Options,
-    requested: tuple[RequestedStage, ...] | None,
-    training: bool,
-    by_options: bool,
-    findings: Findings,
+    options: Options, requested: tuple[RequestedStage, ...] | None, training: bool, findings: Findings
 ) -> None:
-    """Refuse sections that make no sense together, or without each other.
-
-    ``by_options`` is whether the options say what the stages are.
-    """
+    """Refuse sections that make no sense together, or without each other; ``requested`` are stages that options say."""
     if options.evaluate is not None and (options.data is None or options.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
+    text = "expected no bytes with use_synthetic_data, under which the feeds move none; leave one of the two out"
     for queue in ("infeed", "outfeed"):
         if options.use_synthetic_data and findings.is_set((queue, "element_bytes")):
-            text = (
-                "expected no bytes with use_synthetic_data, under which the feeds move none; leave one of the two out"
-            )
             findings.add((queue, "element_bytes"), text)
     with findings.at(("pipeline", "continuous_weight_updates")):
         check_weight_updates(options.pipeline.continuous_weight_updates)
     with findings.at(("pipeline", "batch_serialization_iterations")):
         check_serialization(options.pipeline.batch_serialization_iterations, options.pipeline.reduction_method)
-    with findings.at(("infeed", "prefetch_depth")):
-        check_prefetch_depth(options.infeed.prefetch_depth)
-    with findings.at(("outfeed", "buffer_depth")):
-        check_buffer_depth(options.outfeed.buffer_depth)
-    if requested is None or not by_options:
+    findings.tried(("infeed", "prefetch_depth"), check_prefetch_depth, options.infeed.prefetch_depth)
+    findings.tried(("outfeed", "buffer_depth"), check_buffer_depth, options.outfeed.buffer_depth)
+    if requested is None:
         return
     _check_outfeed(options, requested, training, findings)
     counted = not requested[0].costs and options.pipeline.cycles is None

@@ -9,9 +9,9 @@ from ipusim.base.near_names import did_you_mean, listed
 from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.model_spec import NamedStageSpec, TimedStageSpec
+from ipusim.runs.request.request import Functions
 from ipusim.runs.request.schema import Options
 
 
@@ -69,7 +69,7 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
         stages = list(_by_lists(options, layers, findings))
         _check_kinds(stages, findings)
         _check_labels(stages, findings)
-    _check_names([_names(stage) for stage in stages], findings)
+    _check_names(stages, findings)
     if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
         text = "expected no cycles beside stages that give their own, got both: leave this key out"
         findings.add(("pipeline", "cycles"), text)
@@ -153,13 +153,10 @@ def _check_labels(stages: list[RequestedStage], findings: Findings) -> None:
                 findings.add(path, f"expected at most the output_bytes, {spec.output_bytes}, got {spec.label_bytes}")
 
 
-def _names(stage: RequestedStage) -> tuple[str, ...]:
-    return tuple(cost.name for cost in stage.concurrent) or (stage.name,)
-
-
-def _check_names(names: list[tuple[str, ...]], findings: Findings) -> None:
+def _check_names(stages: list[RequestedStage], findings: Findings) -> None:
     seen: set[str] = set()
-    for index, own in enumerate(names):
+    for index, stage in enumerate(stages):
+        own = [cost.name for cost in stage.concurrent] or [stage.name]
         for number, name in enumerate(own):
             if name in seen:
                 text = f"expected a name that no other stage has, got {name!r} again"

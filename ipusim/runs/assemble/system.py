@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from ipusim.base.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.base.units import format_numbers
 from ipusim.hardware.build import build_system, join_hosts
-from ipusim.hardware.disturbances import problems_of
+from ipusim.hardware.disturbances import Disturbance, problems_of
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rate import Rate
 from ipusim.hardware.rates import RATES, Rates
@@ -34,13 +34,14 @@ from ipusim.runs.assemble.plans import checked_sync, plan_of
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
-from ipusim.runs.request.disturbance_spec import disturbance_of
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import StreamingMemorySpec, SystemSpec
 from ipusim.schedules.features import Feature
 from ipusim.schedules.repeating import with_period
 from ipusim.schedules.schedule import Schedule
 
+#: Options, and what is wrong with them.
+_Problems = Iterator[tuple[KeyPath, str]]
 _NANOSECONDS = 10**9
 #: Options of a weight update on IPUs.
 _OF_THE_UPDATE: Final = (
@@ -85,20 +86,19 @@ def resolve_system(
         system = replace(system, framework=spec.host.framework, updates_optimizer=spec.host.updates_optimizer)
         return replace(system, hosts=spec.host.count, joined=joined)
 
-    if not (_check_free(spec, rates, findings) and _check_streaming(spec, findings)):
+    for check in (_costs_where_free, _streaming_where_none, _two_overheads):
+        wrong = list(check(spec, rates, findings))
+        for key, text in wrong:
+            findings.add(key, text)
+        if wrong:
+            return None
+    device = findings.tried(path, build, (0,))
+    if device is None:
         return None
-    if not _check_overhead(rates, findings):
-        return None
-    count = 0
-    with findings.at(path):
-        count = build((0,)).count
-    if not count:
-        return None
+    count = device.count
     outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
     if not outside:
-        with findings.at(("system",)):
-            return build(mapping)
-        return None
+        return findings.tried(("system",), build, mapping)
     if findings.is_set(MAPPING):
         for stage in outside:
             text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
@@ -112,7 +112,7 @@ def resolve_system(
 
 def with_disturbances(options: Options, system: System, findings: Findings) -> System | None:
     """Return a system with the disturbances of the options; None after noting all that is wrong with them."""
-    disturbances = tuple(map(disturbance_of, options.disturbances))
+    disturbances: tuple[Disturbance, ...] = tuple(spec.made() for spec in options.disturbances)
     wrong = list(problems_of(disturbances, system))
     for number, key, text in wrong:
         findings.add(("disturbances", number, key), text)
@@ -122,9 +122,9 @@ def with_disturbances(options: Options, system: System, findings: Findings) -> S
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
     """Return the I/O tiles of a request; None after noting why it cannot have them."""
     spec = options.system.io_tiles
-    with findings.at(("system", "io_tiles", "place_ops_on_io_tiles")):
-        return IoTiles(spec.num_io_tiles, spec.place_ops_on_io_tiles, Fraction(str(spec.available_memory_proportion)))
-    return None
+    share = Fraction(str(spec.available_memory_proportion))
+    path = ("system", "io_tiles", "place_ops_on_io_tiles")
+    return findings.tried(path, IoTiles, spec.num_io_tiles, spec.place_ops_on_io_tiles, share)
 
 
 def resolve_offloads(
@@ -137,26 +137,24 @@ def resolve_offloads(
     pipeline, before = options.pipeline, len(findings)
     on_host = pipeline.variables_on_host and training
     if on_host:
+        text = "expected it not to be true with variables_on_host, as IPUs have no part of the weight update then"
         for option in _OF_THE_UPDATE:
             if getattr(pipeline, option):
-                text = (
-                    "expected it not to be true with variables_on_host, as IPUs have no part of the weight update then"
-                )
                 findings.add(("pipeline", option), f"{text}, got true")
     there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
-    with findings.at(("pipeline", "offload_activations")):
-        check_activations(pipeline.offload_activations, remote_memory=there, serialized=serialized)
+
+    def check(option: str, rule: Callable[..., None], *values: bool | None, **known: Any) -> None:
+        findings.tried(("pipeline", option), rule, *values, remote_memory=there, **known)
+
+    check("offload_activations", check_activations, pipeline.offload_activations, serialized=serialized)
     # Of what the weight update needs, inference offloads nothing, and only warns where it is asked to.
     state = pipeline.offload_weight_update_variables if training and not on_host else False
     sums = pipeline.offload_gradient_accumulation_buffers if training else False
     in_parts = pipeline.replicated_optimizer_state_sharding and training
     weights_in_parts = False if on_host else pipeline.replicated_weight_sharding
-    with findings.at(("pipeline", "offload_weight_update_variables")):
-        check_weight_update_variables(state, remote_memory=there)
-    with findings.at(("pipeline", "offload_gradient_accumulation_buffers")):
-        check_accumulation_buffers(sums, remote_memory=there)
-    with findings.at(("pipeline", "replicated_weight_sharding")):
-        check_weight_sharding(weights_in_parts, pipeline.offload_weights, remote_memory=there, stage=stage)
+    check("offload_weight_update_variables", check_weight_update_variables, state)
+    check("offload_gradient_accumulation_buffers", check_accumulation_buffers, sums)
+    check("replicated_weight_sharding", check_weight_sharding, weights_in_parts, pipeline.offload_weights, stage=stage)
     if len(findings) > before:
         return None
     least = options.system.minimum_remote_tensor_size
@@ -164,41 +162,37 @@ def resolve_offloads(
         state, sums, pipeline.offload_activations, remote_memory=there, serialized=serialized, minimum_bytes=least
     )
     offload = replace(offload, variables_on_host=on_host)
-    with findings.at(("pipeline", "replicated_optimizer_state_sharding")):
-        return resolve_sharding(
-            offload,
-            in_parts,
-            weights_in_parts,
-            pipeline.offload_weights,
-            replicas=system.replicas,
-            remote_memory=there,
-            serialized=serialized,
-            stage=stage,
-        )
-    return None
+    return findings.tried(
+        ("pipeline", "replicated_optimizer_state_sharding"),
+        resolve_sharding,
+        offload,
+        in_parts,
+        weights_in_parts,
+        pipeline.offload_weights,
+        replicas=system.replicas,
+        remote_memory=there,
+        serialized=serialized,
+        stage=stage,
+    )
 
 
-def _check_free(spec: SystemSpec, rates: Rates, findings: Findings) -> bool:
-    """Refuse costs of copies and of the host on the system that has none."""
-    before = len(findings)
+def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
+    """Yield costs of copies and of the host on the system that has none."""
     costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
     priced: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
     priced += [("rates", rate.name) for rate in _chosen(rates, findings) if rate.part != "computation"]
     if spec.name == "free":
         for path in priced:
-            findings.add(path, "expected nothing on the free system, where copies and the host are free, got a cost")
-    return len(findings) == before
+            yield path, "expected nothing on the free system, where copies and the host are free, got a cost"
 
 
-def _check_overhead(rates: Rates, findings: Findings) -> bool:
-    """Refuse the fixed cost of a copy between IPUs under two names at once."""
-    before = len(findings)
+def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
+    """Yield the fixed cost of a copy between IPUs under two names at once."""
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
     for rate in _chosen(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
             text = "expected it or system.overhead, which stands for all fixed parts of a copy, got both"
-            findings.add(("rates", rate.name), text)
-    return len(findings) == before
+            yield ("rates", rate.name), text
 
 
 def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
@@ -206,25 +200,19 @@ def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
     return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
 
 
-def _check_streaming(spec: SystemSpec, findings: Findings) -> bool:
-    """Refuse remote buffers where there is no Streaming Memory, and its figures where it is not used."""
-    before = len(findings)
+def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
+    """Yield remote buffers where there is no Streaming Memory, and its figures where it is not used."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
         having = one_of([name for name, machine in MACHINES.items() if machine.streaming])
         text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"
-        findings.add(("system", "enable_remote_buffers"), text)
+        yield ("system", "enable_remote_buffers"), text
     if findings.is_set(("system", "streaming_memory")) and not spec.enable_remote_buffers:
         text = "expected enable_remote_buffers: true beside figures of the Streaming Memory, got them alone"
-        findings.add(("system", "streaming_memory"), text)
-    return len(findings) == before
+        yield ("system", "streaming_memory"), text
 
 
 def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
-    figures = {
-        "bytes_per_s": spec.bandwidth,
-        "ipu_bytes_per_s": spec.ipu_bandwidth,
-        "capacity_bytes": spec.capacity,
-    }
+    figures = {"bytes_per_s": spec.bandwidth, "ipu_bytes_per_s": spec.ipu_bandwidth, "capacity_bytes": spec.capacity}
     return {name: value for name, value in figures.items() if value is not None}
 
 

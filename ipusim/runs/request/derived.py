@@ -34,6 +34,12 @@ class RowSpec(Node):
 
     row: ClassVar[Row]
 
+    def made(self) -> Any:
+        """Return the object that the row makes of its keys' values, nested rows first."""
+        values = {key.argument: getattr(self, key.argument) for key in self.row.keys}
+        inner = {name: value.made() for name, value in values.items() if isinstance(value, RowSpec)}
+        return self.row.makes(**values | inner)
+
 
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
     """Return the pydantic model of ``row``: keys of ``base``, inherited keys, ``type``, and the row's own keys.

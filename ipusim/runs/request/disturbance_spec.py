@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Discriminator, Field, Tag
 
 from ipusim.base.near_names import nearest
-from ipusim.hardware.disturbances import Disturbance
 from ipusim.model.rows import classes, row_of
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.derived import RowSpec, keys_of
 from ipusim.runs.request.fields import expects, kind_of
 
 _KINDS: Final = {made.kind: made for made in classes(["ipusim.hardware.disturbances"])}
-
-
-def disturbance_of(spec: RowSpec) -> Disturbance:
-    """Return the disturbance that a scenario's item describes."""
-    made: Disturbance = spec.row.makes(**{key.argument: getattr(spec, key.argument) for key in spec.row.keys})
-    return made
 
 
 def _kind(value: object) -> str | None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any, Final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, core_schema
 
 from ipusim.analysis.figures import FIGURES, Figure
 from ipusim.base.errors import QuantityError
@@ -230,15 +229,8 @@ def _named(value: object) -> object:
     return {key: _Named(str(key), expected) for key, expected in value.items()} if isinstance(value, dict) else value
 
 
-def _parsed(make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except QuantityError as error:
-        raise PydanticCustomError("message", "{text}", {"text": str(error)}) from None
-
-
 def _key(name: object) -> str:
-    _parsed(partial(figure_of, str(name)))
+    figure_of(str(name))
     return str(name)
 
 
@@ -248,9 +240,7 @@ def _value(named: _Named) -> Expectation | dict[str, Expectation]:
     except QuantityError:  # reported for the key
         return {}
     if not isinstance(named.value, Mapping):
-        expected: Expectation = _parsed(partial(expectation, named.name, named.value))
-        return expected
+        return expectation(named.name, named.value)
     if item or not takes_item(figure):
-        text = f"expected {_what(figure)}, got {show(named.value)}"
-        raise PydanticCustomError("message", "{text}", {"text": text})
-    return {str(key): _parsed(partial(expectation, f"{named.name}.{key}", value)) for key, value in named.value.items()}
+        raise QuantityError(f"expected {_what(figure)}, got {show(named.value)}")
+    return {str(key): expectation(f"{named.name}.{key}", value) for key, value in named.value.items()}

@@ -98,23 +98,19 @@ class Quantity:
         return {"anyOf": [number, {"type": "string"}], "examples": [example], **expects(expected)}
 
     def read(self, value: object) -> int | Fraction:
-        """Return the value in the base unit; raises PydanticCustomError for anything else."""
+        """Return the value in the base unit; raises PydanticCustomError or, in words, QuantityError."""
         if isinstance(value, int | Fraction) and not isinstance(value, bool):
             exact = Fraction(value)
         elif isinstance(value, float) and isfinite(value):
             exact = Fraction(str(value))  # as written: 0.1 is a tenth
         elif isinstance(value, str):
-            try:
-                exact = parse_quantity(value, self.kind)
-            except QuantityError as error:
-                raise PydanticCustomError("message", "{text}", {"text": str(error)}) from None
+            exact = parse_quantity(value, self.kind)
         else:
             raise PydanticCustomError("unexpected", "no quantity")
         if not self.least <= exact <= self.most:
             raise PydanticCustomError("unexpected", "out of bounds")
         if self.whole and exact.denominator != 1:
-            text = f"expected a whole number of {self.kind}, got {value!r}"
-            raise PydanticCustomError("message", "{text}", {"text": text})
+            raise QuantityError(f"expected a whole number of {self.kind}, got {value!r}")
         return int(exact) if self.whole else exact
 
 
@@ -157,8 +153,7 @@ class CycleCount:
             seconds = parse_quantity(value, "seconds")
         except QuantityError as error:
             _, hint, meant = str(error).partition("; did you mean ")
-            text = f"expected {self._expected}, got {show(value)}{hint}{meant}"
-            raise PydanticCustomError("message", "{text}", {"text": text}) from None
+            raise QuantityError(f"expected {self._expected}, got {show(value)}{hint}{meant}") from None
         if seconds < 0:
             raise PydanticCustomError("unexpected", "out of bounds")
         return CyclesOfTime(int(cycles.read(duration_cycles(seconds * 10**9, clock_hz))), value)

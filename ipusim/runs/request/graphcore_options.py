@@ -64,65 +64,46 @@ OTHER_ARGUMENTS: Final = (
         "of `ipusim.ipu` only, without effect: gradients are not captured by functions here",
     ),
 )
+_NEVER_STOPS: Final = "no operation stops a run: its notes name the first value that is not finite"
+_AS_WRITTEN: Final = "operations run in the order in which they are written"
 #: Attributes of ``IPUConfig`` that are no key: nothing that is simulated depends on them.
-OTHER_ATTRIBUTES: Final = (
-    GraphcoreOption("serialization_output_folder", "nothing is compiled, so that there is no executable to keep"),
-    GraphcoreOption("compilation_poplar_options", "Poplar does not compile anything here"),
-    GraphcoreOption("gcl_poplar_options", "collectives run by the machine's own algorithms"),
-    GraphcoreOption("experimental.always_rearrange_copies_on_the_host", "a host copy takes as long in any layout"),
-    GraphcoreOption(
-        "experimental.enable_remote_buffer_embedding",
-        "tables of host embeddings lie in the host's memory, and the host looks them up",
-    ),
-    GraphcoreOption(
-        "floating_point_behaviour.inv", "no operation stops a run: its notes name the first value that is not finite"
-    ),
-    GraphcoreOption(
-        "floating_point_behaviour.div0", "no operation stops a run: its notes name the first value that is not finite"
-    ),
-    GraphcoreOption(
-        "floating_point_behaviour.oflo", "no operation stops a run: its notes name the first value that is not finite"
-    ),
-    GraphcoreOption("floating_point_behaviour.esr", "no stochastic rounding: NumPy rounds to nearest"),
-    GraphcoreOption("floating_point_behaviour.nanoo", "NumPy's half precision overflows to infinity"),
-    GraphcoreOption("floating_point_behaviour.set_all", "none of those that it sets has an effect"),
-    GraphcoreOption("matmuls.clear_pass_type", "products are planned by their shapes alone, in any pass"),
-    GraphcoreOption("norms.use_stable_statistics", "the mean is always taken off before the variance is computed"),
-    GraphcoreOption("optimizations.prefetch_data_streams", "infeeds prefetch as deep as `infeed.prefetch_depth` says"),
-    GraphcoreOption("optimizations.combine_embedding_lookups", "each lookup is an operation of its own"),
-    GraphcoreOption("optimizations.combine_matmuls", "each product is an operation of its own"),
-    GraphcoreOption(
-        "optimizations.enable_graph_outlining", "code is not compiled, and is estimated as if it were outlined"
-    ),
-    GraphcoreOption("optimizations.merge_infeed_io_copies", "the copies of an element are one already"),
-    GraphcoreOption(
-        "optimizations.maximum_reduce_scatter_buffer_size", "each reduce-scatter is a collective of its own"
-    ),
-    GraphcoreOption(
-        "optimizations.maximum_inter_ipu_copies_buffer_size", "all copies of a time-step are one, however large"
-    ),
-    GraphcoreOption(
-        "optimizations.maximum_send_recv_cluster_size", "what the host computes in a pass is sent there at once"
-    ),
-    GraphcoreOption(
-        "optimizations.merge_remote_buffers", "remote memory is counted in bytes, however many buffers they are in"
-    ),
-    GraphcoreOption("optimizations.enable_gather_simplifier", "embeddings are looked up in one way"),
-    GraphcoreOption("optimizations.triangular_solve_expander_block_size", "there is no triangular solver"),
-    GraphcoreOption("optimizations.cholesky_block_size", "there is no Cholesky factoriser"),
-    GraphcoreOption("optimizations.enable_fast_math", "no operation is transformed"),
-    GraphcoreOption("pooling.poplar_options", "pooling takes as long under any plan"),
-    GraphcoreOption("scheduling.algorithm", "operations run in the order in which they are written"),
-    GraphcoreOption(
-        "scheduling.maximum_scheduler_lookahead_depth", "operations run in the order in which they are written"
-    ),
-    GraphcoreOption(
-        "scheduling.maximum_scheduler_search_space_size", "operations run in the order in which they are written"
-    ),
-    GraphcoreOption(
-        "norms.experimental.distributed_batch_norm_replica_group_size",
-        "layers take the statistics of each replica; in Python they are taken over so many",
-    ),
+OTHER_ATTRIBUTES: Final = tuple(
+    GraphcoreOption(name, effect)
+    for name, effect in {
+        "serialization_output_folder": "nothing is compiled, so that there is no executable to keep",
+        "compilation_poplar_options": "Poplar does not compile anything here",
+        "gcl_poplar_options": "collectives run by the machine's own algorithms",
+        "experimental.always_rearrange_copies_on_the_host": "a host copy takes as long in any layout",
+        "experimental.enable_remote_buffer_embedding": "tables of host embeddings lie in the host's "
+        "memory, and the host looks them up",
+        "floating_point_behaviour.inv": _NEVER_STOPS,
+        "floating_point_behaviour.div0": _NEVER_STOPS,
+        "floating_point_behaviour.oflo": _NEVER_STOPS,
+        "floating_point_behaviour.esr": "no stochastic rounding: NumPy rounds to nearest",
+        "floating_point_behaviour.nanoo": "NumPy's half precision overflows to infinity",
+        "floating_point_behaviour.set_all": "none of those that it sets has an effect",
+        "matmuls.clear_pass_type": "products are planned by their shapes alone, in any pass",
+        "norms.use_stable_statistics": "the mean is always taken off before the variance is computed",
+        "optimizations.prefetch_data_streams": "infeeds prefetch as deep as `infeed.prefetch_depth` says",
+        "optimizations.combine_embedding_lookups": "each lookup is an operation of its own",
+        "optimizations.combine_matmuls": "each product is an operation of its own",
+        "optimizations.enable_graph_outlining": "code is not compiled, and is estimated as if it were outlined",
+        "optimizations.merge_infeed_io_copies": "the copies of an element are one already",
+        "optimizations.maximum_reduce_scatter_buffer_size": "each reduce-scatter is a collective of its own",
+        "optimizations.maximum_inter_ipu_copies_buffer_size": "all copies of a time-step are one, however large",
+        "optimizations.maximum_send_recv_cluster_size": "what the host computes in a pass is sent there at once",
+        "optimizations.merge_remote_buffers": "remote memory is counted in bytes, however many buffers they are in",
+        "optimizations.enable_gather_simplifier": "embeddings are looked up in one way",
+        "optimizations.triangular_solve_expander_block_size": "there is no triangular solver",
+        "optimizations.cholesky_block_size": "there is no Cholesky factoriser",
+        "optimizations.enable_fast_math": "no operation is transformed",
+        "pooling.poplar_options": "pooling takes as long under any plan",
+        "scheduling.algorithm": _AS_WRITTEN,
+        "scheduling.maximum_scheduler_lookahead_depth": _AS_WRITTEN,
+        "scheduling.maximum_scheduler_search_space_size": _AS_WRITTEN,
+        "norms.experimental.distributed_batch_norm_replica_group_size": "layers take the statistics of each "
+        "replica; in Python they are taken over so many",
+    }.items()
 )
 
 

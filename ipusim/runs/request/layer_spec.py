@@ -71,11 +71,6 @@ class PythonSpec(Node, title="python"):
     cost: Cost = Field(default="counted", description="cycles of the passes, or counted from the function's operations")
 
 
-def _spec_of(row: LayerRow, inner: Any = None) -> type[BuiltSpec]:
-    spec: type[BuiltSpec] = spec_of(row, BuiltSpec, inner)
-    return spec
-
-
 def _entry_kind(value: object) -> str | None:
     return "<repeat>" if isinstance(value, dict) and "repeat" in value else kind_of(value)
 
@@ -90,13 +85,13 @@ def _any_of(specs: list[type[BuiltSpec]], *others: Any) -> Any:
     ]
 
 
-_WITHIN: Final = [_spec_of(row) for row in rows() if row.within]
+_WITHIN: Final = [spec_of(row, BuiltSpec) for row in rows() if row.within]
 if TYPE_CHECKING:
     InnerLayerSpec = BuiltSpec | PythonSpec
 else:
     #: A layer that may stand within another one.
     InnerLayerSpec = _any_of(_WITHIN)
-_MODEL: Final = [*_WITHIN, *(_spec_of(row, InnerLayerSpec) for row in rows() if not row.within)]
+_MODEL: Final = [*_WITHIN, *(spec_of(row, BuiltSpec, InnerLayerSpec) for row in rows() if not row.within)]
 
 
 class RepeatSpec(Node, title="repeat"):

@@ -42,8 +42,8 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(key for key in error["loc"] if not _is_tag(key) and key != _KEY)
     node, parent = _walk(schema, error["loc"])
     got, of_key, hint = error["input"], False, ""
-    if error["type"] == "message":
-        return Problem(path, error["msg"], error["loc"][-1:] == (_KEY,))
+    if error["type"] == "value_error":  # which says itself what is wrong
+        return Problem(path, str(error["ctx"]["error"]), error["loc"][-1:] == (_KEY,))
     if error["type"] == "missing":
         said = f" ({node['description']})" if "description" in node else ""
         return Problem(path, _message(describe(node, schema), f"nothing{said}", ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
@@ -47,14 +47,15 @@ def _mapping_kind(value: object) -> str:
     return "<each stage>" if isinstance(value, list | tuple) else "<v>"
 
 
+_Item = TypeVar("_Item")
+_EachStage = Annotated[
+    tuple[_Item, ...],
+    Strict(False),
+    Field(title="each stage", min_length=1, max_length=MAX_STAGES),
+    Tag("<each stage>"),
+]
 _Devices = Annotated[
-    Annotated[
-        tuple[_Device, ...],
-        Strict(False),
-        Field(title="each stage", min_length=1, max_length=MAX_STAGES),
-        Tag("<each stage>"),
-    ]
-    | Annotated[Literal["v"], Choice(("v",)), Field(title="v"), Tag("<v>")],
+    _EachStage[_Device] | Annotated[Literal["v"], Choice(("v",)), Field(title="v"), Tag("<v>")],
     Discriminator(_mapping_kind),
 ]
 
@@ -88,26 +89,7 @@ _Profile = Annotated[
     AfterValidator(NameOfFile),
     Tag("<profile>"),
 ]
-_Cycles = Annotated[
-    Annotated[
-        tuple[StageCyclesSpec, ...],
-        Strict(False),
-        Field(title="each stage", min_length=1, max_length=MAX_STAGES),
-        Tag("<each stage>"),
-    ]
-    | _Profile,
-    Discriminator(_listed_or_file),
-]
-_Stages = Annotated[
-    Annotated[
-        tuple[StageSpec, ...],
-        Strict(False),
-        Field(title="each stage", min_length=1, max_length=MAX_STAGES),
-        Tag("<each stage>"),
-    ]
-    | _Profile,
-    Discriminator(_listed_or_file),
-]
+_ListedOrFile = Annotated[_EachStage[_Item] | _Profile, Discriminator(_listed_or_file)]
 
 
 class StageOptionsSpec(Node, title="stage options"):
@@ -148,7 +130,7 @@ class PipelineSpec(Node, title="pipeline"):
         default=None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
     )
     stages: Annotated[
-        _Stages | None,
+        _ListedOrFile[StageSpec] | None,
         Argument(
             "stages as lists of layers, functions or costs, or lists of concurrent ones; or `pipeline.splits`",
             name="computational_stages",
@@ -158,7 +140,7 @@ class PipelineSpec(Node, title="pipeline"):
         description="the stages, instead of splits: layer names, Python functions, or costs alone, which a file beside "
         "the scenario can have, with a row for each stage and columns by the keys of such a stage",
     )
-    cycles: _Cycles | None = Field(
+    cycles: _ListedOrFile[StageCyclesSpec] | None = Field(
         default=None,
         description="measured cycles of each stage, instead of the cost model's, in a list or in a file beside the "
         "scenario, with a row for each stage and columns stage, forward, backward and the others of such a list",

@@ -75,11 +75,7 @@ def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredS
 
     Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
     """
-    called = called or str(path)
-    table = _table(path, (), called)
-    stages, problems = _stages(table.rows, table.titles, clock_hz)
-    refuse(_wrong_length(table.rows, called) or problems)
-    return stages
+    return _measured(path, clock_hz, called or str(path), StageCyclesSpec)
 
 
 def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStageSpec, ...]:
@@ -91,12 +87,8 @@ def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStage
 
     Raises as :func:`read_profile` does.
     """
-    called = called or str(path)
-    table = _table(path, (), called)
-    measured, problems = _stages(table.rows, table.titles, clock_hz, TimedStageSpec)
-    refuse(_wrong_length(table.rows, called) or problems)
     stages, before = list[TimedStageSpec](), 0
-    for row in measured:
+    for row in _measured(path, clock_hz, called or str(path), TimedStageSpec):
         stage = row.cycles
         assert isinstance(stage, TimedStageSpec)
         if before and stage.whole_backward and "gradient_bytes" not in stage.model_fields_set:
@@ -175,6 +167,14 @@ def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[st
         more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
         got = f"none for {', '.join(listed[:_LISTED])}{more}"
     return (f"{called}: expected a row for each of the {len(stages)} stages, got {len(rows)}: {got}",)
+
+
+def _measured(path: Path, clock_hz: int, called: str, kind: type[StageCyclesSpec]) -> tuple[MeasuredStage, ...]:
+    """Return the stages of a file, with specs of a ``kind``."""
+    table = _table(path, (), called)
+    stages, problems = _stages(table.rows, table.titles, clock_hz, kind)
+    refuse(_wrong_length(table.rows, called) or problems)
+    return stages
 
 
 def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_numbers
+from ipusim.hardware.system import System
+from ipusim.pipeline.offload import Offload
+from ipusim.runs.content import Content
 from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.expectation import Expectation
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
-from ipusim.runs.request.functions import Functions
 from ipusim.runs.request.messages import problems_of
 from ipusim.runs.request.schema import Options, json_schema
 from ipusim.runs.request.system_spec import SystemSpec
@@ -27,6 +29,28 @@ from ipusim.schedules import registry
 _PLAIN: Final = frozenset((str, float, bool, type(None)))
 #: Keys in a message's path to options that are nested too deeply.
 _SHOWN_DEPTH: Final = 4
+
+
+class Functions(Protocol):
+    """Stages that need no options to say what they are."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each computational stage; concurrent ones have one."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """How many run in each computational stage: 1, or the number of concurrent ones."""
+
+    @property
+    def training(self) -> bool:
+        """Whether they train."""
+
+    def content(self, system: System, offload: Offload) -> Content:
+        """Return what they cost and compute on ``system``.
+
+        Raises an IpusimError for what does not go with it.
+        """
 
 
 @dataclass(frozen=True)

@@ -7,31 +7,33 @@ product of the counts is bounded when the scenario is resolved.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.model.learning.table import rows as optimizers
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.data_spec import DataSpec
+from ipusim.runs.request.derived import RowSpec, spec_of
 from ipusim.runs.request.disturbance_spec import DisturbanceSpec
 from ipusim.runs.request.expectation import ExpectationsField
-from ipusim.runs.request.fields import (
-    NONE,
-    Bytes,
-    Choice,
-    Name,
-    Node,
-    Seed,
-    expects,
-)
+from ipusim.runs.request.fields import NONE, Bytes, Choice, Name, Node, Seed, expects, kind_of
 from ipusim.runs.request.graphcore import Argument
 from ipusim.runs.request.model_spec import ModelSpec
-from ipusim.runs.request.optimizer_spec import OptimizerSpec
 from ipusim.runs.request.pipeline_spec import DType, PipelineSpec
 from ipusim.runs.request.rates_spec import RatesOrFile, RatesSpec
 from ipusim.runs.request.system_spec import SystemSpec
 
+if TYPE_CHECKING:
+    OptimizerSpec = RowSpec
+else:
+    #: The weight update, once for each execution of the pipeline.
+    OptimizerSpec = Annotated[
+        reduce(or_, (Annotated[spec_of(row, RowSpec), Tag(f"<{row.kind}>")] for row in optimizers())),
+        Discriminator(kind_of),
+    ]
 #: A depth whose own rule, with Graphcore's text, is held when the scenario is resolved; the schema offers that range.
 _Depth = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 
@@ -156,6 +158,10 @@ class Options(Node, title="scenario"):
         description="what prices work and links, here or in a file beside the scenario, as `ipusim calibrate` writes "
         "it; `ipusim devices --figures` lists it",
     )
+
+    def with_pipeline(self, **values: Any) -> Options:
+        """Return these options with other ``values`` in their section ``pipeline``, which are not checked."""
+        return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=values)})
 
 
 def json_schema() -> dict[str, Any]:

@@ -83,12 +83,8 @@ class IoTilesSpec(Node, title="io_tiles"):
     available_memory_proportion: Annotated[
         float,
         Attribute("share of the tiles' memory for the feeds; with more to place, nothing is, and all tiles compute"),
-    ] = Field(
-        default=float(AVAILABLE_MEMORY_PROPORTION),
-        gt=0,
-        le=1,
-        description="share of their memory for the feeds; with more to place, all tiles compute",
-    )
+        Field(gt=0, le=1, description="share of their memory for the feeds; with more to place, all tiles compute"),
+    ] = float(AVAILABLE_MEMORY_PROPORTION)
 
 
 class PoplarOptionsSpec(Node, title="poplar_options"):
@@ -128,13 +124,10 @@ class SystemSpec(Node, title="system"):
         "the program runs as that many replicas",
     )
     select_ipus: Annotated[
-        int | None, Attribute("id of the device in the machine's listing; one program runs, so one id")
-    ] = Field(
-        default=None,
-        ge=0,
-        le=1023,
-        description="id of the device in the machine's listing; default: the first that fits",
-    )
+        int | None,
+        Attribute("id of the device in the machine's listing; one program runs, so one id"),
+        Field(ge=0, le=1023, description="id of the device in the machine's listing; default: the first that fits"),
+    ] = None
     selection_order: Annotated[str, Choice(("AUTO", *ORDERS)), Attribute("AUTO, ZIGZAG, SNAKE or HOOF")] = Field(
         default="AUTO", description="how logical IPUs are laid over the physical ones"
     )

@@ -1,21 +1,24 @@
-"""From the file of measured stages that a request names to the stages, or to their cycles."""
+"""From the files that a request names, of measured stages and of rates, to what is in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ipusim.base.errors import FileError
+from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.profile import misplaced, read_profile, read_stages, wrong_number
+from ipusim.runs.request.rates_file import read_rates
+from ipusim.runs.request.rates_spec import rates_of
 from ipusim.runs.request.schema import Options
 
 _CYCLES: Final[KeyPath] = ("pipeline", "cycles")
-_STAGES: Final[KeyPath] = ("pipeline", "stages")
-_Rows = TypeVar("_Rows")
+_Value = TypeVar("_Value")
 
 
 def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
@@ -26,8 +29,9 @@ def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
     name = options.pipeline.stages
     if not isinstance(name, str):
         return options
-    stages = _read(read_stages, options, folder / name, name, _STAGES, findings)
-    return options if stages is None else _with(options, stages=stages)
+    read = partial(read_stages, clock_hz=options.system.clock_hz)
+    stages = _read(read, folder, name, ("pipeline", "stages"), findings)
+    return options if stages is None else options.with_pipeline(stages=stages)
 
 
 def with_profile(
@@ -41,7 +45,7 @@ def with_profile(
     if not isinstance(name, str):
         return options
     cycles = None
-    rows = _read(read_profile, options, folder / name, name, _CYCLES, findings)
+    rows = _read(partial(read_profile, clock_hz=options.system.clock_hz), folder, name, _CYCLES, findings)
     if rows is not None:
         cycles = tuple(row.cycles for row in rows)
         if requested is not None and not any(stage.concurrent for stage in requested):
@@ -49,23 +53,29 @@ def with_profile(
             for text in (*wrong_number(rows, stages, name), *misplaced(rows, [*stages])):
                 findings.add(_CYCLES, text)
             cycles = cycles if len(rows) == len(stages) else None
-    return _with(options, cycles=cycles)
+    return options.with_pipeline(cycles=cycles)
 
 
-def _read(
-    read: Callable[[Path, int, str], _Rows], options: Options, path: Path, name: str, key: KeyPath, findings: Findings
-) -> _Rows | None:
-    """Return the result of ``read`` on a file; None after noting its errors at the option ``key``."""
+def resolve_rates(options: Options, folder: Path, findings: Findings) -> Rates:
+    """Return the rates of the options; the defaults after noting what is wrong with the file that they name.
+
+    The file's name is relative to ``folder``.
+    """
+    named = options.rates
+    if not isinstance(named, str):
+        return rates_of(named)
+    rates = _read(read_rates, folder, named, ("rates",), findings)
+    return DEFAULT_RATES if rates is None else rates_of(rates, named)
+
+
+def _read(read: Callable[..., _Value], folder: Path, name: str, key: KeyPath, findings: Findings) -> _Value | None:
+    """Return the result of ``read`` on a file in ``folder``; None after noting its errors at the option ``key``."""
+    path = folder / name
     try:
-        return read(path, options.system.clock_hz, name)
+        return read(path, called=name)
     except FileError as error:
         for line in str(error).splitlines():
             findings.add(key, line)
     except OSError as error:
         findings.add(key, f"expected a file that can be read, got {path}: {error.strerror}")
     return None
-
-
-def _with(options: Options, **values: Any) -> Options:
-    """Return options with other values in their section ``pipeline``."""
-    return options.model_copy(update={"pipeline": options.pipeline.model_copy(update=values)})

@@ -1,0 +1,78 @@
+"""The IPUs of a device, where they sit and what joins them, whatever disturbs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ipusim.base.errors import DeviceError
+from ipusim.hardware.generations import IpuSpec
+from ipusim.hardware.host import HostSpec
+from ipusim.hardware.pods import PodRing
+from ipusim.hardware.rates import DEFAULT_RATES, Rates
+from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
+from ipusim.hardware.topology import Topology
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A System but for its disturbances; :class:`ipusim.hardware.system.System` says what its attributes are."""
+
+    name: str
+    ipu: IpuSpec
+    ipus: tuple[int, ...]
+    selection_order: str
+    order_reason: str
+    topology: Topology | PodRing
+    host: HostSpec
+    rates: Rates = DEFAULT_RATES
+    free: bool = False
+    replicas: int = 1
+    streaming: StreamingMemory | None = None
+    io_tiles: int = 0
+    framework: str | None = None
+    updates_optimizer: bool = False
+    hosts: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse IPUs that are not the device's."""
+        if sorted(self.ipus) != list(self.topology.ipus):
+            raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
+        if self.replicas < 1 or self.count % self.replicas:
+            raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
+
+    @cached_property
+    def cables(self) -> Mapping[int, tuple[int, ...]]:
+        """Of each logical IPU those that cables join it to, in ascending order."""
+        logical = {physical: number for number, physical in enumerate(self.ipus)}
+        joined = self.topology.neighbours
+        return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
+
+    def cable(self, link: tuple[int, int]) -> tuple[int, int]:
+        """Return the ends of a cable between two logical IPUs.
+
+        Args:
+            link: the two logical IPUs.
+
+        Returns:
+            Their physical numbers, the smaller one first.
+        """
+        one, other = sorted(self.ipus[ipu] for ipu in link)
+        return one, other
+
+    @property
+    def count(self) -> int:
+        """The number of IPUs of the device."""
+        return len(self.ipus)
+
+    def streaming_memory_of(self, ipu: int) -> int:
+        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours.
+
+        Args:
+            ipu: a logical IPU.
+
+        Returns:
+            The number of the machine.
+        """
+        return self.ipus[ipu] // SHARING_IPUS

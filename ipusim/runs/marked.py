@@ -1,0 +1,25 @@
+"""A Job's run with the states of the machine that are noted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from ipusim.hardware.system import System
+from ipusim.machine.recurrence import Mark
+from ipusim.machine.simulate import simulate
+from ipusim.pricing.costs import Costs
+from ipusim.runs.job import Job
+from ipusim.timeline.timeline import Timeline
+
+
+def marked_run(
+    job: Job, costs: Costs, system: System, executions: int, marked: Container[int], **options: Any
+) -> tuple[Timeline, list[Mark]]:
+    """Return the Timeline of a run at such costs on such a system, and its states before ``marked`` micro-batches.
+
+    There is one before each execution too. The ``options`` are those of :func:`~ipusim.machine.simulate.simulate`.
+    """
+    marks: list[Mark] = []
+    run = {"executions": executions, "marked": marked, "note": marks.append, **options}
+    return simulate(job.plan, job.program, system, costs=costs, **run), marks
