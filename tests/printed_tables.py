@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from ipusim.app.render import fitted_tables
 from ipusim.app.render.fitted_tables import BETWEEN, fitted
-from ipusim.app.terminal import print_table
+from ipusim.app.terminal import print_tables
 
 #: Columns of a terminal that every table is looked at in; None is a pipe.
 WIDTHS = (60, 80, 120, None)
@@ -39,7 +39,7 @@ def printed(table, width):
         os.environ.pop("COLUMNS", None)
         if width:
             os.environ["COLUMNS"] = str(width)
-        print_table(table)
+        print_tables(table)
     return stream.getvalue().splitlines()
 
 

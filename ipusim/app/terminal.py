@@ -12,6 +12,8 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -54,8 +56,8 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns
 
 
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it needs where there is none."""
+def print_tables(*tables: Table) -> None:
+    """Print tables as wide as the terminal, or as wide as they need where there is none."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -65,7 +67,7 @@ def print_table(table: Table) -> None:
 
     # With a height too, or the library takes 80 columns for every terminal that it calls dumb.
     console = Console(width=_width() or _PIPE_WIDTH, height=1)
-    for part in fitted(table, console.width):
+    for part in chain.from_iterable(fitted(table, console.width) for table in tables):
         shown = part.table
         console.print(Text(shown.title, style="italic"))
         drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header))
@@ -145,28 +147,21 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
     """Yield a function that shows how far a command is: in one line of a terminal, else in a line now and then."""
     shown = time.monotonic()
+
+    def each(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
+        nonlocal shown
+        if time.monotonic() - shown > seconds:
+            shown = time.monotonic()
+            show(f"{name}: {text()}")
+
     if not sys.stderr.isatty():
-
-        def write(text: Callable[[], str]) -> None:
-            nonlocal shown
-            if time.monotonic() - shown > _LINES_S:
-                shown = time.monotonic()
-                print(f"{name}: {text()}", file=sys.stderr, flush=True)
-
-        yield write
+        yield partial(each, _LINES_S, partial(print, file=sys.stderr, flush=True))
         return
     from rich.console import Console
     from rich.text import Text
 
     with Console(stderr=True).status(Text(name)) as line:
-
-        def update(text: Callable[[], str]) -> None:
-            nonlocal shown
-            if time.monotonic() - shown > _UPDATE_S:
-                shown = time.monotonic()
-                line.update(Text(f"{name}: {text()}"))
-
-        yield update
+        yield partial(each, _UPDATE_S, lambda text: line.update(Text(text)))
 
 
 @contextmanager

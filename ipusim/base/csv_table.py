@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -125,6 +125,13 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
         if any(line.cells)
     )
     return CsvTable({name: printable(header.cells[at]) for name, at in index_of.items()}, rows)
+
+
+def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
+    """Return the content of a CSV file of rows of cells, the names of the columns first."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
 
 
 def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:

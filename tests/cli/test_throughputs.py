@@ -277,7 +277,8 @@ def test_the_host_counts_once_in_a_session_run(small):
     host = float(DEFAULT_RATES.session_run_ns / 10**9)
     items = row.micro_batch * row.count * with_host.time.learners
     assert items / with_host.items_per_s - items / without.items_per_s == pytest.approx(host / 2)
-    as_left = DEFAULT_RATES.with_values(session_run_ns=Fraction(2 * with_host.host_left * 1e9))
+    host_left = with_host.seconds_published - with_host.time.seconds(row.count, 0.0)
+    as_left = DEFAULT_RATES.with_values(session_run_ns=Fraction(2 * host_left * 1e9))
     again = simulate_rows(prepare_rows([row]), as_left)[0]
     assert again.items_per_s == pytest.approx(row.items_per_s)
 

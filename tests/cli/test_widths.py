@@ -119,12 +119,12 @@ def in_terminal(width, function):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_terminal_that_the_library_calls_dumb_has_its_own_width(width):
     from ipusim.app.cli.figures import machine_tables  # noqa: PLC0415
-    from ipusim.app.terminal import print_table  # noqa: PLC0415
+    from ipusim.app.terminal import print_tables  # noqa: PLC0415
     from ipusim.hardware.machines import find_machine  # noqa: PLC0415
 
     def show():
         print_text("word " * 60)
-        print_table(next(iter(machine_tables(find_machine("m2000")))))
+        print_tables(next(iter(machine_tables(find_machine("m2000")))))
 
     lines = in_terminal(width, show)
     assert width - 5 < max(map(cell_len, lines)) <= width

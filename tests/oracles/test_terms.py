@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ipusim.app.cli import app
-from ipusim.app.cli.costs import cost_tables
-from ipusim.app.cli.figures import machine_tables
+from ipusim.app.cli.figures import cost_tables, machine_tables
 from ipusim.app.scenario import load_job
 from ipusim.hardware.formulas import addends, written
 from ipusim.hardware.machines import MACHINES

@@ -23,7 +23,7 @@ import numpy as np
 from ipusim.analysis.causes import idle_causes
 from ipusim.analysis.critical_path import critical_path_of
 from ipusim.analysis.memory import memory_curves
-from ipusim.app.cli.costs import cost_tables
+from ipusim.app.cli.figures import cost_tables
 from ipusim.pipeline.plan import Plan
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run

@@ -12,30 +12,11 @@ import sys
 import typer
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, syntheses, explanations  # isort: skip
-from ipusim.app.cli import pages, exports, plans, fidelity, imports, long_runs, pins  # isort: skip
+from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations  # isort: skip
+from ipusim.app.cli import pages, plans, fidelity, imports, long_runs, pins  # isort: skip
 from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
 from ipusim.base.streams import prepare_streams
-
-__all__ = [
-    "app",
-    "comparisons",
-    "explanations",
-    "exports",
-    "fidelity",
-    "imports",
-    "long_runs",
-    "main",
-    "pages",
-    "pins",
-    "plans",
-    "runs",
-    "scenarios",
-    "suggestions",
-    "sweeps",
-    "syntheses",
-]
 
 # The library cuts what it takes from a docstring to one line; what it is told stays whole.
 for _command in app.registered_commands:

@@ -24,9 +24,13 @@ ScenarioPath = Annotated[
         metavar="SCENARIO",
         help="the scenario, a YAML file, or measured stages, a CSV file with the columns stage, forward [ms], "
         "backward [ms] and others",
-        show_default=False,
     ),
 ]
+RunOrScenario = Annotated[
+    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time")
+]
+RunOnDisk = Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="another value for a key, such as pipeline.repeat_count=2"),
@@ -45,9 +49,13 @@ Execution = Annotated[
         min=0,
         metavar="N",
         help="execution of the pipeline that the picture shows  [default: 0, or the loss of an IPU]",
-        show_default=False,
     ),
 ]
+
+
+def listed(names: str) -> list[str]:
+    """Return names that stand with commas between them."""
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def _version(is_requested: bool) -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, app
-from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text, progress
+from ipusim.app.cli.app import Overrides, app, listed
+from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 
 if TYPE_CHECKING:
     from ipusim.app.compare.compare import Compared
-    from ipusim.app.scenario.problems import ScenarioError
 
+_T = TypeVar("_T")
 
 _Runs = Annotated[
-    list[Path],
-    typer.Argument(metavar="RUN...", help="scenarios, YAML or CSV files, and folders of runs", show_default=False),
+    list[Path], typer.Argument(metavar="RUN...", help="scenarios, YAML or CSV files, and folders of runs")
 ]
 _Schedules = Annotated[
     str | None,
@@ -26,7 +26,6 @@ _Schedules = Annotated[
         metavar="NAMES",
         help="the schedules, separated by commas, or all  [default: each scenario's own; of one scenario alone "
         "Graphcore's own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
-        show_default=False,
     ),
 ]
 _Orders = Annotated[
@@ -35,7 +34,6 @@ _Orders = Annotated[
         metavar="NAMES",
         help="the selection orders to run each in, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: that of "
         "the scenario]",
-        show_default=False,
     ),
 ]
 _Sync = Annotated[
@@ -44,7 +42,6 @@ _Sync = Annotated[
         metavar="MODES",
         help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
         "scenario, or the schedule's own]",
-        show_default=False,
     ),
 ]
 _Disturbances = Annotated[
@@ -54,15 +51,12 @@ _Disturbances = Annotated[
         metavar="LIST",
         help="disturb each scenario so, in place of its own disturbances, such as '[{jitter: 10 %}]', and say what it "
         "costs: S",
-        show_default=False,
     ),
 ]
 _Title = Annotated[
     str,
     typer.Option(
-        metavar="TEXT",
-        help="of the picture; its rows have the names of scenarios  [default: what all runs are of]",
-        show_default=False,
+        metavar="TEXT", help="of the picture; its rows have the names of scenarios  [default: what all runs are of]"
     ),
 ]
 _Traces = Annotated[
@@ -72,7 +66,6 @@ _Traces = Annotated[
         metavar="NAME",
         help="a run whose trace is to stand in the picture, by its name in the table; may be repeated  [default: the "
         "best, the first and others, as many as fit]",
-        show_default=False,
     ),
 ]
 _Out = Annotated[
@@ -108,8 +101,8 @@ def compare(
     from ipusim.app.run_folder.folder import ResultsFolder
 
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
-    names = None if schedules is None else core_schedules.called(_listed(schedules))
-    laid_out, modes = _listed(orders), _listed(f"{sync},{syncs}")
+    names = None if schedules is None else core_schedules.called(listed(schedules))
+    laid_out, modes = listed(orders), listed(f"{sync},{syncs}")
     compared = _read(runs, overrides)
     folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
     keep_watch()
@@ -131,7 +124,7 @@ def compare(
         heed()
         results.write(files)
     print_text(*verdict(result))
-    print_table(comparison_table(result))
+    print_tables(comparison_table(result))
     print_text(*reasons(result))
     print_text(f"{folder}: {', '.join(files)}")
 
@@ -141,48 +134,37 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
     from ipusim.app.compare.compare import Compared
     from ipusim.app.run_folder.stored import read_run
     from ipusim.app.scenario.load import load_request
-    from ipusim.app.scenario.problems import ScenarioError
     from ipusim.base.errors import OptionError
 
     if overrides and all(path.is_dir() for path in runs):
         raise OptionError("set", "expected a scenario whose keys to change, got runs that lie in folders")
-    compared: list[Compared] = []
-    wrong: list[ScenarioError] = []
-    for path in runs:
-        try:
-            compared.append(Compared(read_run(path) if path.is_dir() else load_request(path, overrides), str(path)))
-        except ScenarioError as error:
-            wrong.append(error)
-    _raise_all(wrong)
-    return compared
+    return _of_all(
+        runs, lambda path: Compared(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
+    )
 
 
 def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
     """Raise the problems of scenarios with their places, as the files have them or else in one variant."""
     from ipusim.app.scenario.load import load_job
-    from ipusim.app.scenario.problems import ScenarioError
 
+    scenarios = [path for path in runs if not path.is_dir()]
     for changes in (overrides, (*overrides, *variant)):
-        wrong: list[ScenarioError] = []
-        for path in runs:
-            try:
-                if not path.is_dir():
-                    load_job(path, changes)
-            except ScenarioError as error:
-                wrong.append(error)
-        _raise_all(wrong)
+        _of_all(scenarios, partial(load_job, overrides=changes))
 
 
-def _raise_all(wrong: Sequence[ScenarioError]) -> None:
-    """Raise the errors of several scenarios as one ScenarioError, if there are any."""
+def _of_all(paths: Sequence[Path], read: Callable[[Path], _T]) -> list[_T]:
+    """Return what is read of each path; raises the errors of several scenarios as one ScenarioError."""
     from ipusim.app.scenario.problems import ScenarioError
 
+    result: list[_T] = []
+    wrong: list[ScenarioError] = []
+    for path in paths:
+        try:
+            result.append(read(path))
+        except ScenarioError as error:
+            wrong.append(error)
     if len(wrong) > 1:
         raise ScenarioError(problem for error in dict.fromkeys(wrong) for problem in error.problems)
     if wrong:
         raise wrong[0]
-
-
-def _listed(names: str) -> list[str]:
-    """Return names that stand with commas between them."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+    return result

@@ -7,28 +7,17 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, app
-from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text
+from ipusim.app.cli.app import Overrides, RunOrScenario, app
+from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text
 
-Run = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time", show_default=False),
-]
 Explained = Annotated[
     int | None,
     typer.Option(
-        "--execution",
-        min=0,
-        metavar="N",
-        help="explain the idle time of one execution of the pipeline  [default: all]",
-        show_default=False,
+        "--execution", min=0, metavar="N", help="explain the idle time of one execution of the pipeline  [default: all]"
     ),
 ]
 Folder = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="folder of the results  [default: the run folder, or reports/<name>]", show_default=False
-    ),
+    Path | None, typer.Option(metavar="DIR", help="folder of the results  [default: the run folder, or reports/<name>]")
 ]
 Trust = Annotated[
     bool,
@@ -42,7 +31,6 @@ What = Annotated[
         help="try this change instead of those that are tried by themselves: keys and values with spaces between "
         "them, xN for N times what it is, such as pipeline.gradient_accumulation_count=128 or rates.link=x2; "
         "several times for several changes, of which every two are tried together too",
-        show_default=False,
     ),
 ]
 Modes = Annotated[
@@ -51,7 +39,6 @@ Modes = Annotated[
         metavar="MODES",
         help="the sync modes to try schedules in, separated by commas: lock_step, point_to_point  [default: each "
         "schedule's own]",
-        show_default=False,
     ),
 ]
 Straggling = Annotated[
@@ -61,7 +48,7 @@ Straggling = Annotated[
 
 @app.command()
 def explain(
-    run: Run,
+    run: RunOrScenario,
     execution: Explained = None,
     out: Folder = None,
     overrides: Overrides = None,
@@ -80,17 +67,9 @@ def explain(
 
     keep_watch()
     modes = sync_modes(sync)
-    opened_run = opened(run, overrides or (), trust=trust)
-    with interruptible() as heed, ResultsFolder(out or opened_run.folder, EXPLANATION_FILES, reads=(run,)) as results:
-        explanation = explain(
-            opened_run.timeline,
-            opened_run.job,
-            execution,
-            opened_run.waterfall,
-            what or (),
-            modes,
-            straggling=stragglers,
-        )
+    ran = opened(run, overrides or (), trust=trust)
+    with interruptible() as heed, ResultsFolder(out or ran.folder, EXPLANATION_FILES, reads=(run,)) as results:
+        explanation = explain(ran.timeline, ran.job, execution, ran.waterfall, what or (), modes, straggling=stragglers)
         files = explanation.files()
         heed()
         results.write(files)
@@ -99,6 +78,5 @@ def explain(
         return
     print_text(*explanation.words())
     typer.echo()
-    for table in explanation.tables():
-        print_table(table)
-    print_text(f"{out or opened_run.folder}: {', '.join(files)}")
+    print_tables(*explanation.tables())
+    print_text(f"{out or ran.folder}: {', '.join(files)}")

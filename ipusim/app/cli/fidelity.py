@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ipusim.app.cli.app import app
-from ipusim.app.terminal import print_table, print_text
+from ipusim.app.terminal import print_tables, print_text
 from ipusim.base.errors import OptionError
 
 
@@ -21,7 +21,6 @@ def validate(
             metavar="FILE.csv",
             help="your own products, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them "
             " [default: the measured ones that the rates were fitted to]",
-            show_default=False,
         ),
     ] = None,
     rows: Annotated[
@@ -31,20 +30,15 @@ def validate(
             help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
             "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
             "[default: the published ones]",
-            show_default=False,
         ),
     ] = None,
     ipu: Annotated[
         str | None,
         typer.Option(
-            metavar="IPU",
-            help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]",
-            show_default=False,
+            metavar="IPU", help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]"
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder for tables and pictures", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder for tables and pictures")] = None,
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
     from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
@@ -59,8 +53,7 @@ def validate(
         print_text(*validation.verdicts())
         typer.echo()
         for part in validation.parts():
-            for table in part.tables:
-                print_table(table)
+            print_tables(*part.tables)
             print_text(*part.words)
             typer.echo()
         if results is not None:
@@ -77,7 +70,6 @@ def calibrate(
             metavar="ROWS.csv",
             help="your throughputs, with the columns of `validate --rows`, or cycles of stages, with a column scenario "
             "beside those of `check --profile`",
-            show_default=False,
         ),
     ],
     rates: Annotated[
@@ -86,7 +78,6 @@ def calibrate(
             metavar="RATES",
             help="what to fit, such as amp_ceiling,session_run; `devices --figures` lists them  [default: the rates of "
             "computation and of the rows' hosts that the rows tell]",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
@@ -107,8 +98,7 @@ def calibrate(
     calibration = fit(read_measured(rows), names)
     print_text(verdict(calibration))
     typer.echo()
-    print_table(rate_table(calibration))
-    print_table(row_table(calibration))
+    print_tables(rate_table(calibration), row_table(calibration))
     print_text(*words(calibration))
     if out is not None:
         write_file(out, rates_file(calibration, out.name))

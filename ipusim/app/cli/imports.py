@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ipusim.app.cli.app import app
-from ipusim.app.terminal import print_table, print_text
+from ipusim.app.terminal import print_tables, print_text
 
 _Files = Annotated[
     list[Path],
@@ -16,7 +16,6 @@ _Files = Annotated[
         metavar="FILE...",
         help="traces of torch's profiler, JSON or packed by gzip, one of each rank; or a log of Megatron-LM with "
         "--timing-log-level 2 --timing-log-option all",
-        show_default=False,
     ),
 ]
 _Names = Annotated[
@@ -27,7 +26,6 @@ _Names = Annotated[
         help="what is a forward, backward, backward_input, backward_weights or update; * is any text, {stage} the "
         "number of a stage: forward=fwd_{stage}_*, or encoder.forward=enc*  [default: names of "
         "torch.distributed.pipelining; Megatron's forward-compute, backward-compute and optimizer]",
-        show_default=False,
     ),
 ]
 _Stages = Annotated[
@@ -37,25 +35,18 @@ _Stages = Annotated[
         metavar="N",
         help="where names do not say the stage: stages that the ranks, in their order, are divided among  [default: as "
         "the log says, or one a rank]",
-        show_default=False,
     ),
 ]
 _Count = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        max=2**31 - 1,
-        metavar="N",
-        help="micro-batches behind a weight update  [default: as measured]",
-        show_default=False,
+        min=1, max=2**31 - 1, metavar="N", help="micro-batches behind a weight update  [default: as measured]"
     ),
 ]
 _Out = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.yaml",
-        help="file for a scenario, with FILE.csv beside it  [default: the CSV is printed]",
-        show_default=False,
+        metavar="FILE.yaml", help="file for a scenario, with FILE.csv beside it  [default: the CSV is printed]"
     ),
 ]
 
@@ -84,5 +75,5 @@ def import_(
     text = scenario_text(measured, table.name, [path.name for path in files]).encode()
     write_file(table, csv_text(measured).encode())
     write_file(out, text)
-    print_table(figures_table(measured))
+    print_tables(figures_table(measured))
     print_text(*measured.notes, f"{out}, {table}")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Out, Overrides, app
-from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text
+from ipusim.app.cli.app import Out, Overrides, RunOrScenario, app
+from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text
 
-Run = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time", show_default=False),
-]
 Mtbf = Annotated[
     list[str] | None,
     typer.Option(
@@ -21,7 +16,6 @@ Mtbf = Annotated[
         metavar="TIME",
         help="mean time between failures of the system, such as 3.1 h, or of all components of a name together, such "
         "as host=2000 h, several times for several; or a record, llama3, scaled to the IPUs  [default: llama3]",
-        show_default=False,
     ),
 ]
 Devices = Annotated[
@@ -32,7 +26,6 @@ Devices = Annotated[
         max=10**7,
         metavar="N",
         help="IPUs that may fail, of copies of the run that train side by side too  [default: those of the run]",
-        show_default=False,
     ),
 ]
 Over = Annotated[str, typer.Option(metavar="TIME", help="how long a training is followed")]
@@ -45,7 +38,6 @@ Every = Annotated[
         max=10**12,
         metavar="N",
         help="weight updates between checkpoints  [default: as many as lose least]",
-        show_default=False,
     ),
 ]
 Detect = Annotated[str, typer.Option(metavar="TIME", help="from a failure until it is seen")]
@@ -56,7 +48,7 @@ Seed = Annotated[int, typer.Option(min=0, max=2**32, metavar="N", help="of the f
 
 @app.command()
 def goodput(
-    run: Run,
+    run: RunOrScenario,
     mtbf: Mtbf = None,
     devices: Devices = None,
     over: Over = "54 d",
@@ -75,32 +67,20 @@ def goodput(
     from ipusim.app.run_folder.opened import opened
 
     times = {"over": over, "checkpoint": checkpoint, "detect": detect, "restart": restart}
-    seconds = {name: _seconds(name, text) for name, text in times.items()}
+    over_s, checkpoint_s, detect_s, restart_s = (_seconds(name, text) for name, text in times.items())
     mean_times(mtbf or (), 1)  # a word that means nothing is told before anything runs
     keep_watch()
     opened_run = opened(run, overrides or ())
     with interruptible() as heed, ResultsFolder(out or opened_run.folder, GOODPUT_FILES, reads=(run,)) as results:
         number = devices or devices_of(opened_run.timeline)
         mtbf_s, sources = mean_times(mtbf or ("llama3",), number)
-        settings = Settings(
-            mtbf_s,
-            sources,
-            number,
-            seconds["over"],
-            seconds["checkpoint"],
-            seconds["detect"],
-            seconds["restart"],
-            every,
-            seeds,
-            seed,
-        )
+        settings = Settings(mtbf_s, sources, number, over_s, checkpoint_s, detect_s, restart_s, every, seeds, seed)
         result = goodput(opened_run.timeline, settings)
         files = goodput_files(result)
         heed()
         results.write(files)
     print_text(*result.words())
-    for table in result.tables():
-        print_table(table)
+    print_tables(*result.tables())
     print_text(f"{out or opened_run.folder}: {', '.join(files)}")
 
 

@@ -1,4 +1,4 @@
-"""Commands that show runs which lie on disk: report, view."""
+"""Commands that show runs which lie on disk, or take something out of them: report, view, trace, export."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import app
+from ipusim.app.cli.app import End, Execution, PhaseName, RunOnDisk, Start, app
 from ipusim.app.terminal import print_text
 
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of runs")],
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="the page  [default: report.html, or play.html, in the first RUN]"),
@@ -34,7 +34,7 @@ def report(
 
 @app.command()
 def view(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or a trace file", show_default=False)],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or a trace file")],
     browser: Annotated[bool, typer.Option(" /--no-browser", help="only print the address")] = True,
 ) -> None:
     """Open the trace of a run in a local Perfetto where one is installed, else say how to open it."""
@@ -56,3 +56,62 @@ def view(
         if browser:
             webbrowser.open(address)
         done.wait()
+
+
+@app.command()
+def trace(
+    run: RunOnDisk,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the picture, .png, .svg or .pdf  [default: trace-<what it shows>.png beside the timeline]",
+        ),
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = None,
+) -> None:
+    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    from ipusim.api import Timeline
+    from ipusim.app.run_folder.export import timeline_file
+    from ipusim.app.run_folder.output_file import PICTURE, check_output
+    from ipusim.app.run_folder.pictures import picture
+    from ipusim.app.run_folder.report import picture_name, picture_window
+    from ipusim.base.files import write_file
+
+    timeline = timeline_file(run)
+    file = out or timeline.with_name(picture_name(start, end, phase, execution))
+    check_output(file, PICTURE, (timeline,))
+    loaded = Timeline.load(timeline)
+    shown = picture_window(loaded, start, end, phase, execution)
+    write_file(file, picture(loaded, shown, file.suffix), follow=out is not None)
+    typer.echo(f"{file}")
+
+
+@app.command()
+def export(
+    run: RunOnDisk,
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the tables: csv or parquet")] = "csv",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="folder of the tables  [default: that of the run]")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option("--from", min=0, metavar="CYCLE", help="spans from this cycle on")
+    ] = None,
+    end: Annotated[int | None, typer.Option("--to", min=1, metavar="CYCLE", help="spans up to this cycle")] = None,
+) -> None:
+    """Write spans, memory over time and use of IPUs of a run as tables, with names instead of numbers."""
+    from ipusim.app.run_folder.export import check_format, exported, table_names, timeline_file
+    from ipusim.app.run_folder.folder import ResultsFolder
+
+    check_format(form)
+    folder = out or timeline_file(run).parent
+    with ResultsFolder(folder, table_names(form), reads=(timeline_file(run),)) as results:
+        files = exported(run, form, start, end)
+        results.write(files)
+    print_text(f"{folder}: {', '.join(files)}")
+    for name in table_names(form):
+        if name not in files:
+            print_text(f"No {name}: the run has not written what its stages hold, which they may not say.")

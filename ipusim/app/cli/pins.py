@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import app
+from ipusim.app.cli.app import Workers, app
 from ipusim.app.terminal import interruptible, keep_watch, print_text
 
 if TYPE_CHECKING:
@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 
     from ipusim.app.regression.outcome import Outcome
 
-Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
-
 
 @app.command()
 def pin(
-    scenarios: Annotated[
-        list[Path], typer.Argument(metavar="SCENARIO...", help="scenarios, YAML files", show_default=False)
-    ],
+    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO...", help="scenarios, YAML files")],
     workers: Workers = None,
 ) -> None:
     """Write a pin, NAME.pin.json, beside each scenario: Plan, prices, time, memory and losses."""
@@ -51,12 +47,12 @@ def hold(
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="print all results as JSON and nothing else")] = False,
     junit: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.xml", help="write the results in JUnit's format too", show_default=False),
+        Path | None, typer.Option(metavar="FILE.xml", help="write the results in JUnit's format too")
     ] = None,
 ) -> None:
     """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
-    from ipusim.app.regression.suite import check_junit, hold_all, scenarios_of, write_junit
+    from ipusim.app.regression.suite import check_junit, hold_all, junit_bytes, scenarios_of
+    from ipusim.base.files import write_file
 
     if junit is not None:
         check_junit(junit)
@@ -71,7 +67,7 @@ def hold(
                     _print(outcome)
         finally:
             if junit is not None:
-                write_junit(junit, done)
+                write_file(junit, junit_bytes(done))
             _print_end(done, len(paths_of_scenarios), as_json)
     _refuse(done, printed=True)
     if update:

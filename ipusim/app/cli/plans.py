@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli.app import Overrides, ScenarioPath, app
-from ipusim.app.terminal import print_table, print_text
+from ipusim.app.terminal import print_tables, print_text
 from ipusim.base.errors import IpusimError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _Profile = Annotated[
     typer.Option(
         metavar="FILE.csv",
         help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
-        show_default=False,
     ),
 ]
 
@@ -74,12 +73,11 @@ def check(
         _print_memory(job, requested=memory)
     if compared:
         print_text(words(compared))
-        print_table(profile_table(compared))
+        print_tables(profile_table(compared))
     if costs:
-        from ipusim.app.cli.costs import cost_tables
+        from ipusim.app.cli.figures import cost_tables
 
-        for table in cost_tables(job.costs, job.plan, program, job.system):
-            print_table(table)
+        print_tables(*cost_tables(job.costs, job.plan, program, job.system))
     print_text(*job.notes)  # as run ends with them
     judged, unknown = judged_before(job)
     print_text(*map(str, judged), *(f"takes a run  {requirement.name}: {requirement.text}" for requirement in unknown))
@@ -96,23 +94,21 @@ def _print_memory(job: Job, *, requested: bool) -> None:
         print_text("Memory: the scenario does not say what its stages hold.")
         return
     if requested:
-        print_table(memory_table(job.memory))
-        print_table(holder_table(job.memory))
+        print_tables(memory_table(job.memory), holder_table(job.memory))
         if words := holder_words(job.memory):
             print_text(f"{words}.")
     elif is_long(job):
         print_text("What changes would free takes runs of everything, as nothing repeats itself here: --memory.")
         return
     moves = memory_moves(job)
-    print_table(moves_table(moves))
+    print_tables(moves_table(moves))
     print_text(*move_words(moves))
 
 
 @app.command()
 def schedule(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed", show_default=False),
+        str | None, typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed")
     ] = None,
     stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
     count: Annotated[
@@ -150,8 +146,7 @@ def devices(
     from ipusim.app.cli.figures import machine_tables
 
     if figures:
-        for table in machine_tables(hardware.find_machine(system)):
-            print_table(table)
+        print_tables(*machine_tables(hardware.find_machine(system)))
         return
     typer.echo(hardware.device_listing(system))
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ipusim.api import Run
 
 Arguments = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[-- ARGUMENTS]", help="of a program, as behind `python program.py`", show_default=False),
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="of a program, as behind `python program.py`")
 ]
 ProfileSteps = Annotated[
     int | None,
@@ -29,7 +28,6 @@ ProfileSteps = Annotated[
         min=1,
         metavar="N",
         help="of a program: session runs of each pipeline or loop to keep  [default: all]",
-        show_default=False,
     ),
 ]
 Hosts = Annotated[
@@ -40,7 +38,6 @@ Hosts = Annotated[
         metavar="N",
         help="of a program: simulated hosts that run it, as of `mpirun -np N`; each line that one prints begins with "
         "its number, and the results are the first host's  [default: one, without a number]",
-        show_default=False,
     ),
 ]
 TensorFlow = Annotated[
@@ -49,7 +46,6 @@ TensorFlow = Annotated[
         "--tensorflow",
         metavar="N",
         help="of a program: TensorFlow's major version that it is told, 1 or 2  [default: by the names that it uses]",
-        show_default=False,
     ),
 ]
 Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no data travel from and to the host")]
@@ -88,7 +84,10 @@ def check_options(
         if overrides:
             raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
         if options.hosts is not None:
-            _check_hosts(options.hosts)
+            from ipusim.ipu.horovod import MOST
+
+            if options.hosts > MOST:
+                raise OptionError("hosts", f"expected at most {MOST:,}, got {options.hosts:,}")
         return
     if arguments:
         raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
@@ -103,13 +102,6 @@ def check_options(
         if is_set:
             text = f"expected a program, a Python file, got {path}: of a scenario, --set {setting} says it"
             raise OptionError(option, text)
-
-
-def _check_hosts(hosts: int) -> None:
-    from ipusim.ipu.horovod import MOST
-
-    if hosts > MOST:
-        raise OptionError("hosts", f"expected at most {MOST:,}, got {hosts:,}")
 
 
 @contextmanager

@@ -9,19 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ipusim.app.cli import programs
 from ipusim.app.cli.app import End, Execution, Out, Overrides, PhaseName, Start, app
-from ipusim.app.cli.programs import (
-    Arguments,
-    Hosts,
-    ProfileSteps,
-    ProgramOptions,
-    Synthetic,
-    TensorFlow,
-    check_options,
-    is_program,
-    profiled,
-)
-from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text, progress
+from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -45,10 +35,9 @@ def run(
             metavar="SCENARIO",
             help="the scenario, a YAML file; or measured stages, a CSV file with the columns stage, forward [ms], "
             "backward [ms] and others; or a program in Graphcore's API, a Python file",
-            show_default=False,
         ),
     ],
-    arguments: Arguments = None,
+    arguments: programs.Arguments = None,
     out: Out = None,
     overrides: Overrides = None,
     start: Start = None,
@@ -65,26 +54,26 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
     no_jump: NoJump = False,
-    profile_steps: ProfileSteps = None,
-    synthetic: Synthetic = False,
-    hosts: Hosts = None,
-    tensorflow: TensorFlow = None,
+    profile_steps: programs.ProfileSteps = None,
+    synthetic: programs.Synthetic = False,
+    hosts: programs.Hosts = None,
+    tensorflow: programs.TensorFlow = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
     if verbose + quiet + as_json > 1:
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
-    options = ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
-    check_options(scenario, arguments, overrides, options)
+    options = programs.ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
+    programs.check_options(scenario, arguments, overrides, options)
     from ipusim.app.run_folder.report_options import check_trace_format
 
     check_trace_format(trace_format)
     results = _Results(start, end, phase, execution, trace_format, full_trace)
-    if is_program(scenario):
+    if programs.is_program(scenario):
         if no_jump:
             raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
         results.check((execution or 0) + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
-        done = profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
+        done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
     else:
         done = _executed(scenario, overrides or (), out, results, jump=not no_jump)
     for where, result in () if quiet else done.items():
@@ -124,7 +113,14 @@ class _Results:
 
             typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
             return
-        _print_run(result, verbose)
+        from ipusim.app.render.verdict import verdict_table
+
+        if result.job.request.description:
+            print_text(result.job.request.description)
+        print_tables(verdict_table(result.summary))
+        if verbose:
+            _print_tables(result)
+        print_text(*result.summary.notes, *result.remarks)
         print_text(*map(str, self.judged))
         print_text(f"{where}: {', '.join(self.names[where])}")
 
@@ -193,35 +189,21 @@ def _executed(
     return {folder: result}
 
 
-def _print_run(result: Run, verbose: bool) -> None:
-    """Print the verdict on a run, and on request every table."""
-    from ipusim.app.render.verdict import verdict_table
-
-    if result.job.request.description:
-        print_text(result.job.request.description)
-    print_table(verdict_table(result.summary))
-    if verbose:
-        _print_tables(result)
-    print_text(*result.summary.notes, *result.remarks)
-
-
 def _print_tables(result: Run) -> None:
     """Print what a run came to, table by table."""
     from ipusim.app.cli import tables
     from ipusim.app.render.tables import ipu_table, summary_table
 
     job = result.job
-    print_table(summary_table(result.summary))
+    print_tables(summary_table(result.summary))
     if (options := tables.option_table(job.program, job.system)).rows:
-        print_table(options)
-    print_table(ipu_table(result.summary))
+        print_tables(options)
+    print_tables(ipu_table(result.summary))
     if result.describes_memory:
-        print_table(tables.memory_table(result.memory, result.timeline))
-        print_table(tables.holder_table(result.memory))
+        print_tables(tables.memory_table(result.memory, result.timeline), tables.holder_table(result.memory))
     if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
-        print_table(learned)
+        print_tables(learned)
     orders = result.summary.selection_orders
     if orders[0].routes:
-        print_table(tables.order_table(orders))
-        print_table(tables.route_table(orders))
+        print_tables(tables.order_table(orders), tables.route_table(orders))
     print_text(tables.order_words(result.job.system, orders))

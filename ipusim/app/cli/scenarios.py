@@ -19,24 +19,16 @@ if TYPE_CHECKING:
 @app.command()
 def scenario(
     program: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PROGRAM", help="the program in Graphcore's API, a Python file, which is run", show_default=False
-        ),
+        Path, typer.Argument(metavar="PROGRAM", help="the program in Graphcore's API, a Python file, which is run")
     ],
     arguments: Arguments = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.yaml", help="file for the scenario  [default: it is printed]", show_default=False),
+        Path | None, typer.Option(metavar="FILE.yaml", help="file for the scenario  [default: it is printed]")
     ] = None,
     which: Annotated[
         int | None,
         typer.Option(
-            "--pipeline",
-            min=0,
-            metavar="N",
-            help="of a program with several pipelines or loops: which, from 0",
-            show_default=False,
+            "--pipeline", min=0, metavar="N", help="of a program with several pipelines or loops: which, from 0"
         ),
     ] = None,
     profile_steps: ProfileSteps = None,

@@ -54,11 +54,8 @@ def plan_for(
     overlap = chosen.multiple(shape) // shape.segments
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
-        raise OptionError(
-            "count",
-            f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, "
-            f"got {runs.show(count)} x {shape.steps}",
-        )
+        text = f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, got"
+        raise OptionError("count", f"{text} {runs.show(count)} x {shape.steps}")
     try:
         plan = runs.plan_of(chosen, replace(shape, micro_batches=count * shape.segments), mode)
     except CountError as error:
@@ -100,9 +97,8 @@ def _sync(text: str | None) -> Sync | None:
         return Sync(text.lower())
     except ValueError:
         known = [mode.value for mode in Sync]
-        raise OptionError(
-            "sync", f"expected {runs.one_of(known)}, got {runs.show(text)}{did_you_mean(text, known)}"
-        ) from None
+        wrong = f"expected {runs.one_of(known)}, got {runs.show(text)}{did_you_mean(text, known)}"
+        raise OptionError("sync", wrong) from None
 
 
 def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -113,9 +109,8 @@ def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[
         return schedule.mapping(2 * schedule.per_ipu if stages is None else stages), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
-        raise OptionError(
-            "mapping", f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0, got {runs.show(text)}"
-        )
+        expected = f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0"
+        raise OptionError("mapping", f"{expected}, got {runs.show(text)}")
     if len(words) > _MOST_STAGES:  # as for a number of stages
         raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1

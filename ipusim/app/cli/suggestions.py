@@ -1,4 +1,4 @@
-"""The command that finds a plan: suggest."""
+"""Commands that search what is best for a scenario: suggest its plan, synthesize the order of its passes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ipusim.app.cli.app import Overrides, ScenarioPath, app
-from ipusim.app.terminal import keep_watch, print_table, print_text, status, stoppable
+from ipusim.app.cli.app import Out, Overrides, ScenarioPath, app, listed
+from ipusim.app.terminal import keep_watch, print_tables, print_text, status, stoppable
 
 if TYPE_CHECKING:
     from ipusim.app.suggest.baseline import Baseline
@@ -24,7 +24,7 @@ _SYNTHESIS_S = 10.0
 
 
 def _option(text: str, metavar: str) -> Any:
-    return typer.Option(metavar=metavar, help=text, show_default=False)
+    return typer.Option(metavar=metavar, help=text)
 
 
 Batch = Annotated[int | None, _option("samples behind a weight update  [default: the scenario's]", "N")]
@@ -51,7 +51,16 @@ Synthesize = Annotated[
     ),
 ]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
-Seconds = Annotated[float, typer.Option(metavar="S", help="time for all of it; inf: until it is proven")]
+Seconds = Annotated[float, _option("time for all of it; inf: until it is proven", "S")]
+Memory = Annotated[
+    str | None,
+    _option(
+        "the most bytes of each IPU, such as 400 MiB, or one size for each IPU  [default: what the machine has]",
+        "SIZE,...",
+    ),
+]
+Begun = Annotated[str, _option("the schedules to begin with and to beat, separated by commas, or all", "NAMES")]
+SynthesisSeconds = Annotated[float, _option("time for the search, behind the runs of these schedules", "S")]
 
 
 @app.command()
@@ -82,6 +91,7 @@ def suggest(
     from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
     from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.choices import Limits
+    from ipusim.app.suggest.writing import write_suggested
 
     limits = Limits(
         global_batch=global_batch,
@@ -109,7 +119,8 @@ def suggest(
         _print_suggestion(suggestion)
         order = _synthesized(suggestion, min(seconds, _SYNTHESIS_S), stop) if synthesize else None
         if out is not None:
-            _write(suggestion, scenario, overrides or (), out, order)
+            write_suggested(suggestion, scenario, overrides or (), out, order)
+            typer.echo(f"{out}")
         elif suggestion.plan is not None:
             print_text("--out FILE.yaml writes it as a scenario.")
 
@@ -138,27 +149,17 @@ def _synthesized(suggestion: Suggestion, seconds: float, stop: Callable[[], bool
     return synthesis
 
 
-def _write(
-    suggestion: Suggestion, scenario: Path, overrides: Sequence[str], out: Path, order: Synthesis | None
-) -> None:
-    """Write the suggested scenario, and print where it is."""
-    from ipusim.app.suggest.writing import write_suggested
-
-    write_suggested(suggestion, scenario, overrides, out, order)
-    typer.echo(f"{out}")
-
-
 def _print_suggestion(suggestion: Suggestion) -> None:
     """Print the verdict, the plans, and the extent of the search."""
     from ipusim.app.suggest import words
 
     print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))
-    print_table(words.plan_table(suggestion))
+    print_tables(words.plan_table(suggestion))
     print_text(*words.searched_lines(suggestion))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+    return None if text is None else tuple(listed(text))
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
@@ -170,3 +171,53 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
         if not name.isdecimal():
             raise OptionError(option, f"expected whole numbers from 1 up, separated by commas, got {runs.show(name)}")
     return None if names is None else tuple(map(int, names))
+
+
+@app.command()
+def synthesize(
+    scenario: ScenarioPath,
+    seconds: SynthesisSeconds = 10.0,
+    memory: Memory = None,
+    schedules: Begun = "all",
+    out: Out = None,
+    overrides: Overrides = None,
+) -> None:
+    """Find the best order of passes for a scenario's own costs, beginning with all schedules; write it to run it.
+
+    It begins with the best of the named schedules that fit, moves passes, and says how far the result is from a bound
+    that no order can beat. The folder of results has the order in Python, for every count from one on, and as torch's
+    CSV, a scenario that runs it, and a picture of it beside the best named schedule. Ctrl-C ends the search early.
+    """
+    from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.scenario.load import placed_request
+    from ipusim.app.synthesize.files import SYNTHESIS_FILES, synthesis_files
+    from ipusim.app.synthesize.synthesis import synthesize as search
+    from ipusim.app.synthesize.verdict import verdict
+
+    sizes = [] if memory is None else _sizes(memory)
+    keep_watch()
+    with placed_request(scenario, overrides or ()) as request, stoppable() as stop, status("synthesize") as show:
+        folder = out or Path("reports") / request.name
+
+        def tell(text: str) -> None:
+            show(lambda: text)
+
+        with ResultsFolder(folder, SYNTHESIS_FILES, reads=[scenario]) as results:
+            synthesis = search(request, listed(schedules), seconds=seconds, memory=sizes, tell=tell, stopped=stop)
+            files = synthesis_files(synthesis, request, folder)
+            results.write(files)
+        print_text(*verdict(synthesis), f"{folder}: {', '.join(files)}")
+
+
+def _sizes(text: str) -> list[int]:
+    """Return memory limits in bytes; raises OptionError for text that is no size."""
+    from ipusim.base.errors import OptionError
+    from ipusim.base.units import parse_quantity
+
+    try:
+        sizes = [int(parse_quantity(part.strip(), "bytes")) for part in text.split(",")]
+    except ValueError as error:
+        raise OptionError("memory", str(error)) from None
+    if min(sizes) < 1:
+        raise OptionError("memory", f"expected sizes above 0, got {text!r}")
+    return sizes

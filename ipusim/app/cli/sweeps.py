@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Out, Overrides, app
-from ipusim.app.terminal import interruptible, keep_watch, print_table, print_text, progress
+from ipusim.app.cli.app import Out, Overrides, Workers, app
+from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,9 +29,7 @@ _EVERY_S: Final = 1.0
 ScenarioOrStudy = Annotated[
     Path,
     typer.Argument(
-        metavar="SCENARIO",
-        help="the scenario, or a study file with the keys scenario, vary, zip and measure",
-        show_default=False,
+        metavar="SCENARIO", help="the scenario, or a study file with the keys scenario, vary, zip and measure"
     ),
 ]
 Vary = Annotated[
@@ -52,7 +50,6 @@ Seeds = Annotated[
         "--seeds",
         metavar="N",
         help="run a scenario with jitter N times, each with seeds of its own, and say how its time is distributed",
-        show_default=False,
     ),
 ]
 Slower = Annotated[
@@ -62,7 +59,6 @@ Slower = Annotated[
         metavar="TIMES",
         help="let each IPU and each cable take so many times as long, one at a time, under all values to vary, and say "
         "which costs most",
-        show_default=False,
     ),
 ]
 MeasureName = Annotated[
@@ -71,13 +67,11 @@ MeasureName = Annotated[
         metavar="NAME",
         help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss or "
         "accuracy, or such a figure as scenarios name it under expect  [default: throughput]",
-        show_default=False,
     ),
 ]
 Losses = Annotated[
     bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
 Backend = Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")]
 Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")]
 TableFormat = Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")]
@@ -109,6 +103,7 @@ def sweep(
     from ipusim.app.sweep.measures import measure_of
     from ipusim.app.sweep.report import check_format, sweep_files
     from ipusim.app.sweep.study_file import ALL_FILES, read_study
+    from ipusim.app.sweep.sweep import sweep as run_points
 
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
@@ -129,7 +124,8 @@ def sweep(
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
             with progress("sweeping", heed) as report_progress:
-                swept = study.run(request, losses, crew, journal, report_progress, landing.show)
+                axes, together = study.axes, study.together
+                swept = run_points(request, axes, together, losses, crew, journal, report_progress, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
@@ -157,12 +153,12 @@ def _print(swept: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: En
 
     if special is not None:
         print_text(*special.words())
-        print_table(special.table())
+        print_tables(special.table())
         return
     print_text(*verdict(swept, limits, chosen))
-    print_table(sweep_table(swept, chosen))
+    print_tables(sweep_table(swept, chosen))
     if len(limits) > 1:
-        print_table(ceiling_table(limits, swept))
+        print_tables(ceiling_table(limits, swept))
 
 
 class _Landing:

@@ -30,12 +30,8 @@ def learning_table(learning: analysis.Learning) -> Table:
         rows.append(("loss of the best constant predictor", f"{learning.constant_loss:.4f}"))
     for step, evaluation in learning.evaluations:
         accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
-        rows.append(
-            (
-                f"held-out data after step {step - 1}",
-                f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples",
-            )
-        )
+        said = f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples"
+        rows.append((f"held-out data after step {step - 1}", said))
     return Table("Learning", ("", ""), tuple(rows))
 
 
@@ -92,18 +88,15 @@ def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
         )
         for report in reports
     )
-    return Table(
-        "Selection orders",
-        (
-            "order",
-            "physical IPUs of IPU 0, 1, ...",
-            "direct copies",
-            "longest route, links",
-            "longest copy, cycles",
-            "all of an execution, cycles",
-        ),
-        rows,
+    header = (
+        "order",
+        "physical IPUs of IPU 0, 1, ...",
+        "direct copies",
+        "longest route, links",
+        "longest copy, cycles",
+        "all of an execution, cycles",
     )
+    return Table("Selection orders", header, rows)
 
 
 def route_table(reports: Sequence[analysis.OrderReport]) -> Table:

@@ -90,7 +90,7 @@ def memory_moves(job: Job) -> Moves:
     Where none alone makes the program fit, those of different tensors that free most are tried together. Raises
     RequestError for a Job whose stages are a program's functions.
     """
-    base = _Tried(_changed(job, {}))
+    base = _Tried(job, {})
     tried = {words: (changes, _try(job, changes)) for words, _, changes in _candidates(job)}
     moves = {
         words: _move(words, changes, base, after)
@@ -104,17 +104,9 @@ def memory_moves(job: Job) -> Moves:
         kinds = {words: kind for words, kind, _ in _candidates(job)}
         together = _together(job, base, [(kinds[words], move) for words, move in moves.items()])
         moves |= {} if together is None else {together.words: together}
-    ordered = sorted(moves.values(), key=_rank)
-    fullest = base.job.memory.fullest
-    return Moves(
-        fullest.ipu,
-        fullest.bytes,
-        base.job.memory.sram_bytes,
-        base.period_s,
-        tuple(ordered),
-        tuple(no_help),
-        tuple(_already(job)),
-    )
+    ordered, already = tuple(sorted(moves.values(), key=_rank)), tuple(_already(job))
+    fullest, sram_bytes = base.job.memory.fullest, base.job.memory.sram_bytes
+    return Moves(fullest.ipu, fullest.bytes, sram_bytes, base.period_s, ordered, tuple(no_help), already)
 
 
 def is_long(job: Job) -> bool:
@@ -128,13 +120,15 @@ def _rank(move: Move) -> tuple[bool, float]:
 
 
 class _Tried:
-    """A Job with its run of time alone."""
+    """A Job with other options, laid out whether it fits or not, and its run of time alone."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        times = analysis.run_times_of(Session(job).run(job.executions))
+    def __init__(self, job: Job, changes: Mapping[str, Any]) -> None:
+        limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
+        alone = {"numerics": "off", **limited, **changes}
+        self.job = assemble(job.request.replace(alone, without=("evaluate", "expect")))
+        times = analysis.run_times_of(Session(self.job).run(self.job.executions))
         self.period_s = times.throughput.weight_update_period_s
-        per = job.executions * times.clock_hz
+        per = self.job.executions * times.clock_hz
         self._seconds = [{name: cycles / per for name, cycles in use.cycles.items()} for use in times.run_use]
 
     def peak(self, ipu: int) -> int:
@@ -166,17 +160,10 @@ class _Tried:
         return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
 
 
-def _changed(job: Job, changes: Mapping[str, Any]) -> Job:
-    """Return a Job with other options, which is laid out whether it fits or not."""
-    limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
-    without = ("evaluate", "expect")
-    return assemble(job.request.replace({"numerics": "off", **limited, **changes}, without))
-
-
 def _try(job: Job, changes: Mapping[str, Any]) -> _Tried | str:
     """Return a Job with other options and its run, or the rule that refuses them."""
     try:
-        return _Tried(_changed(job, changes))
+        return _Tried(job, changes)
     except IpusimError as error:
         return next(iter(str(error).splitlines()), "") or "it cannot be"
 
@@ -197,15 +184,8 @@ def _already(job: Job) -> Iterator[str]:
 
 
 def _move(words: str, changes: Mapping[str, Any], base: _Tried, after: _Tried) -> Move:
-    return Move(
-        words,
-        changes,
-        after.freed_by(base),
-        after.job.memory.fullest.bytes,
-        after.fits,
-        after.period_s,
-        after.paid(base),
-    )
+    freed, peak = after.freed_by(base), after.job.memory.fullest.bytes
+    return Move(words, changes, freed, peak, after.fits, after.period_s, after.paid(base))
 
 
 def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -220,10 +200,8 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
         other = job.schedule.shallower
         yield f"schedule {other}, FIFOs half as deep", "activations", {"pipeline.schedule": other}
     if pipeline.micro_batch_size % 2 == 0:
-        halves = {
-            "pipeline.micro_batch_size": pipeline.micro_batch_size // 2,
-            "pipeline.gradient_accumulation_count": pipeline.gradient_accumulation_count * 2,
-        }
+        size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
+        halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
         yield "half the micro-batch, twice the count", "activations", halves
     if shape.training and not offload.variables_on_host:
         remote = {_REMOTE: True, _STATE: True}
@@ -233,24 +211,11 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
             shard = {**remote, _SHARDING: True}
             yield "optimizer state there, in parts of replicas", "state", shard
         if not offload.gradient_accumulation_buffers:
-            yield (
-                "gradient accumulators in Streaming Memory",
-                "accumulators",
-                {
-                    _REMOTE: True,
-                    "pipeline.offload_gradient_accumulation_buffers": True,
-                },
-            )
+            sums = {_REMOTE: True, "pipeline.offload_gradient_accumulation_buffers": True}
+            yield "gradient accumulators in Streaming Memory", "accumulators", sums
         if job.system.replicas > 1 and not offload.weights:
-            yield (
-                "weights there, in parts of replicas",
-                "weights",
-                {
-                    _REMOTE: True,
-                    "pipeline.replicated_weight_sharding": True,
-                    "pipeline.offload_weights": True,
-                },
-            )
+            parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
+            yield "weights there, in parts of replicas", "weights", parts
         # The IPUs have no part of the update then, and so no state that lies elsewhere.
         without = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **without}
@@ -283,36 +248,20 @@ def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]]) -> Move
 def moves_table(of: Moves) -> Table:
     """Return a row for each change: what it frees, what the fullest IPU holds then, and what it costs."""
     limit = of.sram_bytes
-    rows = [
-        (
-            "as it stands",
-            "",
-            format_bytes(of.peak_bytes),
-            *_fits(limit, limit is not None and of.peak_bytes <= limit),
-            format_seconds(of.period_s),
-            "",
-            "",
-        )
-    ]
-    rows += [
-        (
-            move.words,
-            format_bytes(move.freed_bytes),
-            format_bytes(move.peak_bytes),
-            *_fits(limit, move.fits),
-            format_seconds(move.period_s),
-            f"{move.period_s / of.period_s - 1:+.1%}" if of.period_s else "-",
-            ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-",
-        )
-        for move in of.moves
-    ]
+
+    def row(change: str, freed: str, peak_bytes: int, fits: bool, period_s: float, *costs: str) -> tuple[str, ...]:
+        fit = () if limit is None else ("yes" if fits else "no",)
+        return (change, freed, format_bytes(peak_bytes), *fit, format_seconds(period_s), *costs)
+
+    rows = [row("as it stands", "", of.peak_bytes, limit is not None and of.peak_bytes <= limit, of.period_s, "", "")]
+    for move in of.moves:
+        time = f"{move.period_s / of.period_s - 1:+.1%}" if of.period_s else "-"
+        longer = ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-"
+        freed = format_bytes(move.freed_bytes)
+        rows.append(row(move.words, freed, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
     header = ("change", f"frees on IPU {of.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
     return Table("What would take less memory", header, tuple(rows))
-
-
-def _fits(limit: int | None, fits: bool) -> tuple[str, ...]:
-    return () if limit is None else ("yes" if fits else "no",)
 
 
 def move_words(of: Moves) -> list[str]:

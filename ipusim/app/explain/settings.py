@@ -103,7 +103,6 @@ def sync_modes(text: str) -> tuple[Sync, ...]:
     names, known = [name for name in (part.strip().lower() for part in text.split(",")) if name], [*map(str, Sync)]
     for name in names:
         if name not in known:
-            raise OptionError(
-                "sync", f"expected {runs.one_of(known)}, got {runs.show(name)}{did_you_mean(name, known)}"
-            )
+            text = f"expected {runs.one_of(known)}, got {runs.show(name)}{did_you_mean(name, known)}"
+            raise OptionError("sync", text)
     return tuple(dict.fromkeys(map(Sync, names)))

@@ -111,24 +111,16 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     of = {ipu: [disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu] for ipu in on}
     by_ipu = {ipu: _cycles(job, on[ipu], disturbed=of[ipu]) for ipu in on}
     slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
-    without_slowest = _cycles(
-        job,
-        [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))],
-        copies=True,
-        disturbed=[disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest],
-    )
+    others = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
+    disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
+    without_slowest = _cycles(job, others, copies=True, disturbed=disturbed)
     others = [key for key in passes if key[1] != shape.stages - 1]
     without_last = _cycles(job, others, copies=True, disturbed=disturbances)
     lost = cycles - ideal
-    return Stragglers(
-        cycles,
-        ideal,
-        {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()},
-        {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()},
-        tuple(slowest),
-        (cycles - without_slowest) / lost if lost else None,
-        (cycles - without_last) / lost if lost else None,
-    )
+    shares = ((cycles - without) / lost if lost else None for without in (without_slowest, without_last))
+    types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
+    ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
+    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), *shares)
 
 
 def _name(kind: int) -> str:

@@ -51,18 +51,17 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[WhatIf]:
     """Return the best change of each kind that helps and fits, the best first."""
-    helps = [what_if for what_if in what_ifs if what_if.gain >= HELP and not what_if.too_large]
-    return [
-        what_if
-        for at, what_if in enumerate(helps)
-        if what_if.change.kind not in {one.change.kind for one in helps[:at]}
-    ]
+    best: dict[str, WhatIf] = {}
+    for what_if in what_ifs:
+        if what_if.gain >= HELP and not what_if.too_large:
+            best.setdefault(what_if.change.kind, what_if)
+    return [*best.values()]
 
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
     """Yield tables of the changes that help or do not fit, and of two of them at once."""
     requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
-    shown = requested or [what_if for what_if in what_ifs if _helps(what_if)]
+    shown = requested or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
         ("What if" if requested else "What would help", [what_if for what_if in shown if not what_if.change.machine]),
         ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
@@ -80,26 +79,22 @@ def _adds_up(pair: Together) -> str:
     return "" if pair.adds_up else "do not add up"
 
 
-def _helps(what_if: WhatIf) -> bool:
-    return not what_if.refusal and what_if.gain >= HELP
-
-
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
-    cells = tuple((what_if.change.words, _saves(what_if), _after(what_if), _memory(what_if)) for what_if in rows)
+    cells = tuple(
+        (
+            what_if.change.words,
+            _saves(what_if),
+            "-" if what_if.after is None else format_seconds(float(what_if.after)),
+            f"{format_bytes(what_if.too_large)} too large" if what_if.too_large else "fits",
+        )
+        for what_if in rows
+    )
     header = ("change", "saves", "per sample", "memory")
     return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, cells)
 
 
 def _saves(what_if: WhatIf) -> str:
     return "-" if what_if.after is None else f"{what_if.gain:.1%}"
-
-
-def _after(what_if: WhatIf) -> str:
-    return "-" if what_if.after is None else format_seconds(float(what_if.after))
-
-
-def _memory(what_if: WhatIf) -> str:
-    return f"{format_bytes(what_if.too_large)} too large" if what_if.too_large else "fits"
 
 
 def what_if_dict(what_if: WhatIf) -> dict[str, Any]:

@@ -172,10 +172,8 @@ def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, s
     if not chosen:
         reasons = [f"{problem.fitted[at].name}: {why}" for at, why in sorted(left_out.items())]
         raise UndeterminedError("\n".join(["expected rows that tell some rate, got none", *reasons]))
-    return (
-        Problem(problem.rows, [problem.fitted[at] for at in sorted(chosen)]),
-        tuple((problem.fitted[at], left_out[at]) for at in sorted(left_out)),
-    )
+    determined = Problem(problem.rows, [problem.fitted[at] for at in sorted(chosen)])
+    return determined, tuple((problem.fitted[at], left_out[at]) for at in sorted(left_out))
 
 
 def _deviations(slopes: Vector, spread: float) -> Vector:
@@ -248,22 +246,19 @@ def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
     for one, other in np.argwhere(np.triu(np.abs(correlations) > _ALIKE, 1)).tolist():
         joined = [group for group in groups if group & {one, other}]
         groups = [group for group in groups if group not in joined] + [set.union({one, other}, *joined)]
-    return tuple(
-        Alike(
-            tuple(problem.fitted[at] for at in sorted(group)),
-            float(correlations[min(group), max(group)]) if len(group) == 2 else None,
-        )
-        for group in groups
-    )
+    alike = []
+    for group in groups:
+        correlation = float(correlations[min(group), max(group)]) if len(group) == 2 else None
+        alike.append(Alike(tuple(problem.fitted[at] for at in sorted(group)), correlation))
+    return tuple(alike)
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
     """Return the calibration by the rates whose logarithms are ``x``, rounded, with their uncertainties."""
     slopes = problem.slopes(x)
     values = [rounded(math.exp(at), _DIGITS) for at in x]
-    rates = problem.rows.rates.with_values(
-        **{rate.attribute: value for rate, value in zip(problem.fitted, values, strict=True)}
-    )
+    by_attribute = {rate.attribute: value for rate, value in zip(problem.fitted, values, strict=True)}
+    rates = problem.rows.rates.with_values(**by_attribute)
     positions = (x - problem.low) / (problem.high - problem.low)
     fitted = tuple(
         FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, sure, not 0.01 < position < 0.99)
@@ -271,16 +266,9 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
             problem.fitted, values, _uncertainties(problem.misfits(rates), slopes), positions.tolist(), strict=True
         )
     )
-    return Calibration(
-        problem.rows,
-        rates,
-        fitted,
-        tuple(problem.rows.errors(problem.rows.rates)),
-        tuple(problem.rows.errors(rates)),
-        _alike(problem, slopes),
-        left_out,
-        _foreseen(problem),
-    )
+    before, after = (tuple(problem.rows.errors(of)) for of in (problem.rows.rates, rates))
+    alike, foreseen = _alike(problem, slopes), _foreseen(problem)
+    return Calibration(problem.rows, rates, fitted, before, after, alike, left_out, foreseen)
 
 
 def _foreseen(problem: Problem) -> dict[int, float]:

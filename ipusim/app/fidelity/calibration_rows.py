@@ -11,7 +11,7 @@ from ipusim.api import Job, Rates, hardware, runs
 from ipusim.app.fidelity.profile import MeasuredPass, passes_of, priced
 from ipusim.app.fidelity.throughput_report import row_name
 from ipusim.app.fidelity.throughput_rows import ThroughputRow, read_throughputs
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, UpdateTime, prepare_rows, update_times
+from ipusim.app.fidelity.throughputs import SimulatedRow, UpdateTime, prepare_rows, update_times
 from ipusim.app.scenario.load import placed_request
 from ipusim.base.errors import FileError, OptionError
 
@@ -20,23 +20,19 @@ _HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part =
 
 
 class Measured(Protocol):
-    """Rows of one kind of measurement, as a fit uses them."""
+    """Rows of one kind of measurement, as a fit uses them.
 
-    @property
-    def names(self) -> Sequence[str]:
-        """What each row is."""
+    Attributes:
+        names: what each row is.
+        scenarios: the scenarios, each with its rates.
+        frameworks: the frameworks whose hosts take a part of the time.
+        sources: who measured them.
+    """
 
-    @property
-    def scenarios(self) -> Sequence[tuple[Path, Rates]]:
-        """The scenarios, each with its rates."""
-
-    @property
-    def frameworks(self) -> Sequence[str]:
-        """The frameworks whose hosts take a part of the time."""
-
-    @property
-    def sources(self) -> Sequence[str]:
-        """Who measured them."""
+    names: Sequence[str]
+    scenarios: Sequence[tuple[Path, Rates]]
+    frameworks: Sequence[str]
+    sources: Sequence[str]
 
     def times(self, rates: Rates) -> list[float]:
         """Return the time that each row takes simulated by ``rates``, over the measured one."""
@@ -45,12 +41,12 @@ class Measured(Protocol):
         """Return how much too large what is simulated of each row is, as a share of what was measured."""
 
 
-class Throughputs:
+class Throughputs(Measured):
     """Throughputs of whole trainings, in items a second."""
 
     def __init__(self, rows: Sequence[ThroughputRow]) -> None:
         """Lay the rows out; raises what :func:`ipusim.app.fidelity.throughputs.prepare` does."""
-        self._prepared: list[Prepared] = prepare_rows(rows)
+        self._prepared = prepare_rows(rows)
         self._times: dict[Rates, list[UpdateTime]] = {}
         self.names = [f"{row_name(row)}, {row.count} micro-batches" for row in rows]
         self.scenarios = [(training.row.scenario, training.rates) for training in self._prepared]
@@ -82,7 +78,7 @@ class _Stages:
     rows: tuple[runs.MeasuredStage, ...]
 
 
-class Profiles:
+class Profiles(Measured):
     """Cycles of stages, pass by pass."""
 
     frameworks = ()

@@ -8,9 +8,8 @@ the others are only compared (``held``).
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from functools import cached_property
 from itertools import pairwise, permutations
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Final
 from ipusim.api import System, hardware
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
+from ipusim.base.csv_table import csv_bytes
 
 #: The package's own rows.
 MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
@@ -81,7 +81,7 @@ class MicroBenchmark:
 
 def read_benchmarks() -> tuple[MicroBenchmark, ...]:
     """Return the package's rows."""
-    return tuple(MicroBenchmark(**row) for row in csv.DictReader(io.StringIO(MEASURED.read_text(encoding="utf-8"))))
+    return tuple(MicroBenchmark(**row) for row in csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()))
 
 
 def error(row: MicroBenchmark, simulated: float) -> float | None:
@@ -194,13 +194,8 @@ def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
 
 def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
     """Return the rows as CSV, with what is simulated, and the error."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [field.name for field in fields(MicroBenchmark)]
-    writer.writerow((*names, "simulated", "error"))
+    lines = [(*(field.name for field in fields(MicroBenchmark)), "simulated", "error")]
     for row in rows:
         off = error(row, row.simulated)
-        writer.writerow(
-            (*(getattr(row, name) for name in names), f"{row.simulated:.5g}", "" if off is None else f"{off:.5f}")
-        )
-    return text.getvalue().encode()
+        lines.append((*astuple(row), f"{row.simulated:.5g}", "" if off is None else f"{off:.5f}"))
+    return csv_bytes(lines)

@@ -32,16 +32,15 @@ class Measured(NamedTuple):
     cycles: float
 
 
-def fit_rates(
-    measured: Sequence[Measured], ipu: hardware.IpuSpec, start: pricing.PlannerRates = pricing.DEFAULT_PLANNER_RATES
-) -> pricing.PlannerRates:
+def fit_rates(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> pricing.PlannerRates:
     """Return the rates that explain the measurements best, each within its plausible range.
 
     Raises ValueError for fewer measurements than rates.
     """
     if len(measured) < len(pricing.PLANNER_RATES):
         raise ValueError(f"expected at least {len(pricing.PLANNER_RATES)} measured products, got {len(measured)}")
-    rates, plans = start, _plans(measured, ipu, start)
+    rates = pricing.DEFAULT_PLANNER_RATES
+    plans = _plans(measured, ipu, rates)
     best = (_misfit(plans, measured, rates), rates)
     for _ in range(_MOST_TURNS):
         rates = _rates_for(plans, measured, ipu, rates)
@@ -58,16 +57,14 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
     return [rate.attribute for rate in pricing.PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
 
 
-def term_shares(
-    measured: Sequence[Measured], ipu: hardware.IpuSpec, rates: pricing.PlannerRates = pricing.DEFAULT_PLANNER_RATES
-) -> list[float]:
-    """Return the elasticity of the cycles to each rate, as an amount, on average over the products.
+def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[float]:
+    """Return the elasticity of the cycles to each of the planner's own rates, as an amount, on average over products.
 
     It is how many per cent the cycles of a product change for one per cent of the rate.
     """
-    work = _stacked(_plans(measured, ipu, rates))
+    work = _stacked(_plans(measured, ipu, pricing.DEFAULT_PLANNER_RATES))
     step = 1e-4
-    logs = _logs(rates)
+    logs = _logs(pricing.DEFAULT_PLANNER_RATES)
     low, high = (
         np.array([_log_cycles(work, ipu, logs + sign * step * unit) for unit in np.eye(len(logs))]) for sign in (-1, 1)
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from ipusim.api import hardware, pricing
@@ -16,6 +14,7 @@ from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
+from ipusim.base.csv_table import csv_bytes
 
 #: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
 #: longer than all that is left of the time measured beside multiplying at peak (m = k = 1024, n = 32768: 109,000 cycles
@@ -58,14 +57,11 @@ def validate_products(
         for size in sorted({(row.m, row.k) for row in rows}):
             others = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows if (row.m, row.k) != size]
             unseen[size] = fit_rates(others, ipu)
-    return [
-        ValidatedRow(
-            row,
-            tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES),
-            tflops(row, ipu, unseen[row.m, row.k]) if fitted else None,
-        )
-        for row in rows
-    ]
+    validated = []
+    for row in rows:
+        left_out = tflops(row, ipu, unseen[row.m, row.k]) if fitted else None
+        validated.append(ValidatedRow(row, tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES), left_out))
+    return validated
 
 
 def tflops(row: ProductRow, ipu: hardware.IpuSpec, rates: pricing.PlannerRates) -> float:
@@ -147,22 +143,15 @@ def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, fitted: bool) ->
 
 def products_csv(validated: Sequence[ValidatedRow]) -> bytes:
     """Return the rows as CSV, with modelled TFLOP/s and error."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("m", "k", "n", "dtype", "TFLOP/s", "source", "modelled_TFLOP/s", "error"))
+    rows: list[tuple[object, ...]] = [("m", "k", "n", "dtype", "TFLOP/s", "source", "modelled_TFLOP/s", "error")]
     for product in validated:
-        row, modelled = product.row, product.modelled_tflops
-        writer.writerow(
-            (row.m, row.k, row.n, row.dtype, row.tflops, row.source, f"{modelled:.5g}", f"{product.error:.5f}")
-        )
-    return text.getvalue().encode()
+        modelled = (f"{product.modelled_tflops:.5g}", f"{product.error:.5f}")
+        rows.append((*astuple(product.row), *modelled))
+    return csv_bytes(rows)
 
 
 def products_png(validated: Sequence[ValidatedRow]) -> bytes:
     """Return the picture of measured and modelled TFLOP/s by shape."""
-    points = [
-        ShapePoint(row.m, row.k, row.n, row.dtype, row.tflops, product.modelled_tflops)
-        for product in validated
-        for row in (product.row,)
-    ]
+    rows = [(product.row, product.modelled_tflops) for product in validated]
+    points = [ShapePoint(row.m, row.k, row.n, row.dtype, row.tflops, modelled) for row, modelled in rows]
     return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))

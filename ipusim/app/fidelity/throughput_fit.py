@@ -81,16 +81,12 @@ def source_of(text: str) -> str:
 
 def _linear(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> dict[int, _Linear]:
     """Return the rows that are fitted to, by number."""
-    return {
-        number: _Linear(
-            source_of(training.row.source),
-            row.seconds_published,
-            row.seconds,
-            np.array([_slope(training, row, name) for name in FITTED]),
-        )
-        for number, (training, row) in enumerate(zip(prepared, rows, strict=True))
-        if training.row.use == "fitted"
-    }
+    linear = {}
+    for number, (training, row) in enumerate(zip(prepared, rows, strict=True)):
+        if training.row.use == "fitted":
+            slopes = np.array([_slope(training, row, name) for name in FITTED])
+            linear[number] = _Linear(source_of(training.row.source), row.seconds_published, row.seconds, slopes)
+    return linear
 
 
 def _slope(prepared: Prepared, row: SimulatedRow, rate: str) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
@@ -17,6 +15,7 @@ from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, sensitivitie
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
+from ipusim.base.csv_table import csv_bytes
 from ipusim.base.units import format_figure
 
 _FRAMEWORKS: Final = {
@@ -186,16 +185,14 @@ def row_name(row: ThroughputRow) -> str:
 
 def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the rows as CSV, with what is simulated, and the error."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s"))
+    lines: list[tuple[object, ...]] = [(*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s")]
     for result in rows:
         row, time = result.row, result.time
         own = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
         rest = (row.items, row.use, "; ".join(row.settings), row.source)
         simulated = (f"{result.items_per_s:.6g}", f"{result.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
-        writer.writerow((*own, *rest, *simulated))
-    return text.getvalue().encode()
+        lines.append((*own, *rest, *simulated))
+    return csv_bytes(lines)
 
 
 def _family(row: ThroughputRow) -> str:
@@ -207,13 +204,9 @@ def _family(row: ThroughputRow) -> str:
 
 def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
     """Return the picture of simulated against published throughputs."""
-    points = [
-        ThroughputPoint(
-            _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else ""),
-            row.items_per_s / (1 + row.error),  # of a published range, the figure that the table's error is against
-            row.items_per_s,
-            row.row.use == "fitted",
-        )
-        for row in rows
-    ]
+    points = []
+    for row in rows:
+        family = _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else "")
+        published = row.items_per_s / (1 + row.error)  # of a range, the figure that the table's error is against
+        points.append(ThroughputPoint(family, published, row.items_per_s, row.row.use == "fitted"))
     return to_png(throughput_chart(points, "Throughput of training, simulated against published"))

@@ -226,7 +226,7 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 def _cycles(job: Job, rates: Rates) -> Fraction:
     """Return the cycles of a weight update, by these rates."""
     system = shared().first(replace(job.system, rates=rates))
-    return _session_cycles(job, lambda any_job: (pricing.price_plan(any_job.plan, any_job.program, system), system))[1]
+    return session_cycles(job, lambda of: (pricing.price_plan(of.plan, of.program, system), system))[1]
 
 
 def update_cycles(job: Job) -> Fraction:
@@ -234,16 +234,12 @@ def update_cycles(job: Job) -> Fraction:
     return session_cycles(job)[1]
 
 
-def session_cycles(job: Job) -> tuple[int, Fraction]:
+def session_cycles(job: Job, priced: runs.Priced = lambda of: (of.costs, of.system)) -> tuple[int, Fraction]:
     """Return the cycles of a session run's first execution with its weight update, and the mean of all of them.
 
-    All weight updates but the first take equally long. Only time is simulated.
+    All weight updates but the first take equally long. Only time is simulated, at the costs and on the System that
+    ``priced`` returns for a Job.
     """
-    return _session_cycles(job, lambda any_job: (any_job.costs, any_job.system))
-
-
-def _session_cycles(job: Job, priced: runs.Priced) -> tuple[int, Fraction]:
-    """Return :func:`session_cycles` with the costs and the System that ``priced`` returns for a Job."""
     updates = job.program.repeat_count
     timeline = runs.timeline_of(job, min(updates, 2), priced=priced)
     first, *further = analysis.executions_of(timeline)
@@ -297,11 +293,6 @@ class SimulatedRow:
         """The published time of a weight update; in the middle of a range."""
         return self._items / self.row.items_per_s
 
-    @property
-    def host_left(self) -> float:
-        """The published seconds of a weight update less the simulated ones without the host."""
-        return self.seconds_published - self.time.seconds(self.row.count, 0.0)
-
     def with_rates(self, rates: Rates) -> SimulatedRow:
         """Return the row simulated with other rates of the host."""
         return replace(self, time=replace(self.time, rates=rates))
@@ -336,10 +327,8 @@ def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[
     return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
-def sensitivities(
-    prepared: Prepared, share: Fraction = Fraction(1, 100), known: Collection[str] = ()
-) -> dict[str, float]:
-    """Return the relative change of a row's throughput when a rate grows by ``share``, for each rate that changes it.
+def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
+    """Return the relative change of a row's throughput when a rate grows by 1 %, for each rate that changes it.
 
     Keys are attributes of Rates. Rates in ``known``, and rates at their upper bound, are left out.
     """
@@ -351,7 +340,7 @@ def sensitivities(
 
     before, changes = seconds(prepared.rates), {}
     for rate in hardware.RATES:
-        value = getattr(prepared.rates, rate.attribute) * (1 + share)
+        value = getattr(prepared.rates, rate.attribute) * Fraction(101, 100)
         if rate.attribute not in known and value <= rate.most and rate.unit != "links":
             after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
             if after != before:

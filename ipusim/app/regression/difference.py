@@ -115,12 +115,10 @@ def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
     rates = [change for change in _changes(pin["rates"], now["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
-        same = _formula(cycles[0][2]) == _formula(cycles[0][3])
-        causes.append(
-            f"all rates are the same: the law {cycles[0][1]!r} itself is another"
-            if same
-            else "all rates are the same: what is priced is other work, or its law takes other numbers of it"
-        )
+        other = "what is priced is other work, or its law takes other numbers of it"
+        if _formula(cycles[0][2]) == _formula(cycles[0][3]):
+            other = f"the law {cycles[0][1]!r} itself is another"
+        causes.append(f"all rates are the same: {other}")
     elif not rates:
         causes.append("all rates and all terms of prices are the same: the price is put together otherwise")
     if costs:
@@ -152,19 +150,15 @@ def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[
 def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[Difference]:
     for ipu, old, new in _changes(was or {}, now or {}):
         if old is None or new is None:
-            yield Difference(
-                "memory", f"IPU {ipu} held {_text(old and old['peak'])}, holds {_text(new and new['peak'])}"
-            )
+            text = f"IPU {ipu} held {_text(old and old['peak'])}, holds {_text(new and new['peak'])}"
+            yield Difference("memory", text)
             continue
         moment = "" if old["during"] == new["during"] else f" (in {new['during']}, was in {old['during']})"
         holders = [change for change in _changes(old, new) if change[0] not in ("peak", "during")]
         if holders:
             holder, before, after = max(holders, key=lambda entry: abs((entry[2] or 0) - (entry[1] or 0)))
-            yield Difference(
-                "memory",
-                f"IPU {ipu}, {holder}, was {format_bytes(before or 0)}, is {format_bytes(after or 0)}{moment}",
-                (f"the peak was {old['peak']:,} B, is {new['peak']:,} B",),
-            )
+            text = f"IPU {ipu}, {holder}, was {format_bytes(before or 0)}, is {format_bytes(after or 0)}{moment}"
+            yield Difference("memory", text, (f"the peak was {old['peak']:,} B, is {new['peak']:,} B",))
         else:
             yield Difference("memory", f"IPU {ipu} has its peak in {new['during']}, had it in {old['during']}")
 

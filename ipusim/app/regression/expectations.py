@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from ipusim.api import Job, KeyPath, Problem, Request, RequestError, analysis, machine, runs
 from ipusim.base.near_names import did_you_mean
 
-#: Data of ``summary.json`` that a Timeline says of itself.
-_FROM_INFO: Final = (
-    "name",
-    "system",
-    "schedule",
-    "sync",
-    "selection_order",
-    "clock_hz",
-    "training",
-    "executions",
-    "stages",
-    "mapping",
-    "ipus",
-    "replicas",
-    "count",
-    "micro_batch_size",
-    "overlap",
-)
 #: From which difference on percents say by how much a bound is missed.
 _TIMES: Final = 10.0
 
@@ -93,14 +75,11 @@ def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
 
 def check_expectations(job: Job) -> None:
     """Refuse expectations on figures that a run of ``job`` will not have; raises RequestError with all of them."""
-    lacking = [
-        (path, expectation, _lacking(job, expectation)) for path, expectation in expectations(job.request.options)
-    ]
-    if problems := [
-        Problem(path, f"expected a figure that this run has, got {expectation.name}: {why}")
-        for path, expectation, why in lacking
-        if why
-    ]:
+    problems = []
+    for path, expectation in expectations(job.request.options):
+        if why := _lacking(job, expectation):
+            problems.append(Problem(path, f"expected a figure that this run has, got {expectation.name}: {why}"))
+    if problems:
         raise RequestError(problems)
 
 
@@ -159,7 +138,9 @@ def _known_before(job: Job) -> dict[str, Any]:
     """Return the part of ``summary.json`` that needs no run."""
     info = machine.timeline_info_of(job.plan, job.program, job.system, job.costs.links, job.executions)
     info = replace(info, count=job.program.shape.micro_batches)
-    known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in _FROM_INFO}
+    # What a Timeline says of itself has the same names in the summary of its run.
+    names = {field.name for field in fields(analysis.RunTimes)} & {field.name for field in fields(info)}
+    known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in names - {"time_steps"}}
     if not info.has_time_steps:
         known["time_steps"] = None
     elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:

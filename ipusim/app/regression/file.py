@@ -116,9 +116,8 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
 def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one return for each form of shape
     """Return a message on the first part of a value that is not as its shape says; empty where all is."""
     if isinstance(shape, tuple):
-        return (
-            "" if any(not _wrong(value, alternative, where) for alternative in shape) else f"{where} is of another kind"
-        )
+        fits = any(not _wrong(value, alternative, where) for alternative in shape)
+        return "" if fits else f"{where} is of another kind"
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{where} is no list"

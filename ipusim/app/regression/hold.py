@@ -43,12 +43,10 @@ def _judged(path: Path, renew: bool, needs_pin: bool) -> Outcome:
         run = execute(job)
         judged = judge(request.options, run.summary.to_dict())
     change = difference(pin, run) if pin is not None else None
-    lines = [str(judgement) for judgement in judged]
-    missed = tuple(line for line, judgement in zip(lines, judged, strict=True) if not judgement.met)
+    missed = tuple(str(judgement) for judgement in judged if not judgement.met)
     return Outcome(
         path,
         "missed" if missed or (change and not renew) else "held",
-        met=tuple(line for line, judgement in zip(lines, judged, strict=True) if judgement.met),
         missed=missed,
         expectations=tuple(judgement.to_dict() for judgement in judged),
         pinned=pin is not None,

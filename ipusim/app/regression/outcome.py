@@ -14,7 +14,7 @@ class Outcome:
     Attributes:
         path: of the scenario.
         ended: whether all held, something was missed, the file has a mistake, or it did not run to its end.
-        met, missed: lines on expectations.
+        missed: lines on expectations that were.
         expectations: these as plain data.
         pinned: whether it has a pin.
         difference: the first thing that differs from the pin, in lines; empty where nothing does.
@@ -26,7 +26,6 @@ class Outcome:
 
     path: Path
     ended: Literal["held", "missed", "mistake", "unfinished"]
-    met: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
     expectations: tuple[dict[str, Any], ...] = ()
     pinned: bool = False

@@ -12,22 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.api import (
-    Costs,
-    Job,
-    Plan,
-    Request,
-    Run,
-    Span,
-    SpanKind,
-    System,
-    Timeline,
-    analysis,
-    hardware,
-    pipelines,
-    pricing,
-    timelines,
-)
+from ipusim.api import Job, Plan, Run, Span, SpanKind, Timeline, analysis, hardware, pipelines, pricing, timelines
 from ipusim.app.regression.file import FORMAT, VERSION
 from ipusim.app.regression.listed import Items, fingerprint, hashed
 from ipusim.base.errors import OutputError
@@ -57,7 +42,7 @@ def pin_of(run: Run) -> dict[str, Any]:
         "format_version": VERSION,
         "scenario": job.name,
         "versions": {name: version(name) for name in _PACKAGES},
-        "asked": _options(job.request),
+        "asked": _options(job),
         "device": _device(job),
         "shape": _shape(job),
         "plan": {
@@ -66,7 +51,7 @@ def pin_of(run: Run) -> dict[str, Any]:
         },
         "costs": _costs(job),
         "prices": _prices(priced),
-        "rates": _rates(priced, job.system),
+        "rates": _rates(priced, job),
         "time": _time(run),
         "spans": fingerprint(spans(run.timeline), _SPANS),
         "memory": _memory(run),
@@ -74,9 +59,9 @@ def pin_of(run: Run) -> dict[str, Any]:
     }
 
 
-def _options(request: Request) -> dict[str, Any]:
-    """Return the options of a request by their paths, without those equal to defaults; list items by their names."""
-    data = request.without_defaults()
+def _options(job: Job) -> dict[str, Any]:
+    """Return the options asked for by their paths, without those equal to defaults; list items by their names."""
+    data = job.request.without_defaults()
     for key in ("name", "expect"):
         data.pop(key, None)
     return dict(_leaves(data, ""))
@@ -156,7 +141,7 @@ def _costs(job: Job) -> dict[str, Any]:
         for which, copy in enumerate(copies):
             costs_by_name[f"copy {which} of group {at}"] = copy.total_cycles
     named = ("passes", "updates", "copies", "links")
-    for field in fields(Costs):
+    for field in fields(job.costs):
         value = getattr(job.costs, field.name)
         if field.name not in named and value and value != field.default:
             costs_by_name |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
@@ -178,13 +163,10 @@ def _short(numbers: dict[str, Any]) -> dict[str, Any]:
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every whole number in a value of Costs with where it stands."""
-    value = (
-        value._asdict()
-        if hasattr(value, "_asdict")
-        else analysis.as_plain(value)
-        if not isinstance(value, Mapping)
-        else value
-    )
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif not isinstance(value, Mapping):
+        value = analysis.as_plain(value)
     if isinstance(value, Mapping):
         for key, item in value.items():
             name = ".".join(map(str, key)) if isinstance(key, tuple) else str(key)
@@ -207,9 +189,9 @@ def _prices(priced: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
     return prices
 
 
-def _rates(priced: Sequence[pricing.TermRow], system: System) -> dict[str, str]:
+def _rates(priced: Sequence[pricing.TermRow], job: Job) -> dict[str, str]:
     """Return the rates and figures of the hardware that the prices came from, exactly."""
-    laws = {term.law for term in priced}
+    system, laws = job.system, {term.law for term in priced}
     rates = {name for law in laws for name in law.rates}
     figures = {name for law in laws for name in law.figures}
     specs = [system.ipu, system.host, *([system.streaming] if system.streaming else []), system]

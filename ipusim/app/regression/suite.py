@@ -18,7 +18,7 @@ from ipusim.app.regression.file import SUFFIX, has_pin, pin_path, read_pin
 from ipusim.app.regression.outcome import Outcome
 from ipusim.app.run_folder.output_file import RESULTS, check_output
 from ipusim.base.errors import FileError, IpusimError, OptionError
-from ipusim.base.files import MAX_SCENARIO_BYTES, open_file, read_up_to, write_file
+from ipusim.base.files import MAX_SCENARIO_BYTES, open_file, read_up_to
 from ipusim.base.workers import side_by_side
 
 #: A line of a scenario that expects something, at its top.
@@ -123,7 +123,7 @@ def _length(path: Path) -> float:
     return spans if learning is None else spans + _OF_ARRAY * learning["losses"]["count"] * len(learning["weights"])
 
 
-def junit(done: Sequence[Outcome]) -> bytes:
+def junit_bytes(done: Sequence[Outcome]) -> bytes:
     """Return the outcomes of scenarios as a file in JUnit's format, with the seconds of each."""
     counts = {kind: sum(outcome.ended in kinds for outcome in done) for kind, kinds in _OF_JUNIT.items()}
     suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(done)))
@@ -154,11 +154,6 @@ def check_junit(path: Path) -> None:
     if path.suffix.lower() != ".xml":
         raise OptionError("junit", f"expected a file named .xml, got {path}")
     check_output(path, RESULTS)
-
-
-def write_junit(path: Path, done: Sequence[Outcome]) -> None:
-    """Write results in JUnit's format; raises OutputError naming the path that cannot be written."""
-    write_file(path, junit(done))
 
 
 #: What each ending is called there.

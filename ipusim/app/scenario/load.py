@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -31,14 +31,12 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
     return job_of(apply_overrides(read_source(Path(path)), overrides))
 
 
-@contextmanager
-def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> Iterator[Request]:
-    """Yield what :func:`load_request` returns; its problems that the block raises have positions in the file.
+def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> AbstractContextManager[Request]:
+    """Return a block of what :func:`load_request` returns; its problems that the block raises have positions.
 
     Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
     """
-    with _request_of(apply_overrides(read_source(Path(path)), overrides)) as request:
-        yield request
+    return _request_of(apply_overrides(read_source(Path(path)), overrides))
 
 
 def job_of(source: Source) -> Job:
@@ -47,24 +45,14 @@ def job_of(source: Source) -> Job:
         return assemble(request)
 
 
-def _name_of(path: Path) -> str:
-    """Return the name of a run whose scenario has none: the name of its file, without suffix.
-
-    Unprintable bytes of a file's name (control characters, invalid UTF-8) are written as %XX.
-    """
-    return "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
-
-
 @contextmanager
 def _request_of(source: Source) -> Iterator[Request]:
     """Yield the Request of ``source``; its problems, also those raised by the block, have positions in the file."""
+    path = source.path
+    # A run is called as its file where its scenario has no name; unprintable bytes of that are written as %XX.
+    name = "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
     with placed(source):
-        yield Request.from_dict(
-            source.data,
-            name=_name_of(source.path),
-            description=source.description,
-            folder=source.path.parent,
-        )
+        yield Request.from_dict(source.data, name=name, description=source.description, folder=path.parent)
 
 
 @contextmanager
@@ -73,14 +61,10 @@ def placed(source: Source) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        problems = [
-            runs.PlacedProblem(
-                source.key_position(problem.path) if problem.of_key else source.position(problem.path),
-                runs.dotted(problem.path),
-                problem.text,
-            )
-            for problem in error.problems
-        ]
+        problems = []
+        for problem in error.problems:
+            position = source.key_position(problem.path) if problem.of_key else source.position(problem.path)
+            problems.append(runs.PlacedProblem(position, runs.dotted(problem.path), problem.text))
         if isinstance(error, RequestMemoryError):
             raise ScenarioMemoryError(problems, error.job) from None
         raise ScenarioError(problems) from None

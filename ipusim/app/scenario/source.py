@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,7 @@ def parse_source(text: str, path: Path) -> Source:
     if not isinstance(data, dict):
         got = "an empty file" if data is None else runs.show(data)
         position = located.values.get((), runs.Place(str(path)))
-        problem = runs.PlacedProblem(
-            position, "", f"expected a mapping of keys such as 'system' and 'pipeline', got {got}"
-        )
-        raise ScenarioError([problem])
+        raise _refused(position, f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
     return Source(path, text, data, located.values, located.keys, description_of(text))
 
 
@@ -78,10 +76,7 @@ def read_source(path: Path) -> Source:
 
     Raises ScenarioError when it cannot be read, is not YAML, or is no table of stages.
     """
-
-    def refuse(text: str) -> ScenarioError:
-        return ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", text)])
-
+    refuse = partial(_refused, runs.Place(str(path)))
     if path.suffix == ".py":
         raise refuse("expected a scenario, a YAML file, got a program: `ipusim scenario` writes that of a program")
     if path.suffix == SUFFIX:
@@ -109,6 +104,7 @@ def read_source(path: Path) -> Source:
 
 def _read_measured(path: Path) -> Source:
     """Return the scenario made from a file of measured stages; all of its values have that file as position."""
+    here = runs.Place(str(path))
     try:
         text = measured_text(path)
     except FileError as error:
@@ -117,14 +113,16 @@ def _read_measured(path: Path) -> Source:
             [runs.PlacedProblem(runs.Place(position), "", problem) for position, _, problem in problems]
         ) from None
     except FileNotFoundError:
-        problem = f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}"
-        raise ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", problem)]) from None
+        raise _refused(here, f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}") from None
     except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
         reason = error.strerror if isinstance(error, OSError) else error
-        problem = f"expected a file that can be read, got: {reason}"
-        raise ScenarioError([runs.PlacedProblem(runs.Place(str(path)), "", problem)]) from None
-    source, here = parse_source(text, path), runs.Place(str(path))
+        raise _refused(here, f"expected a file that can be read, got: {reason}") from None
+    source = parse_source(text, path)
     return replace(source, values=dict.fromkeys(source.values, here), keys=dict.fromkeys(source.keys, here))
+
+
+def _refused(position: runs.Place, text: str) -> ScenarioError:
+    return ScenarioError([runs.PlacedProblem(position, "", text)])
 
 
 def _near(path: Path, suffix: str) -> str:

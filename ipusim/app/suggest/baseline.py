@@ -119,9 +119,8 @@ def baseline_of(request: Request) -> Baseline:
     request = _with_listed_stages(request)
     options = request.options
     if request.functions is not None:
-        raise OptionError(
-            "scenario", "expected stages that a scenario says, got Python functions: a Request of options has them"
-        )
+        text = "expected stages that a scenario says, got Python functions: a Request of options has them"
+        raise OptionError("scenario", text)
     if options.disturbances:
         raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")
     fixed = _concurrent(options.pipeline)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.prices import Maxima, Prices, raised
-from ipusim.app.suggest.programmes import least_longest, least_sum
-from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy, Numbers, Term
+from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
+from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy, Term
 from ipusim.app.suggest.units import KINDS, Table, Units, sums
 
 #: Cycles by which a sum of fractions may be off.
@@ -121,11 +121,8 @@ class Bounds:
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
         """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
-        system, offload = self._layout.system, self._layout.offload
-        stored = [
-            offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile)
-            for profile in self._units.profiles
-        ]
+        system, offload, profiles = self._layout.system, self._layout.offload, self._units.profiles
+        stored = [offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile) for profile in profiles]
         if system.streaming is None or not self._layout.plan.shape.training or system.free:
             return np.zeros(1), 0.0
         # A sum of parts may be a byte longer for each than the part of a sum.

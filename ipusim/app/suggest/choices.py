@@ -56,9 +56,7 @@ class Limits:
         known: dict[str, Sequence[str]] = {
             "sync": [mode.value for mode in Sync],
             "placements": PLACEMENTS,
-            "recompute": tuple(_YES_NO),
-            "offload": tuple(_YES_NO),
-            "sharding": tuple(_YES_NO),
+            **dict.fromkeys(("recompute", "offload", "sharding"), tuple(_YES_NO)),
             "orders": tuple(hardware.ORDERS),
         }
         for field in fields(self):
@@ -70,10 +68,9 @@ class Limits:
                 if isinstance(value, int) and value < 1:
                     raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
                 if field.name in known and value not in known[field.name]:
-                    near = did_you_mean(value, known[field.name])
-                    raise OptionError(
-                        field.name, f"expected {runs.one_of(known[field.name])}, got {runs.show(value)}{near}"
-                    )
+                    names = known[field.name]
+                    text = f"expected {runs.one_of(names)}, got {runs.show(value)}{did_you_mean(value, names)}"
+                    raise OptionError(field.name, text)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -266,15 +263,14 @@ def orders_of(baseline: Baseline, limits: Limits, choice: Choice) -> tuple[str, 
 def possible(choice: Choice, units: Units) -> bool:
     """Tell whether some cut can have all units that share weights on one IPU, before anything is laid out."""
     stages, size, mapping = choice.stages, len(units), choice.mapping
-    for first, second in units.shared:
-        ways = (
+    return all(
+        any(
             mapping[one] == mapping[other] and one <= first and stages - 1 - other <= size - 1 - second
             for one in range(stages)
             for other in range(one, min(stages, one + second - first + 1))
         )
-        if not any(ways):
-            return False
-    return True
+        for first, second in units.shared
+    )
 
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
@@ -297,17 +293,9 @@ def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> t
 def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
     """Return the choices of offloading: optimizer state, whether sharded over replicas, activations."""
     offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
-    result = []
-    for offload, sharding in product(offloads, _truths(limits.sharding)):
-        if sharding and not offload:
-            continue
-        stored = (
-            offloads
-            if baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
-            else (None,)
-        )
-        result += [(offload, sharding, kind) for kind in stored]
-    return result
+    stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
+    states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
+    return [(offload, sharding, stored) for offload, sharding, stored in states if offload or not sharding]
 
 
 def _truths(words: tuple[str, ...] | None) -> tuple[bool, ...]:

@@ -1,17 +1,20 @@
-"""All cuts of a model whose bound is low enough, found stage by stage: what cannot be is dropped as it begins."""
+"""All cuts of a model whose bound is low enough, found stage by stage: what cannot be is dropped as it begins.
+
+And a good one at once: from even stages on, the best of many small moves, as long as one is better.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import comb
 from typing import Final
 
 import numpy as np
 
 from ipusim.app.suggest.bounds import Bounds
-from ipusim.app.suggest.descent import descended, even
 from ipusim.app.suggest.memory import MemoryBound
 from ipusim.app.suggest.units import Table, Units
 
@@ -22,6 +25,11 @@ _APART: Final = 1 << 50
 #: How close the least time of a choice is found, as a power of two of its share, and how far away it is sought.
 _CLOSE: Final = 9
 _DOUBLINGS: Final = 6
+#: How far a single stage's first unit is moved, and those of several stages together.
+_ALONE: Final = (-3, -2, -1, 1, 2, 3)
+_MOVED_TOGETHER: Final = (-2, -1, 1, 2)
+#: Moves of two stages that are looked at, about.
+_MOVES: Final = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,7 @@ class Cutter:
         """Return a good cut that may fit with ``spare`` bytes left on each IPU, found at once; None where none is."""
         units, memory = self.units, self.memory
         work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
-        starts = np.unique(np.array([even(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
+        starts = np.unique(np.array([_even(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
 
         def excess(cuts: Table) -> Table:
             apart = np.where(self._together(cuts), 0, _APART)
@@ -89,7 +97,7 @@ class Cutter:
             return np.asarray(apart + over.sum(axis=0))
 
         best = np.lexsort((self.bounds.of(starts), excess(starts)))[0]
-        cut, over = descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
+        cut, over = _descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
         return None if over else cut
 
     def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
@@ -147,3 +155,62 @@ def _parts(begun: Table) -> Iterator[Table]:
     """Yield begun cuts, as many at once as memory should hold; one empty part where there are none."""
     for start in range(0, max(len(begun), 1), _TOGETHER):
         yield begun[start : start + _TOGETHER]
+
+
+def _even(work: Table, stages: int) -> tuple[int, ...]:
+    """Return the cut into ``stages`` whose ends are nearest to even shares of ``work``, which is of each unit."""
+    ends, size = np.concatenate([[0], np.cumsum(work)]), len(work)
+    cut = [0]
+    for stage in range(1, stages):
+        nearest = int(np.argmin(np.abs(ends * stages - ends[-1] * stage)))
+        cut.append(min(max(nearest, cut[-1] + 1), size - (stages - stage)))
+    return (*cut, size)
+
+
+def _descended(
+    start: tuple[int, ...],
+    excess: Callable[[Table], Table],
+    cycles: Callable[[Table], Table],
+    spend: Callable[[int], None],
+) -> tuple[tuple[int, ...], int]:
+    """Return the cut that moves from ``start`` lead to, and its excess: that is what they make less first."""
+    cut = np.array([start])
+    over, takes = int(excess(cut)[0]), int(cycles(cut)[0])
+    while True:
+        moves = _moves(cut[0])
+        spend(len(moves))
+        excesses = excess(moves)
+        good = excesses <= over
+        if not good.any():
+            break
+        moves, excesses = moves[good], excesses[good]
+        least = excesses.min()
+        moves = moves[excesses == least]
+        times = cycles(moves)
+        best = int(np.argmin(times))
+        if (int(least), int(times[best])) >= (over, takes):
+            break
+        cut, over, takes = moves[best : best + 1], int(least), int(times[best])
+    return tuple(cut[0].tolist()), over
+
+
+def _moves(cut: Table) -> Table:
+    """Return the cuts that are a move away from ``cut``, in a fixed order."""
+    inner = len(cut) - 2
+    moves: list[Table] = []
+    for stage, by in product(range(1, inner + 1), _ALONE):
+        moves.append(_moved(cut, {stage: by}))
+    reach = max(_MOVES // (8 * max(inner, 1)), 1)
+    for first in range(1, inner + 1):
+        for second in range(first + 1, min(first + reach, inner) + 1):
+            moves += [_moved(cut, {first: one, second: other}) for one, other in product((-1, 1), repeat=2)]
+            moves += [_moved(cut, dict.fromkeys(range(first, second + 1), by)) for by in _MOVED_TOGETHER]
+    moved = np.array(moves, dtype=np.int64).reshape(-1, len(cut))
+    return np.unique(moved[(np.diff(moved, axis=1) > 0).all(axis=1)], axis=0)
+
+
+def _moved(cut: Table, by: dict[int, int]) -> Table:
+    moved = cut.copy()
+    for stage, units in by.items():
+        moved[stage] += units
+    return moved

@@ -62,8 +62,10 @@ class Layouts:
         findings = runs.Findings(auto.is_set)
         training = drawn.plan.shape.training
         offload = runs.resolve_offloads(auto.options, system, training, units.names[0], findings)
-        if offload is None:
-            return _refusal(findings)
+        try:
+            offload = findings.settled(offload)
+        except RequestError as error:
+            return str(error)
         if (terms := self._terms.get((*key, choice.order))) is None:
             independent = auto.options.system.sync_replicas_independently
             device = system.replica(0) if independent and drawn.plan.sync.meets else system
@@ -107,14 +109,6 @@ class Layouts:
             return f"The schedule '{schedule.name}' has composite passes, which suggest weighs up by their sum alone."
         terms = Terms(pass_terms(plan, inline=choice.recompute == rules.INTERLEAVED))
         return Layout(system, plan, pipelines.Offload(), terms, live_tensors(plan))
-
-
-def _refusal(findings: runs.Findings) -> str:
-    try:
-        findings.raise_if_any()
-    except RequestError as error:
-        return str(error)
-    return ""
 
 
 def _one_by_one(schedule: Schedule, shape: pipelines.PlanShape) -> bool:

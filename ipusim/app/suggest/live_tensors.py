@@ -48,8 +48,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
             levels = (levels_of.outside, levels_of.recomputed, levels_of.waiting)
             during = [level.during for level in levels] + [(kind == run).astype(np.int64) for run in _RUNNING.values()]
             after = [level.after for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
-            columns.append(
-                pipelines.spread(pipelines.Levels(np.stack(during, axis=1), np.stack(after, axis=1)), own).during
-            )
+            of_stage = pipelines.Levels(np.stack(during, axis=1), np.stack(after, axis=1))
+            columns.append(pipelines.spread(of_stage, own).during)
         live[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
     return live

@@ -150,15 +150,8 @@ def memory_bound(
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("saved")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
     loaded = units.sum_of(lambda profile: offload.weight_bytes(profile) + offload.state_bytes(profile))
-    return MemoryBound(
-        resident,
-        of_stages,
-        layout.live,
-        maxima(units.column("temporary_bytes")),
-        loaded * shape.training,
-        shape.mapping,
-        sram_bytes,
-    )
+    temporary, update = maxima(units.column("temporary_bytes")), loaded * shape.training
+    return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
 
 
 def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequence[Table]) -> None:

@@ -14,18 +14,12 @@ def least_longest(takes: Numbers) -> Numbers:
     ``takes`` are what each stage takes from any unit to before any other, shape (stages, units + 1, units + 1); the
     result has shape (stages + 1, units + 1), infinite where no cut is left.
     """
-    least, proper = _ended(takes), _proper(takes)
-    for stage in range(len(takes) - 1, -1, -1):
-        least[stage] = np.maximum(proper[stage], least[stage + 1][None, :]).min(axis=1)
-    return least
+    return _from_behind(takes, np.maximum)
 
 
 def least_sum(takes: Numbers) -> Numbers:
     """Return the least sum over the stages, as :func:`least_longest` returns that of the longest."""
-    least, proper = _ended(takes), _proper(takes)
-    for stage in range(len(takes) - 1, -1, -1):
-        least[stage] = (proper[stage] + least[stage + 1][None, :]).min(axis=1)
-    return least
+    return _from_behind(takes, np.add)
 
 
 def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
@@ -33,12 +27,11 @@ def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
     return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
 
 
-def _ended(takes: Numbers) -> Numbers:
+def _from_behind(takes: Numbers, joined: np.ufunc) -> Numbers:
+    """Return the least of what each stage, of one unit at least, and those behind it take, ``joined``."""
     least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
     least[-1, -1] = 0
+    proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)
+    for stage in reversed(range(len(takes))):
+        least[stage] = joined(proper[stage], least[stage + 1][None, :]).min(axis=1)
     return least
-
-
-def _proper(takes: Numbers) -> Numbers:
-    """Return tables without the stages that have no unit."""
-    return np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)

@@ -33,13 +33,12 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
         _refuse_option(baseline, limits, units)
     if not searched.choices or (searched.refused.total() == searched.choices and not searched.too_large):
         if searched.choices and not any("multiple" in reason for reason in searched.refused):
-            raise RequestError(_reasons(searched))
+            (reason, _), *_ = searched.refused.most_common(1)
+            first = reason.splitlines()[0]
+            raise RequestError([Problem((), f"every plan is refused, most of them so: {first}")])
         batch = limits.global_batch or baseline.global_batch
-        raise OptionError(
-            "global_batch",
-            f"expected a number of samples that some plan divides, got {batch}"
-            f"{_near(baseline, limits, units, search, batch)}",
-        )
+        near = _near(baseline, limits, units, search, batch)
+        raise OptionError("global_batch", f"expected a number of samples that some plan divides, got {batch}{near}")
 
 
 def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
@@ -72,16 +71,12 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     cuts = f"{searched.bounded:,} of their cuts were bounded, {searched.assembled} plans assembled, none of which fits"
     if searched.left is None:
         least = searched.least_bytes or 0
-        full = (
-            f"the fullest IPU of any plan holds at least {format_bytes(least)}, and each IPU has "
-            f"{format_bytes(sram_bytes)}"
-            if sram_bytes is not None and least > sram_bytes
-            else "each cut of each way to lay the model out leaves some IPU too full"
-        )
-        return (
-            f"No plan fits {system}, which is proven: {full}. {looked}; {cuts}. "
-            "Take more IPUs, or smaller micro-batches."
-        )
+        full = "each cut of each way to lay the model out leaves some IPU too full"
+        if sram_bytes is not None and least > sram_bytes:
+            has = f"and each IPU has {format_bytes(sram_bytes)}"
+            full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
+        advice = "Take more IPUs, or smaller micro-batches."
+        return f"No plan fits {system}, which is proven: {full}. {looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", of which none is faster than {format_seconds(searched.left / clock)}"
     return (
@@ -89,11 +84,6 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
         f"{cuts}. Still open are {searched.open} ways{fastest}. Take more time, or search less (ipus, stages, "
         "schedules)."
     )
-
-
-def _reasons(searched: Searched) -> list[Problem]:
-    (reason, _), *_ = searched.refused.most_common(1)
-    return [Problem((), f"every plan is refused, most of them so: {reason.splitlines()[0]}")]
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

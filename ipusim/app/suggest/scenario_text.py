@@ -23,7 +23,8 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
         path = tuple(name.split("."))
         before = _at(source.data, path)
         # What is taken out is said all the same, where a value says what its absence does.
-        value = _in_effect(suggestion, path) if changed is None and before is not None else changed
+        in_effect = changed is None and before is not None
+        value = reduce(getattr, map(str, path), suggestion.job.request.options) if in_effect else changed
         if value != before and not (before is None and _default(suggestion, name, value)):
             taken = _REPLACES.get(name)
             instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
@@ -32,11 +33,6 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
     # Expectations of the given plan are none of this one.
     changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
     return runs.edited(source.text, changes)
-
-
-def _in_effect(suggestion: Suggestion, path: KeyPath) -> Any:
-    """Return the value that an option of the suggested plan has; None where it has none."""
-    return reduce(getattr, map(str, path), suggestion.job.request.options)
 
 
 def _default(suggestion: Suggestion, name: str, value: Any) -> bool:

@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -90,18 +91,13 @@ class Search:
     """A search for the plan of least time."""
 
     def __init__(
-        self,
-        baseline: Baseline,
-        limits: Limits,
-        *,
-        most: int,
-        budget: Budget,
-        known: int | None = None,
+        self, baseline: Baseline, limits: Limits, *, most: int, budget: Budget, known: int | None = None
     ) -> None:
         """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts."""
         self._baseline, self._limits = baseline, limits
         self._most, self._budget = most, budget
-        self._units: dict[int, Units] = {}
+        #: The units at a micro-batch size.
+        self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
         self._layouts = Layouts(baseline)
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
@@ -176,7 +172,8 @@ class Search:
             try:
                 self._spend()
                 if isinstance(item, _Open):
-                    self._dive(item)
+                    for row in item.cutter.below(_NEVER, _FEW, self._spend).cuts[:1].tolist():
+                        self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
                 else:
                     self._look(item, self._at_least(choice))
             except SearchEndedError:
@@ -185,20 +182,8 @@ class Search:
                 seen.add(choice.kind)
         self._sort()
 
-    def _dive(self, item: _Open) -> None:
-        """Try the best of the few cuts that look best from the beginning on."""
-        best_cuts = item.cutter.below(_NEVER, _FEW, self._spend)
-        for row in best_cuts.cuts[:1].tolist():
-            self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
-
     def _sort(self) -> None:
         self.searched.plans.sort(key=lambda plan: (plan.cycles, plan.choice.plainness))
-
-    def units(self, micro_batch_size: int) -> Units:
-        """Return the units at a micro-batch size."""
-        if micro_batch_size not in self._units:
-            self._units[micro_batch_size] = units_of(self._baseline.request, micro_batch_size)
-        return self._units[micro_batch_size]
 
     def step_of(self, choice: Choice) -> int | None:
         """Return the number of samples of which a choice's global batch is a multiple; None where it is refused."""
@@ -337,10 +322,8 @@ class Search:
         item.tried.add((leaf.order, leaf.cuts))
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
-        request = changed(
-            self._baseline.request, {**choice.changes(self._baseline, item.cutter.units, cuts), **TIME_ALONE}
-        )
-        trial = laid_out(request)
+        changes = choice.changes(self._baseline, item.cutter.units, cuts)
+        trial = laid_out(changed(self._baseline.request, {**changes, **TIME_ALONE}))
         searched.assembled += 1
         if trial.job is None:
             searched.refused[trial.refusal] += 1

@@ -93,9 +93,8 @@ class Searched:
     @property
     def best(self) -> int | None:
         """The best simulated time, in cycles; None where nothing fits so far."""
-        if self.plans and self.known is not None:
-            return min(self.known, *(plan.cycles for plan in self.plans))
-        return min((plan.cycles for plan in self.plans), default=self.known)
+        known = [] if self.known is None else [self.known]
+        return min([*known, *(plan.cycles for plan in self.plans)], default=None)
 
     def gap(self, bound: int | None) -> float:
         """Return by which share a plan of ``bound`` cycles is faster than the best; 0 where none is."""

@@ -52,31 +52,25 @@ class Ceiling:
     """How fast a plan would be with ever more micro-batches, and what keeps it from being perfect.
 
     Attributes:
-        full: its time at any count, but for the host between session runs.
-        host: cycles of that for each weight update.
+        full: its time at any count, with the part of each weight update in what the host does between session runs.
         busiest, mean: cycles of passes of a micro-batch on the busiest IPU, and on all of them evenly.
         samples: of a micro-batch, on all replicas of all hosts.
         multiple: the counts that its schedule takes.
     """
 
     full: Full
-    host: Fraction
     busiest: int
     mean: Fraction
     samples: int
     multiple: int
 
-    @property
-    def _with_host(self) -> Full:
-        return replace(self.full, cycles=self.full.cycles + self.host)
-
     def share(self, count: int) -> float:
         """Return the part of the ceiling that a count reaches."""
-        return float(self._with_host.share(count))
+        return float(self.full.share(count))
 
     def count_for(self, share: Fraction) -> int:
         """Return the least count that reaches ``share`` of the ceiling."""
-        return self._with_host.least_count(share, self.multiple)
+        return self.full.least_count(share, self.multiple)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -157,8 +151,7 @@ class Suggestion:
         Raises NothingFitsError where none fits, and NothingFoundError where none was found.
         """
         self.raise_if_none()
-        assert self.trial.job is not None
-        return self.trial.job
+        return self.trial.accepted_job
 
     @property
     def request(self) -> Request:
@@ -220,14 +213,9 @@ def ceiling_of(job: Job) -> Ceiling | str:
         busy[shape.mapping[stage]] += job.costs.passes[kind, stage]
     count = job.plan.shape.micro_batches // per_update  # of a long run only some micro-batches are laid out
     samples = job.program.micro_batch_size * job.system.learners * per_update
-    return Ceiling(
-        full,
-        host_part(job),
-        max(busy.values()) // count,
-        Fraction(sum(busy.values()), len(busy) * count),
-        samples,
-        multiple,
-    )
+    busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
+    with_host = replace(full, cycles=full.cycles + host_part(job))
+    return Ceiling(with_host, busiest, mean, samples, multiple)
 
 
 @sharing
@@ -262,12 +250,10 @@ def suggest(
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
     searches = [_Begun({}, baseline, own if own.fits and limits == Limits() else None, budget)]
-    if (with_room := _with_products_in_half(baseline, own, limits)) is not None:
-        moved, other, known = with_room
-        searches.insert(0, _Begun(moved, other, known, budget.part(0.5)))
-    with (
-        machine.one_blas_thread()
-    ):  # bounds are products of thousands of cuts and a few IPUs: threads would wait more than work
+    if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
+        searches.insert(0, with_room)
+    # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
+    with machine.one_blas_thread():
         finished: list[Search] = []
         for begun in searches:
             fastest = min((one.searched.best for one in finished if one.searched.best is not None), default=None)
@@ -276,14 +262,8 @@ def suggest(
         beside = next((one.searched for one in finished if one is not best), None)
         if best.searched.best is None:
             refuse_limits(baseline, limits, finished[-1])
-            return Suggestion(
-                baseline,
-                own,
-                finished[-1].searched,
-                Trial(None),
-                limits,
-                beside=finished[0].searched if beside else None,
-            )
+            first = finished[0].searched if beside else None
+            return Suggestion(baseline, own, finished[-1].searched, Trial(None), limits, beside=first)
         budget.begin_afterwards()
         best.runners_up(runners_up)
     begun = searches[finished.index(best)]
@@ -320,12 +300,10 @@ class _Begun:
         return search
 
 
-def _with_products_in_half(
-    baseline: Baseline, own: Trial, limits: Limits
-) -> tuple[Mapping[str, Any], Baseline, Trial | None] | None:
-    """Return the options by which the given plan, which does not fit, fits as products take half as much memory.
+def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budget: Budget) -> _Begun | None:
+    """Return a search from the given plan, which does not fit, as it fits where products take half as much memory.
 
-    With the plan under them, and what comes of it where the limits do not leave it out; None where that is no way out.
+    None where that is no way out.
     """
     if own.fits or baseline.job is None or not baseline.limited:
         return None
@@ -333,7 +311,8 @@ def _with_products_in_half(
     trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
     if not trial.fits:
         return None
-    return changes, baseline_of(changed(baseline.request, changes)), simulated(trial) if limits == Limits() else None
+    known = simulated(trial) if limits == Limits() else None
+    return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))
 
 
 def _one_ipu(baseline: Baseline, limits: Limits, search: Search) -> Trial:

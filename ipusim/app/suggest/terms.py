@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import PipelineProgram, Plan, System, hardware, models, pipelines, pricing
+from ipusim.app.suggest.programmes import Numbers
 from ipusim.app.suggest.units import KINDS
 
-Numbers = npt.NDArray[np.float64]
 Column = npt.NDArray[np.int64]
 #: Cycles of a stage's passes of each kind; what it sends forward and back, in lock-step in bytes, else in cycles; its
 #: weight update; and an element of the infeed and of the outfeed.

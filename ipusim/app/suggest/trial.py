@@ -31,18 +31,21 @@ class Trial:
     mean: Fraction = Fraction(0)
 
     @property
+    def accepted_job(self) -> Job:
+        """The Job of a plan that is not refused."""
+        assert self.job is not None
+        return self.job
+
+    @property
     def period(self) -> Fraction:
         """Cycles from one weight update to the next: with its part of what the host does between session runs."""
-        assert self.job is not None
-        assert self.cycles is not None
-        return self.mean + host_part(self.job)
+        return self.mean + host_part(self.accepted_job)
 
     @property
     def samples(self) -> int:
         """Samples behind a weight update."""
-        assert self.job is not None
-        program = self.job.program
-        return program.micro_batch_size * program.shape.micro_batches * self.job.system.learners
+        program = self.accepted_job.program
+        return program.micro_batch_size * program.shape.micro_batches * self.accepted_job.system.learners
 
 
 def same_plan(one: Job | None, other: Job | None) -> bool:
@@ -75,6 +78,5 @@ def tried(job: Job) -> Trial:
 
 def simulated(trial: Trial) -> Trial:
     """Return ``trial`` with its cycles: those with which a run of the scenario begins, and their mean."""
-    assert trial.job is not None
-    cycles, mean = session_cycles(trial.job)
+    cycles, mean = session_cycles(trial.accepted_job)
     return replace(trial, cycles=cycles, mean=mean)

@@ -22,12 +22,7 @@ from ipusim.base.errors import OptionError
 Table = npt.NDArray[np.int64]
 
 #: The passes that are priced by themselves: a recomputation costs what its forward pass does.
-KINDS: Final = (
-    pipelines.Pass.FORWARD,
-    pipelines.Pass.BACKWARD,
-    pipelines.Pass.INPUT_GRADIENT,
-    pipelines.Pass.WEIGHT_GRADIENT,
-)
+KINDS: Final = tuple(kind for kind in pipelines.Pass if kind is not pipelines.Pass.RECOMPUTE)
 #: Every unit a stage of its own, on one IPU, once: what is asked for to learn what they cost.
 _ALONE: Final[dict[str, Any]] = {
     "system.auto_select_ipus": 1,
@@ -127,17 +122,18 @@ def maxima(values: Sequence[int] | Table) -> Table:
 def movable(options: runs.Options) -> bool:
     """Whether the model's layers may be cut anew: not where stages have cycles, options or branches of their own."""
     pipeline = options.pipeline
-    own = (
-        pipeline.cycles,
-        pipeline.forward_propagation_stages_poplar_options,
-        pipeline.backward_propagation_stages_poplar_options,
-    )
+    own = pipeline.forward_propagation_stages_poplar_options, pipeline.backward_propagation_stages_poplar_options
     listed = all(
         isinstance(stage, runs.NamedStageSpec) or (isinstance(stage, tuple) and isinstance(stage[0], str))
         for stage in pipeline.stages or ()
     )
     concurrent = any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
-    return options.model is not None and all(option is None for option in own) and listed and not concurrent
+    return (
+        options.model is not None
+        and all(option is None for option in (pipeline.cycles, *own))
+        and listed
+        and not concurrent
+    )
 
 
 def units_of(request: Request, micro_batch_size: int) -> Units:
@@ -170,23 +166,15 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     passes = np.stack([sums(cycles) for cycles in costs])
     for kind, cycles in enumerate(first):
         passes[kind, 0] = sums(cycles)[0]
-    return Units(
-        tuple(names) if free else tuple(profile.name for profile in profiles),
-        free,
-        profiles,
-        passes,
-        sums(
-            [
-                _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
-                for profile in profiles
-            ]
-        ),
-        _stash(profiles, _passing(request, changes, names, profiles), trained or 0 if free else 0, layers),
-        tuple(_shared(layers)),
-        job.program.shape.training,
-        job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0),
-        job.program.infeed.prefetch_depth,
-    )
+    updates = [
+        _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
+        for profile in profiles
+    ]
+    called = tuple(names) if free else tuple(profile.name for profile in profiles)
+    stash = _stash(profiles, _passing(request, changes, names, profiles), trained or 0 if free else 0, layers)
+    training, depth = job.program.shape.training, job.program.infeed.prefetch_depth
+    host = job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0)
+    return Units(called, free, profiles, passes, sums(updates), stash, tuple(_shared(layers)), training, host, depth)
 
 
 def _costs(profile: models.StageProfile) -> tuple[models.PassCost, ...]:

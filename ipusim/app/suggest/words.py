@@ -73,17 +73,13 @@ def plan_words(job: Job) -> str:
     """Return a plan in a sentence."""
     shape, system = job.program.shape, job.system
     ipus = len(set(shape.mapping))
-    stages = (
-        f"{shape.positions} stages on {ipus} IPUs"
-        if ipus > 1
-        else f"{shape.positions} stage{'s' * (shape.positions > 1)} on one IPU"
-    )
+    on = f"{ipus} IPUs" if ipus > 1 else "one IPU"
+    stages = f"{shape.positions} stage{'s' * (shape.positions > 1)} on {on}"
     parts = [f"{job.schedule.name} in {job.plan.sync.words}", stages]
     parts += [f"{system.replicas} replicas"] if system.replicas > 1 else []
     parts += [f"{system.hosts} hosts"] if system.hosts > 1 else []
-    parts.append(
-        f"{job.request.options.pipeline.gradient_accumulation_count} micro-batches of {job.program.micro_batch_size}"
-    )
+    count = job.request.options.pipeline.gradient_accumulation_count
+    parts.append(f"{count} micro-batches of {job.program.micro_batch_size}")
     if shape.recompute or shape.recompute_inline:
         parts.append("activations computed again")
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
@@ -147,17 +143,13 @@ def _time(trial: Trial) -> str:
 
 
 def _seconds(trial: Trial) -> float:
-    assert trial.job is not None
-    return float(trial.period / trial.job.system.clock_hz)
+    return float(trial.period / trial.accepted_job.system.clock_hz)
 
 
 def _rate(trial: Trial) -> str:
-    assert trial.job is not None
-    return (
-        f"{format_figure(float(trial.samples * trial.job.system.clock_hz / trial.period))} samples/s"
-        if trial.period
-        else "no time"
-    )
+    if not trial.period:
+        return "no time"
+    return f"{format_figure(float(trial.samples * trial.accepted_job.system.clock_hz / trial.period))} samples/s"
 
 
 def plan_table(suggestion: Suggestion) -> Table:
@@ -170,10 +162,9 @@ def plan_table(suggestion: Suggestion) -> Table:
     trials += [("other", trial) for trial in others if not same_plan(trial.job, own)][:RUNNERS_UP]
     if own is not None:
         trials.append(("given", suggestion.own))
-    syncs = {trial.job.plan.sync for _, trial in trials if trial.job is not None}
+    syncs = {trial.accepted_job.plan.sync for _, trial in trials}
     for name, trial in trials:
-        assert trial.job is not None
-        job, shape = trial.job, trial.job.program.shape
+        job, shape = trial.accepted_job, trial.accepted_job.program.shape
         rows.append(
             (
                 name,
@@ -199,12 +190,8 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
         return
     ends = (*plan.cuts[1:], len(plan.units))
     for stage, (start, end) in enumerate(zip(plan.cuts, ends, strict=True)):
-        first, last = plan.units.names[start], plan.units.names[end - 1]
-        yield (
-            f"  stage {stage} on IPU {plan.choice.mapping[stage]}: {first} to {last}"
-            if end - start > 1
-            else f"  stage {stage} on IPU {plan.choice.mapping[stage]}: {first}"
-        )
+        last = f" to {plan.units.names[end - 1]}" if end - start > 1 else ""
+        yield f"  stage {stage} on IPU {plan.choice.mapping[stage]}: {plan.units.names[start]}{last}"
 
 
 def searched_lines(suggestion: Suggestion) -> Iterator[str]:

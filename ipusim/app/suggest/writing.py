@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from ipusim.api import KeyPath, runs
+from ipusim.api import runs
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
@@ -43,11 +42,9 @@ def write_suggested(
         raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
     if order is not None and order.made is not None:
         words = out.with_suffix(".py")
-        changes = {"pipeline.schedule": f"{words.name}:{NAME}", "pipeline.sync": order.best.sync.value}
-        written: dict[KeyPath, tuple[Any, str]] = {
-            tuple(name.split(".")): (value, "an order for these costs") for name, value in changes.items()
-        }
-        text = runs.edited(text, written)
+        why = "an order for these costs"
+        schedule, sync = (f"{words.name}:{NAME}", why), (order.best.sync.value, why)
+        text = runs.edited(text, {("pipeline", "schedule"): schedule, ("pipeline", "sync"): sync})
         write_file(words, words_file(order).encode())
     mark = f"# {mark_of('suggest')}\n"
     write_file(out, (text if mark in text else text + mark).encode())

@@ -61,13 +61,11 @@ class Crew:
                 raise OptionError("address", "expected {} dask with it, got local", "backend")
             return
         if self.address is None:
-            raise OptionError(
-                "address", "expected the address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
-            )
+            text = "expected the address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
+            raise OptionError("address", text)
         if self.workers is not None:
-            raise OptionError(
-                "workers", "expected no number with {} dask, whose own workers run all, got one", "backend"
-            )
+            text = "expected no number with {} dask, whose own workers run all, got one"
+            raise OptionError("workers", text, "backend")
         try:
             import distributed  # noqa: F401, PLC0415 - an extra
         except ImportError:

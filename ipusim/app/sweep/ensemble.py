@@ -14,7 +14,7 @@ from ipusim.app.render.figures import to_png, to_svg
 from ipusim.app.render.histogram import Mark, histogram
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.report import json_bytes
-from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import MOST_POINTS, Axis
 from ipusim.base.errors import OptionError
@@ -42,11 +42,6 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
     return tuple(
         Axis(f"disturbances.{at}.seed", tuple((first + run) % span for run in range(number))) for at, first in jitters
     )
-
-
-def without_disturbances(request: Request) -> Outcome:
-    """Return the outcome of a request without disturbances, for time alone."""
-    return outcome_of(request, {"disturbances": [], "numerics": "off"})
 
 
 @dataclass(frozen=True)
@@ -129,9 +124,8 @@ class Ensemble:
     def files(self) -> dict[str, bytes]:
         """Return the content of every file but the rows, by its name."""
         request = self.sweep.request
-        title = (
-            f"{runs.title_of(request.description) or request.name}\n{len(self.ran)} runs, each with seeds of its own"
-        )
+        name = runs.title_of(request.description) or request.name
+        title = f"{name}\n{len(self.ran)} runs, each with seeds of its own"
         low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
         marks = [
             Mark(self.calm.weight_update_period_s or 0.0, "without disturbances"),
@@ -140,8 +134,5 @@ class Ensemble:
             Mark(high, "95th percentile"),
         ]
         chart = histogram(self.times_s, marks, "time per weight update", title)
-        return {
-            "ensemble.json": json_bytes(self.to_dict()),
-            "ensemble.png": to_png(chart),
-            "ensemble.svg": to_svg(chart),
-        }
+        contents = json_bytes(self.to_dict()), to_png(chart), to_svg(chart)
+        return dict(zip(ENSEMBLE_FILES, contents, strict=True))

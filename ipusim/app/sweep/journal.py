@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
 from ipusim.api import Request, runs
@@ -25,7 +25,6 @@ from ipusim.base.files import open_file
 #: A function in a Python file, as options name it.
 _FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
 _PACKAGE: Final = Path(__file__).parents[2]
-_CHUNK_BYTES: Final = 1 << 20
 #: What the file is called, and most bytes of it: three times the points of a sweep.
 _FILE: Final = "sweep.jsonl"
 _MOST_BYTES: Final = 1 << 28
@@ -38,7 +37,7 @@ class Keys:
 
     def __init__(self) -> None:
         """Read nothing yet."""
-        self._contents: dict[Path, str] = {}
+        self._content: Callable[[Path], str] = cache(_content)
 
     def of(self, request: Request) -> str:
         """Return the key of what ``request`` asks for; its name and description do not matter."""
@@ -49,17 +48,14 @@ class Keys:
         text = json.dumps([options, files], ensure_ascii=False, default=lambda value: {"exactly": str(value)})
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
-    def _content(self, path: Path) -> str:
-        if path not in self._contents:
-            digest = hashlib.sha256()
-            try:
-                with open_file(path) as file:
-                    while chunk := file.read(_CHUNK_BYTES):
-                        digest.update(chunk)
-            except OSError as error:  # the point itself tells
-                digest.update(str(error.errno).encode())
-            self._contents[path] = digest.hexdigest()
-        return self._contents[path]
+
+def _content(path: Path) -> str:
+    """Return a hash of what is in a file."""
+    try:
+        with open_file(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
+    except OSError as error:  # the point itself tells
+        return hashlib.sha256(str(error.errno).encode()).hexdigest()
 
 
 def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -114,9 +110,7 @@ class Journal:
         self._file = self._folder.write_aside(_FILE, b"".join(lines))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file; one without any point goes."""
         if self._file is not None and self._folder.is_mine:
             self._file.close()

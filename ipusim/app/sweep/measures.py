@@ -35,11 +35,6 @@ class Measure:
     scale: float
     text: Callable[[float], str]
 
-    @property
-    def least(self) -> bool:
-        """Whether less is better."""
-        return self.figure.less_is_better
-
     def of(self, outcome: Outcome) -> float | None:
         """Return the number of an outcome; None where it has none."""
         value: float | None = getattr(outcome, self.column)
@@ -76,10 +71,8 @@ def measure_of(name: str, *, losses: bool = False) -> Measure:
     """
     names = {name: measure for measure in MEASURES for name in (measure.figure.name, measure.name)}
     if name not in names:
-        near = did_you_mean(name, names)
-        raise OptionError(
-            "measure", f"expected one of {', '.join(measure.name for measure in MEASURES)}, got {name!r}{near}"
-        )
+        known = ", ".join(measure.name for measure in MEASURES)
+        raise OptionError("measure", f"expected one of {known}, got {name!r}{did_you_mean(name, names)}")
     chosen = names[name]
     if chosen.name in ("loss", "accuracy") and not losses:
         raise OptionError("measure", f"expected {{}} with {name}, which takes the arithmetic, got it alone", "losses")

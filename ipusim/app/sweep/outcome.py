@@ -126,13 +126,9 @@ def _run(job: Job) -> Outcome:
         return _numbers(job, session.run(job.executions))
     run = execute(job)
     learnt = run.summary.learning
-    losses = learnt.mean_loss_by_step[-1:] if learnt else ()
-    evaluations = learnt.evaluations[-1:] if learnt else ()
-    return replace(
-        _numbers(job, run.timeline),
-        loss=next(iter(losses), None),
-        accuracy=next((evaluation.accuracy for evaluation in evaluations), None),
-    )
+    loss = learnt.mean_loss_by_step[-1] if learnt and learnt.mean_loss_by_step else None
+    accuracy = learnt.evaluations[-1].accuracy if learnt and learnt.evaluations else None
+    return replace(_numbers(job, run.timeline), loss=loss, accuracy=accuracy)
 
 
 def _numbers(job: Job, timeline: Timeline) -> Outcome:

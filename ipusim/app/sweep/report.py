@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ipusim.api import runs
@@ -19,6 +17,7 @@ from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, Meas
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
+from ipusim.base.csv_table import csv_bytes
 from ipusim.base.errors import MissingPackageError, OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes, format_figure
@@ -78,14 +77,12 @@ def columns(swept: Sweep) -> dict[str, list[Any]]:
 
 def sweep_csv(swept: Sweep) -> bytes:
     """Return the finished points as CSV, in their order; what a point has not is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     made = columns(swept)
-    writer.writerow(made)
+    rows: list[Iterable[str]] = [made]
     for row in zip(*made.values(), strict=True):
         varied, numbers = row[: len(swept.axes)], row[len(swept.axes) :]
-        writer.writerow([*map(text_of, varied), *("" if value is None else text_of(value) for value in numbers)])
-    return text.getvalue().encode()
+        rows.append([*map(text_of, varied), *("" if value is None else text_of(value) for value in numbers)])
+    return csv_bytes(rows)
 
 
 def sweep_parquet(swept: Sweep) -> bytes:
@@ -135,22 +132,14 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
         shown.append(BUBBLE)
     if measure is not MEMORY and len(peaks_of(swept)) > 1:
         shown.append(MEMORY)
-    panels = [
-        Panel(
-            drawn.words,
-            [_scaled(drawn, outcome) for _, outcome in swept.finished],
-            _memory_of_an_ipu(swept) if drawn is MEMORY else None,
-        )
-        for drawn in shown
-    ]
-    levels = [
-        Limit(
-            tuple(limit.others.values()),
-            limit.samples_per_s,
-            None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s),
-        )
-        for limit in (limits if measure is THROUGHPUT else ())
-    ]
+    panels = []
+    for drawn in shown:
+        most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
+        panels.append(Panel(drawn.words, [_scaled(drawn, outcome) for _, outcome in swept.finished], most))
+    levels = []
+    for limit in limits if measure is THROUGHPUT else ():
+        near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
+        levels.append(Limit(tuple(limit.others.values()), limit.samples_per_s, near))
     return sweep_chart(
         axes,
         [point for point, _ in swept.finished],
@@ -190,7 +179,7 @@ def _scaled(measure: Measure, outcome: Outcome) -> float | None:
 def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
     """Return the points that fit and have the measure, the best first; of equals what holds least, then the first."""
     having = [row for row in swept.finished if row[1].fits and measure.of(row[1]) is not None]
-    sign = 1 if measure.least else -1
+    sign = 1 if measure.figure.less_is_better else -1
     return sorted(having, key=lambda row: ((measure.of(row[1]) or 0.0) * sign, row[1].peak_bytes or 0))
 
 
@@ -241,21 +230,16 @@ def _memory_words(swept: Sweep) -> list[str]:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
     unfit = [point for point, outcome in holding if not outcome.fits and _too_large(outcome)]
-    if unfit and len(swept.axes) == 1 and swept.axes[0].is_numeric:
-        first = min(point[0] for point in unfit)
-        from_there = [point for point, _ in holding if point[0] >= first]
-        last = max(point[0] for point in unfit)
-        to_there = [point for point, _ in holding if point[0] <= last]
-        name = swept.axes[0].name
-        if len(from_there) == len(unfit):
-            words += f", too much from {name} {text_of(first)} on"
-        elif len(to_there) == len(unfit):
-            words += f", too much up to {name} {text_of(last)}"
-        else:
-            words += f", too much at {len(unfit)} of {len(holding)} points"
-    elif unfit:
-        words += f", too much at {len(unfit)} of {len(holding)} points"
-    return [f"{words}."]
+    if not unfit:
+        return [f"{words}."]
+    where = f"at {len(unfit)} of {len(holding)} points"
+    if len(swept.axes) == 1 and swept.axes[0].is_numeric:
+        name, first, last = swept.axes[0].name, min(unfit)[0], max(unfit)[0]
+        if len(unfit) == sum(point[0] >= first for point, _ in holding):
+            where = f"from {name} {text_of(first)} on"
+        elif len(unfit) == sum(point[0] <= last for point, _ in holding):
+            where = f"up to {name} {text_of(last)}"
+    return [f"{words}, too much {where}."]
 
 
 def _too_large(outcome: Outcome) -> bool:
@@ -329,6 +313,3 @@ def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tu
     cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
     fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
     return (", ".join(map(text_of, point)), *cells, fits)
-
-
-assert {*COLUMNS, *_LEARNT, "message"} <= {field.name for field in fields(Outcome)}

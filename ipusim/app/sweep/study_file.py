@@ -13,17 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import Job, KeyPath, Progress, Request, runs
+from ipusim.api import Job, KeyPath, Request, runs
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source, read_source
-from ipusim.app.sweep.crew import Crew
-from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, seed_axes, without_disturbances
-from ipusim.app.sweep.journal import Journal
+from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, seed_axes
 from ipusim.app.sweep.measures import measure_of
+from ipusim.app.sweep.outcome import outcome_of
 from ipusim.app.sweep.report import SWEEP_FILES
-from ipusim.app.sweep.sweep import Sweep, sweep
+from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis, axis_of, parse_axis, points_of
 from ipusim.app.sweep.weak_points import WEAK_POINT_FILES, WeakPoints, one_at_a_time
 from ipusim.base.errors import OptionError
@@ -70,29 +69,8 @@ class Study:
     def special(self, sweep_of: Sweep, request: Request) -> Ensemble | WeakPoints | None:
         """Return the outcome of runs with seeds of their own, or with one thing slower; None for other axes."""
         if self.seeds is not None:
-            return Ensemble(sweep_of, without_disturbances(request))
+            return Ensemble(sweep_of, calm=outcome_of(request, {"disturbances": [], "numerics": "off"}))
         return None if self.slower is None else WeakPoints(sweep_of, self.slower)
-
-    def run(
-        self,
-        request: Request,
-        losses: bool,
-        crew: Crew,
-        journal: Journal,
-        progress: Progress,
-        landed: Callable[[Sweep], None],
-    ) -> Sweep:
-        """Sweep ``request``, which is the scenario's; see :func:`ipusim.app.sweep.sweep.sweep`."""
-        return sweep(
-            request,
-            self.axes,
-            together=self.together,
-            losses=losses,
-            crew=crew,
-            journal=journal,
-            progress=progress,
-            landed=landed,
-        )
 
     def first_job(self, overrides: Sequence[str]) -> Job:
         """Assemble the first point of a study; raises ScenarioError with the places of its mistakes."""

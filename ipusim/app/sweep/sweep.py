@@ -58,7 +58,6 @@ class Sweep:
 def sweep(
     request: Request,
     axes: Sequence[Axis],
-    *,
     together: bool = False,
     losses: bool = False,
     crew: Crew | None = None,

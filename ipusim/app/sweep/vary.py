@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import product
+from math import prod
 from typing import Any, Final
 
 from ipusim.api import runs
@@ -92,10 +93,10 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
 def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
     """Return the axes of options by their paths; raises OptionError for no mapping, and as :func:`axis_of` does."""
     if not hasattr(varied, "items"):
-        example = '{"pipeline.gradient_accumulation_count": [16, 32, 64]}'
-        raise OptionError(
-            "vary", f"expected a mapping from options to values, such as {example}, got {runs.show(varied)}"
+        text = (
+            'expected a mapping from options to values, such as {"pipeline.gradient_accumulation_count": [16, 32, 64]}'
         )
+        raise OptionError("vary", f"{text}, got {runs.show(varied)}")
     return tuple(axis_of(path, values) for path, values in varied.items())
 
 
@@ -117,9 +118,7 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
             raise OptionError("zip", f"expected as many values of each option, got {listed}")
         return tuple(zip(*(axis.values for axis in axes), strict=True))
     distinct = [list({text_of(value): value for value in axis.values}.values()) for axis in axes]
-    number = 1
-    for values in distinct:
-        number *= len(values)
+    number = prod(map(len, distinct))
     if number > MOST_POINTS:
         raise OptionError("vary", f"expected at most {MOST_POINTS} points, got {number}: vary less")
     return tuple(product(*distinct))

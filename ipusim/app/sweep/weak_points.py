@@ -146,25 +146,19 @@ class WeakPoints:
         """Return the content of every file but the rows, by its name."""
         request = self.sweep.request
         physical = assemble(request.replace({"numerics": "off", "memory": "report"})).system.ipus
-        maps = [
-            SystemMap(
-                under,
-                {at: cost for (_, at), cost in of.items() if isinstance(at, int)},
-                {at: cost for (_, at), cost in of.items() if isinstance(at, tuple)},
-            )
-            for under, of in self.slowdowns.items()
-        ]
+        maps = []
+        for under, of in self.slowdowns.items():
+            ipus = {at: cost for (_, at), cost in of.items() if isinstance(at, int)}
+            cables = {at: cost for (_, at), cost in of.items() if isinstance(at, tuple)}
+            maps.append(SystemMap(under, ipus, cables))
         name = runs.title_of(request.description) or request.name
         words = (
             f"S, the time of the run over that with nothing slower, where one IPU or cable takes {self.slower:g} times"
         )
         most = max((cost for of in self.slowdowns.values() for cost in of.values()), default=1.0)
         chart = system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
-        return {
-            "weak_points.json": json_bytes(self.to_dict()),
-            "weak_points.png": to_png(chart),
-            "weak_points.svg": to_svg(chart),
-        }
+        contents = json_bytes(self.to_dict()), to_png(chart), to_svg(chart)
+        return dict(zip(WEAK_POINT_FILES, contents, strict=True))
 
 
 def _named(at: int | tuple[int, int]) -> str:

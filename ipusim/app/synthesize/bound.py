@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Final
 
 from ipusim.api import pipelines
@@ -93,14 +94,8 @@ def _together(pieces: Sequence[_Piece], times: int) -> int:
 
 def _order(tasks: Tasks) -> list[int]:
     """Return the letters, each behind those that it needs."""
-    letters: list[int] = []
-    while len(letters) < len(tasks.letters):
-        letters += [
-            letter
-            for letter, needs in enumerate(tasks.needs)
-            if letter not in letters and all(need in letters for need, _ in needs)
-        ]
-    return letters
+    graph = {letter: [need for need, _ in needs] for letter, needs in enumerate(tasks.needs)}
+    return [*TopologicalSorter(graph).static_order()]
 
 
 def earliest(tasks: Tasks, count: int) -> list[list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,11 +75,6 @@ def words_file(synthesis: Synthesis) -> str:
 
 def _broken(letters: str) -> Iterator[str]:
     """Yield the lines of a text of letters, as a tuple's element."""
-    line = ""
-    for letter in letters.split():
-        if line and len(line) + 1 + len(letter) > _WIDTH - 12:
-            yield f'        "{line} "'
-            line = letter
-        else:
-            line = f"{line} {letter}".lstrip()
-    yield f'        "{line}",'
+    *lines, last = textwrap.wrap(letters, _WIDTH - 12) or [""]
+    yield from (f'        "{line} "' for line in lines)
+    yield f'        "{last}",'

@@ -69,7 +69,8 @@ class _State:
         self._until = [inf] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
         self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
-        self._next: list[tuple[int, int] | bool | None] = [False] * tasks.words
+        #: Of each IPU what :meth:`next` returns, as long as nothing changes that.
+        self._next: dict[int, tuple[int, int] | None] = {}
         self._word_after: list[set[int]] = [set() for _ in tasks.letters]
         for letter, needs in enumerate(tasks.needs):
             for need, _ in needs:
@@ -84,11 +85,9 @@ class _State:
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         """Return when an IPU begins its next pass, and its letter; None where nothing can."""
-        known = self._next[word]
-        if not isinstance(known, bool):
-            return known
-        candidate = self._next[word] = self._chosen(word, room, patience)
-        return candidate
+        if word not in self._next:
+            self._next[word] = self._chosen(word, room, patience)
+        return self._next[word]
 
     def _chosen(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         now = self._now[word]
@@ -142,4 +141,4 @@ class _State:
             self._until[word] = inf
             self._stashed_now[word] -= self._stashed[stage] - (self._rest[stage] if stage in self._halved else 0)
         for other in (word, *self._word_after[letter]):
-            self._next[other] = False
+            self._next.pop(other, None)

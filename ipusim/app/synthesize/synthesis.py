@@ -159,14 +159,15 @@ def synthesize(
     if not seconds > 0:
         raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
     request = request.replace({"pipeline.sync": _sync(request).value})
-    rows, unsearched = _rows(request, named)
+    jobs, unsearched = _rows(request, named)
+    rows = tuple(row for row, _ in jobs)
     limits = _limits(memory, rows)
     fitting = [row for row in rows if _fits(row, limits)]
     if not fitting:
         raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
     comparison = Comparison(rows)
     best = min(fitting, key=comparison.cost)
-    starts = list(_starts(request, rows, limits))
+    starts = list(_starts([job for _, job in jobs], limits))
     if not starts:
         raise ProgramError(
             "expected passes that can be put into another order, got concurrent stages, batch serialization, I/O tiles "
@@ -176,25 +177,19 @@ def synthesize(
     known = best.times.makespan_cycles if best.times else 0
     searched = _searched([start for start in starts if start.bound.cycles < known], seconds, stopped, tell)
     made, periodic = _judged(request, searched, limits, comparison, best)
-    return Synthesis(
-        rows,
-        best,
-        made,
-        {} if periodic is None else letters_of(periodic),
-        0 if periodic is None else periodic.least,
-        tuple(start.bound for start in starts),
-        time.monotonic() - began,
-        min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None),
-    )
+    letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
+    bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
+    other = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
+    return Synthesis(rows, best, made, letters, least, bounds, took, other)
 
 
-def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
     """Return the runs of named schedules that have as many IPUs as the scenario's own, which is among them.
 
     On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
 
     Returns:
-        Those that a search may begin with, and the others.
+        Those that a search may begin with, each with its Job, and the others.
     """
     own = request.options.pipeline.schedule
     rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
@@ -202,13 +197,11 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[tuple[Row, ...], tupl
     ipus = len(set(job.program.shape.mapping))
     jobs = [(row, of) for row in rows if (of := _job(request, row)) is not None]
     jobs = [(row, of) for row, of in jobs if len(set(of.program.shape.mapping)) == ipus]
-    searchable, unsearched = (
-        tuple(row for row, of in jobs if bool(unsearched_for(of)) == others) for others in (False, True)
-    )
+    searchable = [(row, of) for row, of in jobs if not unsearched_for(of)]
     if not searchable:
         text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
         raise ProgramError(f"{text}: name others")
-    return searchable, unsearched
+    return searchable, [row for row, of in jobs if unsearched_for(of)]
 
 
 def _sync(request: Request) -> Sync:
@@ -229,21 +222,17 @@ def _limits(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
 
 def _fits(row: Row, limits: Mapping[int, int]) -> bool:
     """Whether a row ran, and its IPUs keep within limits."""
-    return row.fits and row.result is not None and _within(row.result.job, limits)
+    if row.result is None:
+        return False
+    return row.fits and all(peak.bytes <= limits.get(peak.ipu, peak.bytes) for peak in row.result.job.memory.peaks)
 
 
-def _within(job: Job, limits: Mapping[int, int]) -> bool:
-    """Whether the IPUs of a Job keep within limits."""
-    return all(peak.bytes <= limits.get(peak.ipu, peak.bytes) for peak in job.memory.peaks)
-
-
-def _starts(request: Request, rows: Sequence[Row], limits: Mapping[int, int]) -> Iterator[_Start]:
+def _starts(jobs: Sequence[Job], limits: Mapping[int, int]) -> Iterator[_Start]:
     """Yield the searches: for each placement and kind of backward pass, with initial words that fit the memory."""
     starts: dict[tuple[object, ...], _Start] = {}
-    for row in rows:
-        job = _job(request, row)
-        tasks = None if job is None else tasks_of(job)
-        if job is None or tasks is None:
+    for job in jobs:
+        tasks = tasks_of(job)
+        if tasks is None:
             continue
         key = job.program.shape.mapping, tasks.letters
         if key not in starts:
@@ -360,8 +349,7 @@ def _judged(
     for _, periodic in searched:
         schedule = schedules.in_words(NAME, letters_of(periodic))
         row = _simulated(request, schedule)
-        fits = row is not None and row.fits and row.result is not None and _within(row.result.job, limits)
-        if row is not None and fits and comparison.cost(row) < comparison.cost(best[0] or named):
+        if row is not None and _fits(row, limits) and comparison.cost(row) < comparison.cost(best[0] or named):
             best = row, periodic
     return best
 

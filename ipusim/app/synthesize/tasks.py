@@ -151,22 +151,11 @@ def tasks_of(job: Job) -> Tasks | None:
         else:  # the IPU waits until all has gone
             cycles[number] += sum(send)
             ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), 0, 0))
-    return Tasks(
-        tuple(letters),
-        ipus,
-        tuple(ipus.index(shape.mapping[stage]) for _, stage in letters),
-        tuple(cycles),
-        tuple(needs),
-        tuple(ways),
-        pairs,
-        tuple(costs.updates.get(ipu, 0) if free else 0 for ipu in ipus),
-        None if free else max(min(_meetings(job), default=0), 0),
-    )
-
-
-def _meetings(job: Job) -> list[int]:
-    """Return the cycles of each copy after a time-step that takes any."""
-    return [copy.total_cycles for copies in job.costs.copies.meetings for copy in copies]
+    word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
+    updates = tuple(costs.updates.get(ipu, 0) if free else 0 for ipu in ipus)
+    meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
+    meeting = None if free else min(meetings, default=0)
+    return Tasks(tuple(letters), ipus, word_of, tuple(cycles), tuple(needs), tuple(ways), pairs, updates, meeting)
 
 
 def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:

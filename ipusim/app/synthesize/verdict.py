@@ -20,10 +20,8 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     else:
         comparison = Comparison((synthesis.named, synthesis.made))
         less = format_figure(-100 * comparison.difference(synthesis.made, synthesis.named))
-        yield (
-            f"Best: {synthesis.made.name}, {period} per weight update; {less}% less time than the best named schedule "
-            f"that fits, {synthesis.named.name}."
-        )
+        gain = f"{less}% less time than the best named schedule that fits, {synthesis.named.name}"
+        yield f"Best: {synthesis.made.name}, {period} per weight update; {gain}."
     bound = times.seconds(synthesis.bound.cycles)
     name = synthesis.best.schedule
     makespan = times.makespan_cycles

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from ipusim.app.cli.costs import cost_tables
+from ipusim.app.cli.figures import cost_tables
 from ipusim.app.scenario import load_job
 from ipusim.hardware.formulas import Cycles, product
 from ipusim.machine.extent import most_cycles, most_spans
