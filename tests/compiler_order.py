@@ -10,7 +10,7 @@ from __future__ import annotations
 from ipusim.pipeline.check import Violation
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
-from ipusim.schedules.serialized import time_step_of
+from ipusim.schedules.serial import time_step_of
 
 
 def expected_time_step(plan: Plan, op: Op) -> int:

@@ -34,6 +34,11 @@ class SortKey(NamedTuple):
     turn: npt.NDArray[np.int64] | int = 0
     around: int = 0
 
+    def of(self, own: npt.NDArray[np.bool_], around: int = 0) -> SortKey:
+        """Return the keys ``around`` the passes that ``own`` picks of those at these keys."""
+        step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (self.step, self.turn))
+        return SortKey(self.ipu[own], step, self.rank, turn, around)
+
 
 def items(
     key: SortKey,

@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 
 from ipusim.lowering.items import Items, SortKey, in_order, instructions, items
-from ipusim.lowering.side_instructions import SideInstructions, beside_passes, ending, fed, handed_out, outfeed_code
+from ipusim.lowering.side_instructions import SideInstructions, ending, feeds, passes_with_sides
 from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
@@ -45,23 +45,18 @@ def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) 
     shape = order.shape
 
     def make() -> Table:
-        parts = [*_passes(table, side), *_feeds(table, side, shape), *ending(side, shape, emitted, _Rank.END)]
+        step, ipu, *passes = table.T
+        key = SortKey(ipu, step, _Rank.PASSES, np.arange(len(table)))
+        around = passes_with_sides(side, key, *passes)
+        parts = [*around, *_feeds(table, side, shape), *ending(side, shape, emitted, _Rank.END)]
         return _with_meetings(in_order(parts), emitted)
 
     return Plan(order, Sync.LOCK_STEP, table=table, emitted=emitted, make=make)
 
 
-def _passes(table: Table, side: SideInstructions) -> Iterator[Items]:
-    step, ipu, kind, stage, micro_batch = table.T
-    key = SortKey(ipu, step, _Rank.PASSES, np.arange(len(table)))
-    yield items(key, kind, stage, micro_batch)
-    yield from beside_passes(side, key, kind, stage, micro_batch)
-
-
 def _feeds(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
-    taken, results = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
-    code, period = outfeed_code(side)
+    taken, results, code, period = feeds(side, shape, kind, stage, micro_batch)
     if shape.overlapped_io:
         yield from _beside(table[taken], table[results], code, period)
         return
@@ -74,16 +69,13 @@ def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[I
     if code is Code.ADD_RESULTS:  # nothing to send
         yield items(SortKey(results[:, 1], results[:, 0] + 1, _Rank.BEHIND), code, NONE, results[:, 4])
         results = results[:0]
-    moments = np.unique(np.concatenate([taken[:, :2] - [1, 0], results[:, :2] + [1, 0]]), axis=0)
-    moved = {}
-    for shift, rows in ((-1, taken), (1, results)):
-        for step, ipu, _, _, micro_batch in rows.tolist():
-            moved[shift, step + shift, ipu] = micro_batch
+    both = np.concatenate([taken[:, :2] - [1, 0], results[:, :2] + [1, 0]])
+    moments, of = np.unique(both, axis=0, return_inverse=True)
     step, ipu = moments.T
-    into, out = (
-        np.array([moved.get((shift, *moment), NONE) for moment in moments.tolist()], dtype=np.int64)
-        for shift in (-1, 1)
-    )
+    of_taken, of_results = np.split(of.ravel(), [len(taken)])
+    into, out = np.full((2, len(moments)), NONE)
+    into[of_taken] = taken[:, 4]
+    out[of_results] = results[:, 4]
     yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
     yield items(SortKey(ipu, step, _Rank.END_IO), Code.END_IO)
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.lowering.buffers import most_waiting
 from ipusim.lowering.items import Items, SortKey, in_order, instructions, items
-from ipusim.lowering.side_instructions import SideInstructions, beside_passes, ending, fed, handed_out, outfeed_code
+from ipusim.lowering.side_instructions import SideInstructions, ending, feeds, passes_with_sides
 from ipusim.pipeline.instructions import NONE, Code, Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.program import Column, Mask, PlanShape
 
 
 def point_to_point(order: Order, side: SideInstructions) -> Plan:
@@ -28,7 +27,13 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     slots = _slots(order.joined)
 
     def make() -> Table:
-        parts = [*_passes(passes, side), *_tensors(passes, slots, shape, side), *_feeds(passes, shape, side)]
+        ipu, *columns = passes.T
+        key = SortKey(ipu, turn=np.arange(len(passes)))
+        parts = [*passes_with_sides(side, key, *columns), *_tensors(passes, key, slots, shape, side)]
+        taken, results, code, period = feeds(side, shape, *columns)
+        micro_batch = columns[-1]
+        parts.append(items(key.of(taken, -4), Code.INFEED, NONE, micro_batch[taken]))
+        parts.append(items(key.of(results, 4), code, NONE, micro_batch[results], period))
         return instructions(in_order([*parts, *ending(side, shape, 1, 0)]))
 
     return Plan(
@@ -41,17 +46,7 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     )
 
 
-def _sort_key(passes: Table) -> SortKey:
-    return SortKey(passes[:, 0], turn=np.arange(len(passes)))
-
-
-def _passes(passes: Table, side: SideInstructions) -> Iterator[Items]:
-    _, kind, stage, micro_batch = passes.T
-    yield items(_sort_key(passes), kind, stage, micro_batch)
-    yield from beside_passes(side, _sort_key(passes), kind, stage, micro_batch)
-
-
-def _slots(joined: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _slots(joined: Mask) -> tuple[Column, Column]:
     """Return of each pass the first and the last pass of its slot: itself, unless passes are joined."""
     turn = np.arange(len(joined))
     first = np.maximum.accumulate(np.where(np.r_[True, ~joined[:-1]][: len(joined)], turn, 0))
@@ -60,7 +55,7 @@ def _slots(joined: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.ND
 
 
 def _tensors(
-    passes: Table, slots: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]], shape: PlanShape, side: SideInstructions
+    passes: Table, key: SortKey, slots: tuple[Column, Column], shape: PlanShape, side: SideInstructions
 ) -> Iterator[Items]:
     """Yield the receives and sends of passes' tensors.
 
@@ -68,8 +63,7 @@ def _tensors(
     stage hands its own backward pass what its forward pass has made.
     """
     first_of, last_of = slots
-    turn = np.arange(len(passes))
-    _, kind, stage, micro_batch = passes.T
+    ipu, kind, stage, micro_batch = passes.T
     ipu_of, last = shape.ipu_of, shape.stages - 1
     forward = kind == Pass.FORWARD
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
@@ -77,23 +71,10 @@ def _tensors(
     send = Code.SEND if side.overlap_copies else Code.BLOCKING_SEND
     for made, target in ((forward, after), (backward, stage - 1)):
         own = made & (target != NONE)
-        behind = np.where(ipu_of(target, micro_batch) != passes[:, 0], last_of, turn)
-        yield items(_picked(passes, own, 3, behind), send, stage[own], micro_batch[own], target[own])
+        behind = key._replace(turn=np.where(ipu_of(target, micro_batch) != ipu, last_of, key.turn))
+        yield items(behind.of(own, 3), send, stage[own], micro_batch[own], target[own])
     for taking, source in ((forward, stage - 1), (backward, stage + 1)):
         own = taking & (source != NONE) & (source <= last)
-        own[own] = ipu_of(source[own], micro_batch[own]) != passes[own, 0]
-        yield items(_picked(passes, own, -3, first_of), Code.RECEIVE, stage[own], micro_batch[own], source[own])
-
-
-def _feeds(passes: Table, shape: PlanShape, side: SideInstructions) -> Iterator[Items]:
-    _, kind, stage, micro_batch = passes.T
-    taken, results = fed(kind, stage), handed_out(side, shape, kind, stage, micro_batch)
-    code, period = outfeed_code(side)
-    yield items(_picked(passes, taken, -4), Code.INFEED, NONE, micro_batch[taken])
-    yield items(_picked(passes, results, 4), code, NONE, micro_batch[results], period)
-
-
-def _picked(
-    passes: Table, own: npt.NDArray[np.bool_], around: int, turn: npt.NDArray[np.int64] | None = None
-) -> SortKey:
-    return SortKey(passes[own, 0], turn=np.flatnonzero(own) if turn is None else turn[own], around=around)
+        own[own] = ipu_of(source[own], micro_batch[own]) != ipu[own]
+        before = key._replace(turn=first_of).of(own, -3)
+        yield items(before, Code.RECEIVE, stage[own], micro_batch[own], source[own])

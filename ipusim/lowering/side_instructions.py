@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.lowering.items import Items, SortKey, items
 from ipusim.lowering.streams import Stream, pass_streams, update_streams
+from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import PipelineProgram, PlanShape
-
-Column = npt.NDArray[np.int64]
+from ipusim.pipeline.program import Column, Mask, PipelineProgram, PlanShape
 
 
 @dataclass(frozen=True)
@@ -61,30 +59,24 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
     shape, offload, profiles = program.shape, program.offload, program.stages
     gathers = shape.training and offload.replicas > 1
     learns = shape.training and any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
+    passes = [(kind, stage) for kind in Pass for stage in range(shape.stages)]
+
+    def stages_that(holds: Callable[[StageProfile], object]) -> frozenset[int]:
+        return frozenset(stage for stage, profile in enumerate(profiles) if holds(profile))
+
     return SideInstructions(
         outfeed=program.outfeed_elements,
         streams=pass_streams(program),
         updates=update_streams(program),
         gradients_loaded=offload.gradient_accumulation_buffers,
-        gathered=frozenset(
-            stage for stage, profile in enumerate(profiles) if offload.weights and profile.parameter_bytes
-        ),
+        gathered=stages_that(lambda profile: offload.weights and profile.parameter_bytes),
         gathered_updates=frozenset(
             ipu for stage, ipu in shape.homes if gathers and offload.gathered_bytes(profiles[stage])
         ),
-        looked_up=frozenset(stage for stage, profile in enumerate(profiles) if profile.tables.rows),
-        rows_updated=frozenset(
-            stage for stage, profile in enumerate(profiles) if shape.training and profile.tables.gradients
-        ),
-        collective=frozenset(
-            (kind, stage)
-            for kind in Pass
-            for stage in range(shape.stages)
-            if replicas > 1 and program.collectives(kind, stage)
-        ),
-        host_calls=frozenset(
-            (kind, stage) for kind in Pass for stage in range(shape.stages) if program.host_calls(kind, stage)
-        ),
+        looked_up=stages_that(lambda profile: profile.tables.rows),
+        rows_updated=stages_that(lambda profile: shape.training and profile.tables.gradients),
+        collective=frozenset(of for of in passes if replicas > 1 and program.collectives(*of)),
+        host_calls=frozenset(of for of in passes if program.host_calls(*of)),
         overlap_copies=program.overlap_copies,
         summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
         updated_by_host=learns and offload.variables_on_host,
@@ -93,22 +85,23 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
     )
 
 
-def beside_passes(
+def passes_with_sides(
     side: SideInstructions, key: SortKey, kind: Column, stage: Column, micro_batch: Column
 ) -> Iterator[Items]:
-    """Yield loads, all-gathers, host tables' rows, what hosts and replicas do, and stores around passes at ``key``.
+    """Yield passes at ``key``, and around them loads, all-gathers, rows of tables, what hosts and replicas do, stores.
 
     What a forward pass looks up stays for its recomputation.
     """
+    yield items(key, kind, stage, micro_batch)
     for (one, where), stream in side.streams.items():
         own = (kind == one) & (stage == where)
         for code, size, shift in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
             if size:
-                yield items(_at(key, own, shift), code, where, NONE, one)
+                yield items(key.of(own, shift), code, where, NONE, one)
     if side.gathered:
         own = np.isin(stage, sorted(side.gathered))
         for code, shift in ((Code.GATHER, -1), (Code.RELEASE, 1)):
-            yield items(_at(key, own, shift), code, stage[own])
+            yield items(key.of(own, shift), code, stage[own])
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     for code, stages, passes, shift in (
         (Code.LOOK_UP, side.looked_up, kind == Pass.FORWARD, -1),
@@ -116,33 +109,29 @@ def beside_passes(
     ):
         if stages:
             own = passes & np.isin(stage, sorted(stages))
-            yield items(_at(key, own, shift), code, stage[own], micro_batch[own])
+            yield items(key.of(own, shift), code, stage[own], micro_batch[own])
     # Last, as the pass begins behind them.
     for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
         for one, where in sorted(passes_of):
             own = (kind == one) & (stage == where)
-            yield items(_at(key, own, -1), code, where, micro_batch[own], one)
+            yield items(key.of(own, -1), code, where, micro_batch[own], one)
 
 
-def fed(kind: Column, stage: Column) -> npt.NDArray[np.bool_]:
-    """Return a mask of the passes that take an element of the infeed."""
-    first: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == 0)
-    return first
+def feeds(
+    side: SideInstructions, shape: PlanShape, kind: Column, stage: Column, micro_batch: Column
+) -> tuple[Mask, Mask, Code, int]:
+    """Return masks of the passes that take an element of the infeed, and of those that have results for the host.
 
-
-def handed_out(
-    side: SideInstructions, shape: PlanShape, kind: Column, stage: Column, micro: Column
-) -> npt.NDArray[np.bool_]:
-    """Return a mask of the passes that have results for the host."""
-    last: npt.NDArray[np.bool_] = (kind == Pass.FORWARD) & (stage == shape.stages - 1)
-    return last if side.outfeed is None else last & np.isin(micro, side.outfeed.micro_batches)
-
-
-def outfeed_code(side: SideInstructions) -> tuple[Code, int]:
-    """Return the code of the instruction that hands out results, and in every how many executions it runs."""
+    With them come the code of the instruction that hands out results, and in every how many executions it runs.
+    """
+    forward = kind == Pass.FORWARD
+    taken, results = forward & (stage == 0), forward & (stage == shape.stages - 1)
     if side.outfeed is None:
-        return Code.OUTFEED, 1
-    return (Code.ADD_RESULTS, NONE) if side.outfeed.accumulated else (Code.OUTFEED, side.outfeed.period)
+        return taken, results, Code.OUTFEED, 1
+    results &= np.isin(micro_batch, side.outfeed.micro_batches)
+    if side.outfeed.accumulated:
+        return taken, results, Code.ADD_RESULTS, NONE
+    return taken, results, Code.OUTFEED, side.outfeed.period
 
 
 def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
@@ -176,9 +165,3 @@ def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tupl
     yield Code.END, NONE
     if shape.training and ipu in side.gathered_updates:
         yield Code.RELEASE, NONE
-
-
-def _at(key: SortKey, own: npt.NDArray[np.bool_], shift: int) -> SortKey:
-    """Return the keys before or after the passes that ``own`` picks."""
-    step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (key.step, key.turn))
-    return SortKey(key.ipu[own], step, key.rank, turn, shift)

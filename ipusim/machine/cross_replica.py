@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.base.errors import ProgramError
 from ipusim.hardware.collectives.choose import ALGORITHMS
@@ -21,13 +20,12 @@ from ipusim.hardware.system import System
 from ipusim.machine.executor import Replicas
 from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.model.layers.layer import Array
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import copy_groups, sum_buffers
 from ipusim.pricing.costs import Costs
-
-Array = npt.NDArray[Any]
 
 
 def replicas_of(
@@ -46,14 +44,22 @@ def replicas_of(
     They average their gradients, put variables together of which each stores a part, and run passes in lock step that
     call collectives. Where this is one ``host`` of several, these sum gradients up, or average them too, when
     optimizers have begun their update ``as_replicas`` do, or before.
+
+    Gradients are averaged as Graphcore's CrossReplicaOptimizer has it: one all-reduce for each update, after the
+    gradients of all micro-batches are accumulated, and a division by the number of replicas. The accumulators of one
+    IPU and dtype are one buffer, or several of the program's ``sum_buffer_bytes`` at least.
     """
     total = costs.gradient_sum
 
     def reduce() -> None:
-        if total is not None:
-            for executor in executors:
-                executor.begin_update()
-            average_gradients(executors, plan.ipus, system, total.algorithm, program.sum_buffer_bytes)
+        if total is None:
+            return
+        for executor in executors:
+            executor.begin_update()
+        for ipu in plan.ipus:
+            arrays_of = [executor.accumulators(ipu) for executor in executors]
+            group = range(ipu, system.count, system.shards)
+            _sum(arrays_of, group, system, total.algorithm, len(executors), program.sum_buffer_bytes)
 
     def over_hosts(ready: int) -> int:
         if host is None:
@@ -77,25 +83,6 @@ def replicas_of(
     return replace(replicas, gather=shards.gather, release=shards.release, all_gathered=shards.all_gathered)
 
 
-def average_gradients(
-    executors: Sequence[NumpyExecutor],
-    ipus: Iterable[int],
-    system: System,
-    algorithm: str,
-    buffer_bytes: int | None = None,
-) -> None:
-    """Set the accumulators of all replicas to their mean over the replicas, in place.
-
-    As Graphcore's CrossReplicaOptimizer has it: one all-reduce for each update, after the
-    gradients of all micro-batches are accumulated, and a division by the number of replicas.
-    The accumulators of one IPU and dtype are one buffer, or several of ``buffer_bytes`` at least; sums are
-    taken in the order of ``algorithm``, a name of an all-reduce. ``ipus`` are numbers within a replica.
-    """
-    for ipu in ipus:
-        arrays_of = [executor.accumulators(ipu) for executor in executors]
-        _sum(arrays_of, range(ipu, system.count, system.shards), system, algorithm, len(executors), buffer_bytes)
-
-
 def sum_over_copies(
     executors: Sequence[NumpyExecutor], program: PipelineProgram, system: System, algorithm: str
 ) -> None:
@@ -117,15 +104,20 @@ def _sum(
     parts: int,
     buffer_bytes: int | None = None,
 ) -> None:
-    """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place."""
+    """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place.
+
+    Sums are taken in the order of ``algorithm``, a name of an all-reduce.
+    """
     sizes = [(array.size, array.itemsize) for array in arrays_of[0]]
     for numbers in sum_buffers(sizes, buffer_bytes):
         dtype = arrays_of[0][numbers[0]].dtype
         arrays_of_buffer = [[arrays[number] for number in numbers] for arrays in arrays_of]
         buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in arrays_of_buffer]
         plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
+        ends = np.cumsum([array.size for array in arrays_of_buffer[0]])
         for arrays, total in zip(arrays_of_buffer, run(plan, buffers), strict=True):
-            _spread(total / dtype.type(parts), arrays)
+            for array, part in zip(arrays, np.split(total / dtype.type(parts), ends[:-1]), strict=True):
+                array[...] = part.reshape(array.shape)
 
 
 def sum_over_hosts(
@@ -154,14 +146,6 @@ def sum_over_hosts(
     return max(int(when) for when, _ in brought)
 
 
-def _spread(flat: Array, arrays: Sequence[Array]) -> None:
-    """Copy one buffer back into the arrays that it was made of."""
-    first = 0
-    for array in arrays:
-        array[...] = flat[first : first + array.size].reshape(array.shape)
-        first += array.size
-
-
 class Shards:
     """The parts of all replicas' variables.
 
@@ -177,14 +161,14 @@ class Shards:
         self._shards = tuple(shards)
         self._system = system
         self._offload = offload
-        self._plans: dict[tuple[int, int, int, str], Collective] = {}
+        self._plan = cache(self._found_plan)
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
         """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs."""
         stored = [self._arrays(executor, shard, stage) for executor in self._executors]
         for arrays in zip(*stored, strict=True):
-            plan = self._plan(shard, arrays[0], algorithm)
+            plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm)
             parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
             for array, whole in zip(arrays, run(plan, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
@@ -192,7 +176,7 @@ class Shards:
     def release(self, replica: int, shard: int, stage: int | None) -> None:
         """Set all but the replica's own part of its arrays to NaN."""
         for array in self._arrays(self._executors[replica], shard, stage):
-            own = self._plan(shard, array, "ring").chunk_of(replica)
+            own = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
             part = array.flat[own]  # a copy
             array[...] = np.nan
             array.flat[own] = part  # whatever the order of the array in memory, where reshape may write into a copy
@@ -213,22 +197,21 @@ class Shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
 
-    def _plan(self, shard: int, array: Array, algorithm: str) -> Collective:
-        key = (shard, array.size, array.itemsize, algorithm)
-        if key not in self._plans:  # a ring is found by comparing routes, which is longer than what it gathers takes
-            group = range(shard, self._system.count, self._system.shards)
-            self._plans[key] = ALGORITHMS["all_gather"][algorithm](self._system, group, array.size, array.itemsize)
-        return self._plans[key]
+    def _found_plan(self, shard: int, size: int, itemsize: int, algorithm: str) -> Collective:
+        """Return an all-gather; found once, as to compare routes for a ring takes longer than what it gathers."""
+        group = range(shard, self._system.count, self._system.shards)
+        return ALGORITHMS["all_gather"][algorithm](self._system, group, size, itemsize)
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
         """Return a stage's weights that are spread over replicas, or (None) a shard's weights and optimizer state."""
+        stages, offload = executor.stages(shard), self._offload
         if stage is not None:
-            return list(executor.variables(shard, stage).values())
-        arrays = []
-        for resident in executor.stages_of(shard):
-            if self._offload.weights:
-                arrays += list(executor.variables(shard, resident).values())
-            if self._offload.sharded_state:
-                state = executor.state(shard, resident).values()
-                arrays += [array for array in state if array.ndim and array.nbytes >= self._offload.least_bytes]
+            return list(stages[stage].parameters.values())
+        arrays: list[Array] = []
+        for resident in (stages[number] for number in sorted(stages)):
+            if offload.weights:
+                arrays += resident.parameters.values()
+            if offload.sharded_state:
+                state = resident.state.values()
+                arrays += [array for array in state if array.ndim and array.nbytes >= offload.least_bytes]
         return arrays

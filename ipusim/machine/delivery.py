@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import simpy
 
 from ipusim.machine import resources
@@ -18,14 +17,12 @@ from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.program import Column, PlanShape
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 
-Numbers = npt.NDArray[np.int64]
 
-
-def tensor_numbers(source: Numbers, target: Numbers, micro_batch: Numbers, shape: PlanShape) -> Numbers:
+def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
     """Return a number for each tensor that a stage makes for its neighbour, or the last stage for itself."""
     copy = micro_batch % len(shape.copies)
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch

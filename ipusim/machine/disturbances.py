@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Final, NamedTuple, get_args
 
 from ipusim.hardware.disturbances import (
@@ -138,12 +138,6 @@ def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
 
 
-@rule.register
-def _lost(disturbance: Lost, system: System) -> Rule | None:  # noqa: ARG001
-    """Return None: pauses stand for a loss."""
-    return None
-
-
 def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
     """Return the link directions of a cable, whatever they carry."""
     one, other = (system.ipus[ipu] for ipu in link)
@@ -160,10 +154,11 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
     return frozenset(Resource(kind, replica, track) for kind in kinds for replica in range(system.replicas))
 
 
+@rule.register(Lost)
 @rule.register(Pause)
 @rule.register(Skip)
-def _no_pace(disturbance: Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
-    """Return None: pauses are between executions, and skips change no speed."""
+def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
+    """Return None: pauses stand for losses, and are between executions; skips change no speed."""
     return None
 
 
@@ -232,8 +227,7 @@ class Speeds:
         """Take the rules of all disturbances, and the skips, which leave cycles out."""
         self._rules, self._skips = rules, skips
         self._late = any(rule_of.delay is not None for rule_of in rules)
-        self._of_passes: dict[Resource, list[Rule]] = {}
-        self._of_others: dict[Resource, list[Rule]] = {}
+        self._touching = cache(self._found_touching)
 
     def touching(self, worker: Resource, what: What | None = None) -> list[Rule]:
         """Return the rules that slow or delay a resource at any time; without any it is always at full speed.
@@ -243,12 +237,10 @@ class Speeds:
             what: it works at; None for anything.
         """
         is_pass = what is None or (what.__class__ is Work and what.stage != NONE)
-        known = self._of_passes if is_pass else self._of_others
-        touching = known.get(worker)
-        if touching is None:
-            rules = (rule_of for rule_of in self._rules if is_pass or not rule_of.passes)
-            touching = known[worker] = [rule_of for rule_of in rules if rule_of.touches(worker)]
-        return touching
+        return self._touching(worker, is_pass)
+
+    def _found_touching(self, worker: Resource, is_pass: bool) -> list[Rule]:
+        return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
 
     def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
         """Return the pace of a resource at some work, from a cycle on."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ipusim.hardware.collectives.cost import CollectiveCost, RoundCost
+from ipusim.hardware.collectives.cost import RoundCost
 from ipusim.hardware.links import LinkDirection
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
@@ -62,10 +62,8 @@ class GradientSum(BeforeUpdate):
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
-        described: dict[int, tuple[RoundCost, list[int]]] = {}  # by the round itself: those of a ring are one
-        for round_of in total.cost.rounds:
-            if id(round_of) not in described:
-                described[id(round_of)] = self._described(round_of, links, context.recorder)
+        rounds = {id(round_of): round_of for round_of in total.cost.rounds}  # those of a ring are one
+        described = {of: self._described(round_of, links, context.recorder) for of, round_of in rounds.items()}
         self._rounds = [described[id(round_of)] for round_of in total.cost.rounds]
 
     def _described(
@@ -154,27 +152,17 @@ class HostSumming(ByHost):
         self._network, self._late = self._worked(cost.bytes), self._worked(0)
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Sum up over the network or over links."""
+        """Write, wait for the slowest host, sum up, and read; over links, wait for that host and sum up."""
         links = self._cost.over_links
-        return self._over_network(step, cause) if links is None else self._over_links(links.cost, step, cause)
-
-    def _over_network(self, step: int, cause: int) -> Spans:
-        """Write, wait for the slowest host, sum up, and read."""
+        if links is not None:
+            cause = yield from self._await(self._late, self._together.sum_over_hosts(self._clock.now), step, cause)
+            end = carried_until(self._clock, self._workers, SpanKind.HOST_SUM, links.cost)
+            return (yield from self._context.wait(end, self._copied, step, cause))
         cause = yield from self._copy(self._copied, self._cost.write, step, cause)
         last = self._together.sum_over_hosts(self._clock.now)
         done = self._clock.end(resources.NETWORK, SpanKind.HOST, last, self._cost.network)
         cause = yield from self._await(self._network, done, step, cause)
         return (yield from self._copy(self._copied, self._cost.read, step, cause))
-
-    def _over_links(self, cost: CollectiveCost, step: int, cause: int) -> Spans:
-        """Wait for the slowest host, and sum up over the links."""
-        cause = yield from self._await(self._late, self._together.sum_over_hosts(self._clock.now), step, cause)
-        start = self._clock.now
-        end = carried_until(self._clock, self._workers, SpanKind.HOST_SUM, cost)
-        if end == start:
-            return cause
-        yield self._clock.at(end)
-        return self._record(self._copied, step, start, end, cause)
 
 
 class HostUpdating(ByHost):
@@ -240,8 +228,8 @@ class ExecutionEnd(Meeting):
     def _meet(self, cause: int) -> None:
         self._ended += 1
         self._record_waits(self._ended * self._context.steps - 1)
-        if not self._replicas[0]:
-            self._context.ended(self._ended)
+        if not (self._replicas[0] or self._context.plan.sync.meets):
+            self._context.progress(self._ended * self._context.steps)
         if self._ended < self._context.executions:
             self._begin()
         self._release(cause)

@@ -86,7 +86,6 @@ class Context:
         together: the arithmetic.
         executions: of the pipeline.
         progress: called with the time-steps behind.
-        ended: called with the number of executions that have ended, before the next one begins.
         rerouted: what copies cost when cables die, in order.
         in_phases: whether stages run all micro-batches through one kind of pass before the next, so that tensors that
             a later phase takes pile up in an earlier one.
@@ -101,7 +100,6 @@ class Context:
     together: Replicas
     executions: int
     progress: Callable[[int], object]
-    ended: Callable[[int], object]
     rerouted: tuple[Rerouted, ...] = ()
     in_phases: bool = False
 
@@ -137,6 +135,14 @@ class Context:
     def executor(self, replica: int) -> Executor:
         """Return the arithmetic of a replica."""
         return self.together.executors[replica]
+
+    def wait(self, end: int, what: int, step: int, cause: int) -> Spans:
+        """Wait until a cycle; return the span of the wait, which ``what`` describes, or without a wait the cause."""
+        start = self.clock.now
+        if end == start:
+            return cause
+        yield self.clock.at(end)
+        return self.recorder.record(what, step, start, end, cause)
 
     def described(self, kind: SpanKind, ipus: Iterable[IpuId]) -> dict[int, int]:
         """Return the description of spans of a kind on each of these IPUs, by its number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import partial
 
 import simpy
 
@@ -118,7 +119,7 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - t
 def _streams(context: Context, replica: int) -> Iterator[HostStream]:
     """Yield a replica's infeed and outfeed, where the host or the copies cost anything, of each copy of its stages."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
-    sent, made = program.outfeed_elements, (context.clock, context.recorder)
+    sent = program.outfeed_elements
     kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
     if shape.overlapped_io:
         kinds = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED)
@@ -128,29 +129,16 @@ def _streams(context: Context, replica: int) -> Iterator[HostStream]:
             Description(kind, context.ipu_of(replica, stage, copy).number, stage, bytes=size, replica=replica)
             for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
         )
+        stream = partial(HostStream, context, replica=replica, copy=copy)
         own = range(copy, shape.micro_batches, len(shape.copies))
         if host.infeed or host.fill:
-            yield HostStream(
-                *(*made, first, own, host.infeed, "the next element of the infeed"),
-                track=HostTrack.INFEED,
-                host_cycles=host.fill,
-                depth=program.infeed.prefetch_depth,
-                elements=context.executions * len(own),
-                replica=replica,
-                copy=copy,
-            )
+            depth, elements = program.infeed.prefetch_depth, context.executions * len(own)
+            yield stream(HostTrack.INFEED, first, own, depth=depth, elements=elements)
         numbers = [NONE] if sent.accumulated else [number for number in sent.micro_batches if number in own]
         if (host.outfeed or host.drain) and numbers:
             elements = context.executions // sent.period * len(numbers)
-            yield HostStream(
-                *(*made, last, numbers, host.outfeed, "room in the outfeed's buffer"),
-                track=HostTrack.OUTFEED,
-                host_cycles=host.drain,
-                depth=min(program.outfeed.buffer_depth, max(1, elements)),  # no more places than ever are taken
-                elements=elements,
-                replica=replica,
-                copy=copy,
-            )
+            depth = min(program.outfeed.buffer_depth, max(1, elements))  # no more places than ever are taken
+            yield stream(HostTrack.OUTFEED, last, numbers, depth=depth, elements=elements)
 
 
 def build(context: Context) -> list[Feeds]:

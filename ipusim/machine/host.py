@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 
 from ipusim.machine import resources
-from ipusim.machine.clock import Clock, Process, Spans
-from ipusim.machine.facility import Wait
+from ipusim.machine.clock import Process, Spans
+from ipusim.machine.facility import Context, Wait
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.recorder import Description, Recorder
+from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import NONE
 
 
@@ -32,28 +32,26 @@ class HostStream:
 
     def __init__(
         self,
-        clock: Clock,
-        recorder: Recorder,
+        context: Context,
+        track: HostTrack,
         transfer: Description,
         micro_batches: Sequence[int],
-        transfer_cycles: int,
-        what: str,
         *,
-        track: HostTrack,
-        host_cycles: int,
         depth: int,
         elements: int,
-        replica: int = 0,
-        copy: int = 0,
+        replica: int,
+        copy: int,
     ) -> None:
-        """Prepare a stream of ``elements`` elements; the host needs ``host_cycles`` for each.
+        """Prepare a stream of ``elements`` elements on the track of an infeed or an outfeed.
 
-        The IPU's copies are ``transfer``, for each of ``micro_batches``, and take ``transfer_cycles``; ``what`` says in
-        words what it waits for where the host is behind. Each replica, and each copy of its stages, has streams of its
-        own, which the host works side by side (assumed).
+        The IPU's copies are ``transfer``, for each of ``micro_batches``. Each replica, and each copy of its stages, has
+        streams of its own, which the host works side by side (assumed).
         """
-        self._clock, self._record = clock, recorder.record
-        self._host_cycles, self._cycles, self._kind = host_cycles, transfer_cycles, transfer.kind
+        clock, recorder, host = context.clock, context.recorder, context.costs.host
+        self._clock, self._record, self._kind = clock, recorder.record, transfer.kind
+        is_outfeed = track is HostTrack.OUTFEED
+        self._cycles, self._host_cycles = (host.outfeed, host.drain) if is_outfeed else (host.infeed, host.fill)
+        self._what = "room in the outfeed's buffer" if is_outfeed else "the next element of the infeed"
         self._worker, self._port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
         self.left, self.track, self.ipu = elements, track, transfer.ipu
         self._work = recorder.describe(Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica))
@@ -62,14 +60,14 @@ class HostStream:
         }
         beside = transfer.kind.row.track is Track.IO_TILES
         wait = SpanKind.OVERLAPPED_WAIT if beside else SpanKind.HOST_WAIT
-        self._wait, self._what = recorder.describe(Description(wait, transfer.ipu, replica=replica)), what
-        full_at_start = track == HostTrack.OUTFEED  # the IPU finds an outfeed's places ready, an infeed's not yet
-        self._for_ipu: deque[int] = deque([NONE] * depth if full_at_start else [])
-        self._for_host: deque[int] = deque([] if full_at_start else [NONE] * depth)
+        self._wait = recorder.describe(Description(wait, transfer.ipu, replica=replica))
+        # The IPU finds an outfeed's places ready, an infeed's not yet.
+        self._for_ipu: deque[int] = deque([NONE] * depth if is_outfeed else [])
+        self._for_host: deque[int] = deque([] if is_outfeed else [NONE] * depth)
         self._places_for_ipu, self._places_for_host = clock.event(), clock.event()
         self._ipu_is_waiting = self._host_is_waiting = False
         self._busy_until = 0
-        if host_cycles:
+        if self._host_cycles:
             clock.process(self._host())
 
     def waits_for(self, ipu: int) -> Wait | None:

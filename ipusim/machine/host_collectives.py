@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.base.errors import ProgramError
 from ipusim.machine.hosts import Host
+from ipusim.model.layers.layer import Array
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
-
-Array = npt.NDArray[Any]
 
 #: What reduces two arrays, by the name of the operation; the mean is the sum, divided.
 _REDUCES: Final[Mapping[str, Callable[[Array, Array], Array]]] = {

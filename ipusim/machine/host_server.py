@@ -19,7 +19,8 @@ class HostServer(Facility):
 
     def __init__(self, context: Context, replica: int, stages: list[int], track: HostTrack, kind: SpanKind) -> None:
         """Set the track of the host's work in the Timeline; copies of ``stages`` to and from it are of ``kind``."""
-        self._clock, self._record, self._describe = context.clock, context.recorder.record, context.recorder.describe
+        self._clock, self._wait = context.clock, context.wait
+        self._record, self._describe = context.recorder.record, context.recorder.describe
         self._replica, self._micro_batches = replica, context.plan.shape.micro_batches
         self._port, self._kind = resources.host_ports(track, [replica]), kind
         self._worker = resources.hosts(track, [replica])
@@ -56,11 +57,8 @@ class HostServer(Facility):
 
     def _call(self, of: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked some cycles on a call; return the span of the wait."""
-        called = self._clock.now
         ready, work = self._serve(cycles, cause)
-        if ready > called:
-            yield self._clock.at(ready)
-            self._record(self._waits[self._ipu(*of)], step, called, ready, cause)
+        yield from self._wait(ready, self._waits[self._ipu(*of)], step, cause)
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:

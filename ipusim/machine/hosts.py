@@ -6,7 +6,7 @@ One of them runs at any time, in the order of their ranks, so that a run has the
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -88,16 +88,17 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     with one_blas_thread():
         try:
             while True:
-                waiting: list[Any] = []
+                waiting: dict[int, _Waits] = {}
                 for rank, host in enumerate(hosts):
                     turn(rank)
                     with _noted(rank, waiting, hosts):
-                        waiting.append(host.switch(*answers[rank]))
-                ended = [rank for rank, host in enumerate(hosts) if host.dead]
-                if len(ended) == count:
+                        waits = host.switch(*answers[rank])
+                    if not host.dead:
+                        waiting[rank] = waits
+                if not waiting:
                     return [results[rank] for rank in range(count)]
-                _check(waiting, ended)
-                answers = [([brought for _, brought in waiting],)] * count
+                _check(waiting, count)
+                answers = [([brought for _, brought in waiting.values()],)] * count
         finally:
             for rank, host in enumerate(hosts):
                 if not host.dead and host:
@@ -106,36 +107,31 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
 
 
 @contextmanager
-def _noted(rank: int, waiting: Sequence[_Waits | None], hosts: Sequence[greenlet]) -> Iterator[None]:
+def _noted(rank: int, waiting: Mapping[int, _Waits], hosts: Sequence[greenlet]) -> Iterator[None]:
     """Add to an error of a host's own code what the other hosts wait for."""
     try:
         yield
     except IpusimError:  # which says all that there is to say
         raise
     except (Exception, SystemExit) as error:
-        first = next((other for other, host in enumerate(hosts[:rank]) if not host.dead), None)
-        if first is not None:
-            error.add_note(_without(first, waiting, rank))
+        if waiting:
+            error.add_note(_without(waiting, rank))
         elif not all(host.dead for host in hosts):
             error.add_note(f"host {rank} has ended, and the other hosts with it")
         raise
 
 
-def _check(waiting: Sequence[_Waits | None], ended: Sequence[int]) -> None:
-    """Raise ProgramStateError unless all hosts wait in the same operation."""
-    first = next(rank for rank in range(len(waiting)) if rank not in ended)
-    if ended:
-        raise ProgramStateError(_without(first, waiting, ended[0]))
-    awaited = waiting[first]
-    assert awaited is not None
-    for rank, other in enumerate(waiting):
-        assert other is not None
-        if other[0] != awaited[0]:
-            raise ProgramStateError(f"host {first} waits for all hosts in {awaited[0]}, but host {rank} in {other[0]}")
+def _check(waiting: Mapping[int, _Waits], count: int) -> None:
+    """Raise ProgramStateError unless all of ``count`` hosts wait in the same operation."""
+    for rank in range(count):
+        if rank not in waiting:
+            raise ProgramStateError(_without(waiting, rank))
+    for rank, (operation, _) in waiting.items():
+        if operation != waiting[0][0]:
+            raise ProgramStateError(f"host 0 waits for all hosts in {waiting[0][0]}, but host {rank} in {operation}")
 
 
-def _without(rank: int, waiting: Sequence[_Waits | None], ended: int) -> str:
-    """Return the message for a host that waits for one that has ended."""
-    awaited = waiting[rank]
-    assert awaited is not None
-    return f"host {rank} waits for all hosts in {awaited[0]}, but host {ended} has ended"
+def _without(waiting: Mapping[int, _Waits], ended: int) -> str:
+    """Return the message for the first host that waits, for one that has ended."""
+    rank, (operation, _) = next(iter(waiting.items()))
+    return f"host {rank} waits for all hosts in {operation}, but host {ended} has ended"

@@ -7,9 +7,9 @@ when the others are there, with what the collective has made of the arrays of al
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from greenlet import getcurrent, greenlet
@@ -34,7 +34,7 @@ class InLockStep:
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
         """Take over the passes with collectives of the executors, which are in the order of the replicas."""
         self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
-        self._plans: dict[tuple[CollectiveCall, str, int], list[Collective]] = {}
+        self._plans = cache(self._found_plans)
         #: The passes that have run, with the replicas that have not begun them yet.
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._failed: BaseException | None = None
@@ -69,7 +69,9 @@ class InLockStep:
 
     def _run_all(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
         turns = [_Turn(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors]
-        with _ending(turns):
+        with ExitStack() as ending:
+            for turn in reversed(turns):
+                ending.callback(turn.end)
             answers: list[Array | None] = [None] * len(turns)
             for expected in (*self._passes[kind, stage], None):
                 requests = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
@@ -83,25 +85,16 @@ class InLockStep:
         """Yield the result of a collective in each replica."""
         call, replicas = collective.call, len(arrays)
         combine: np.ufunc = getattr(np, call.combination)
-        for members, plan in zip(call.groups(replicas), self._plans_of(collective, ipu), strict=True):
+        plans = self._plans(call, collective.algorithm, ipu)
+        for members, plan in zip(call.groups(replicas), plans, strict=True):
             for made in run(plan, [arrays[replica] for replica in members], combine):
                 yield made.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(made, plan)
 
-    def _plans_of(self, collective: PassCollective, ipu: int) -> list[Collective]:
+    def _found_plans(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
         """Return the collective of each group of replicas; found once, as a ring is found by comparing routes."""
-        call, system, key = collective.call, self._system, (collective.call, collective.algorithm, ipu)
-        if key not in self._plans:
-            algorithm = ALGORITHMS[call.operation][collective.algorithm]
-            self._plans[key] = [
-                algorithm(
-                    system,
-                    [replica * system.shards + ipu for replica in members],
-                    call.elements(system.replicas),
-                    call.itemsize,
-                )
-                for members in call.groups(system.replicas)
-            ]
-        return self._plans[key]
+        system, plan_of = self._system, ALGORITHMS[call.operation][algorithm]
+        groups = ([replica * system.shards + ipu for replica in members] for members in call.groups(system.replicas))
+        return [plan_of(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
 
 
 class _Turn:
@@ -133,16 +126,6 @@ def _hand_over(call: CollectiveCall, x: Array) -> Array:
     assert parent is not None
     combined: Array = parent.switch((call, x))
     return combined
-
-
-@contextmanager
-def _ending(turns: Sequence[_Turn]) -> Iterator[None]:
-    """Abandon, behind the block, all passes that have not ended."""
-    try:
-        yield
-    finally:
-        for turn in turns:
-            turn.end()
 
 
 def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | None) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import partial
+from functools import cache, partial
+from typing import NamedTuple
 
 import simpy
 
-from ipusim.machine.bundles import Bundle, bundles_of
+from ipusim.machine import resources
 from ipusim.machine.facility import Context, IpuId, Wait
 from ipusim.machine.meeting import Meeting
+from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import StepCopy
 from ipusim.timeline.kinds import SpanKind
@@ -26,6 +28,20 @@ _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
 )
 
 
+class Bundle(NamedTuple):
+    """Link directions that carry for equally long in a copy.
+
+    Attributes:
+        what: their spans, as the recorder knows them together.
+        cycles: for how long.
+        links: which they are.
+    """
+
+    what: int
+    cycles: int
+    links: Workers
+
+
 class Interconnect(Meeting):
     """The meeting point of a pipeline's IPUs after each time-step, and its IPU-Links.
 
@@ -33,7 +49,7 @@ class Interconnect(Meeting):
     link direction carries its share of the bytes, and when the last link has delivered, their tiles
     put away what they have received, which ends the copy. An IPU that has
     nothing to do for several time-steps arrives once for all of them, and sleeps.
-    Link directions that carry for equally long end by one event.
+    Link directions that carry for equally long end by one event, and are recorded as one.
     """
 
     what = "the inter-IPU copy"
@@ -48,7 +64,7 @@ class Interconnect(Meeting):
         self._copies = (*copies, *(copy for later in self._routes for copy in later.meetings[group]))
         copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
-        self._finished = context.progress if not replicas[0] else _nobody
+        self._finished = context.progress if not replicas[0] else lambda _: None
         recorder = self._recorder = context.recorder
         replica = replicas[0] if len(context.groups) > 1 else NONE
         self._carrying, self._copying = 0, False
@@ -62,7 +78,7 @@ class Interconnect(Meeting):
         self._events: dict[int, simpy.Event] = {}
         self._meeting = 0
         self._released = (0, NONE)
-        self._waits_of: dict[int, int] = {}
+        self._all_waits = cache(self._found_waits)
         self._sync, self._pre_copy, self._post_copy = (
             recorder.describe(Description(kind, ALL_IPUS, replica=replica))
             for kind in (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.POST_COPY)
@@ -75,7 +91,7 @@ class Interconnect(Meeting):
         # Nothing else happens during a copy: what is recorded of one may be so at its end, two events less for each.
         host = context.costs.host
         self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
-        self._bundles = bundles_of(context, self._copies)
+        self._bundles = _bundles_of(context, self._copies)
 
     def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
         """Note that an IPU is here for so many time-steps, its last span being ``cause``; return what it waits for."""
@@ -188,10 +204,11 @@ class Interconnect(Meeting):
             super()._record_waits(step)
         elif since < now:
             if any(arrival == since for arrival, _ in self._arrived.values()):
-                self._arrived |= dict.fromkeys(self._who_sleeps(), self._released)
+                sleepers = (ipu for ipu, bit in self._bits.items() if self._asleep & bit)
+                self._arrived |= dict.fromkeys(sleepers, self._released)
                 super()._record_waits(step)
             else:
-                self._record(self._all_waits(), step, since, now, cause)
+                self._record(self._all_waits(self._asleep), step, since, now, cause)
                 for ipu, (arrival, before) in sorted(self._arrived.items()):
                     if arrival < now:
                         self._record(self._wait_of[ipu], step, arrival, now, before)
@@ -202,16 +219,9 @@ class Interconnect(Meeting):
             self._falling_asleep.clear()
         return {}
 
-    def _all_waits(self) -> int:
+    def _found_waits(self, asleep: int) -> int:
         """Return the group of the waits of all that sleep, as the recorder knows it."""
-        group = self._waits_of.get(self._asleep)
-        if group is None:
-            waits = [self._wait_of[ipu] for ipu in self._who_sleeps()]
-            group = self._waits_of[self._asleep] = self._recorder.group(waits)
-        return group
-
-    def _who_sleeps(self) -> list[int]:
-        return [ipu for ipu, bit in self._bits.items() if self._asleep & bit]
+        return self._recorder.group([self._wait_of[ipu] for ipu, bit in self._bits.items() if asleep & bit])
 
     def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
         """Record the sync and pre-copy since ``start``, when the last IPU arrived, and let the links carry the copy."""
@@ -303,8 +313,29 @@ class Interconnect(Meeting):
                 self._end(last)
 
 
-def _nobody(_: int) -> None:
-    """Ignore progress."""
+def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle]]:
+    """Return the bundles of each copy: links that carry in the same copies for as long.
+
+    Where one may be slower than another, each link is a bundle of its own.
+    """
+    labels, recorder = [direction.label for direction in context.costs.links], context.recorder
+    alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for link in sorted({share.link for copy in copies for share in copy.links}):
+        cycles = tuple(
+            (which, share.cycles) for which, copy in enumerate(copies) for share in copy.links if share.link == link
+        )
+        alike.setdefault(cycles, []).append(link)
+    bundles: list[list[Bundle]] = [[] for _ in copies]
+    for pattern, together in alike.items():
+        steady = context.clock.is_steady(resources.links(labels[link] for link in together))
+        for links in [together] if steady else [[link] for link in together]:
+            workers = resources.links(labels[link] for link in links)
+            for which, link_cycles in pattern:
+                sizes = {share.link: share.bytes for share in copies[which].links}
+                spans = (Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE) for link in links)
+                what = recorder.group([recorder.describe(span) for span in spans])
+                bundles[which].append(Bundle(what, link_cycles, workers))
+    return bundles
 
 
 def build(context: Context) -> list[Interconnect]:

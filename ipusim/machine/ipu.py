@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from operator import length_hint
 from types import GeneratorType
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Moment, Process, Spans
 from ipusim.machine.columns import MARK, InstructionColumns
 from ipusim.machine.disturbances import Work
 from ipusim.machine.executor import NullExecutor
-from ipusim.machine.facility import Context, Facility, Handler, IpuId, Wait
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, PASSES
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 
 #: The kind of the span of each pass.
 _KINDS: Final[tuple[SpanKind, ...]] = tuple(KIND_OF_PASS)
-
-
-class _ListIterator(Protocol):
-    """The iterator of a list, which knows how many items are left."""
-
-    def __iter__(self) -> Iterator[int]:
-        """Return itself."""
-
-    def __length_hint__(self) -> int:
-        """Return how many are left."""
 
 
 class Ipu:
@@ -53,21 +44,18 @@ class Ipu:
         self.id = ipu
         self.execution = 0
         self._context, self._columns, self._between = context, columns, between
-        self._facilities = tuple(facilities)
-        self._left = cast(_ListIterator, iter(columns.code))
+        self._facilities = facilities = tuple(facilities)
+        #: The handler of each instruction but passes.
+        self._handlers = {int(code): handler for facility in facilities for code, handler in facility.handlers.items()}
+        self._left = iter(columns.code)
         #: How many marks there are before each instruction, and in all; nothing where there are none.
         self._marks = [*accumulate((code == MARK for code in columns.code), initial=0)] if MARK in columns.code else []
-
-    @property
-    def handlers(self) -> Mapping[int, Handler]:
-        """The handler of each instruction but passes."""
-        return {int(code): handler for facility in self._facilities for code, handler in facility.handlers.items()}
 
     @property
     def position(self) -> int:
         """The number of instructions that it has begun in all executions so far, marks apart."""
         instructions, marks = len(self._columns.code), self._marks
-        begun = instructions - self._left.__length_hint__()
+        begun = instructions - length_hint(self._left)
         if not marks:
             return self.execution * instructions + begun
         return self.execution * (instructions - marks[-1]) + begun - marks[begun]
@@ -75,7 +63,7 @@ class Ipu:
     def run(self) -> Process:
         """Carry out every instruction of every execution; a SimPy process."""
         # Names bound once: this loop runs for every instruction of every simulated IPU.
-        context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self.handlers, _KINDS
+        context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self._handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
         taken = None if clock.steady else clock.foreseen(workers)
         spend: Callable[[resources.Workers, SpanKind, int], Moment] = (
@@ -86,7 +74,7 @@ class Ipu:
         cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
         for execution in range(context.executions):
             self.execution, first = execution, execution * steps
-            codes = self._left = cast(_ListIterator, iter(columns.code))
+            codes = self._left = iter(columns.code)
             for code, what, cycles, stage, micro_batch, number, step in zip(
                 codes,
                 columns.what,
@@ -135,7 +123,7 @@ class Ipu:
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
         """Spend the time of the current pass, by its stage and micro-batch, as disturbances may depend on them."""
         columns = self._columns
-        row = len(columns.code) - self._left.__length_hint__() - 1
+        row = len(columns.code) - length_hint(self._left) - 1
         work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)
         return self._context.clock.spend(workers, work, cycles)
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
-import numpy.typing as npt
-
 from ipusim.base.errors import IpusimError, MissingTensorError, ModelError, UntraceableError
 from ipusim.machine.placed_variables import PlacedVariables
 from ipusim.machine.stage_memory import StageMemory
@@ -22,15 +20,13 @@ from ipusim.model.functions.replica import Replica
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.functions.users_code import line_of, message_of
-from ipusim.model.layers.layer import Key, Saved
+from ipusim.model.layers.layer import Array, Key, Saved
 from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.feeds import Outfeed
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
-
-Array = npt.NDArray[Any]
 
 #: What the last forward hands to its own backward: that it has run.
 _NOTHING: Final = Payload(None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ipusim.machine.stage_memory import Array
+from ipusim.machine.stage_memory import StageMemory
 from ipusim.machine.tensors import IpuMemory
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
+from ipusim.model.layers.layer import Array
 from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
 
 
@@ -40,17 +41,9 @@ class PlacedVariables:
         """Return the optimizer's state of each stage."""
         return [self._memories[ipu].stages[stage].state for stage, ipu in enumerate(self._mapping)]
 
-    def stages_of(self, ipu: int) -> list[int]:
-        """Return the stages on ``ipu``, in order."""
-        return sorted(self._memories[ipu].stages)
-
-    def variables(self, ipu: int, stage: int) -> dict[str, Array]:
-        """Return the parameters of one stage, keyed ``layer/W``."""
-        return self._memories[ipu].stages[stage].parameters
-
-    def state(self, ipu: int, stage: int) -> State:
-        """Return the optimizer's state for one stage."""
-        return self._memories[ipu].stages[stage].state
+    def stages(self, ipu: int) -> dict[int, StageMemory]:
+        """Return the memory of each stage on ``ipu``."""
+        return self._memories[ipu].stages
 
     def accumulators(self, ipu: int) -> list[Array]:
         """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""

@@ -40,35 +40,6 @@ class Mark(NamedTuple):
     state: Hashable
 
 
-class Period(NamedTuple):
-    """Two marks with the same state, with a third one that follows as the second follows the first."""
-
-    first: Mark
-    second: Mark
-    third: Mark
-
-    @property
-    def is_even(self) -> bool:
-        """Whether each IPU has done as much from the first mark to the second as from there to the third."""
-        positions = (self.first.positions, self.second.positions, self.third.positions)
-        return all(b - a == c - b for a, b, c in zip(*positions, strict=True))
-
-    @property
-    def cycles(self) -> int:
-        """How long what repeats takes."""
-        return self.second.cycle - self.first.cycle
-
-    @property
-    def micro_batches(self) -> int:
-        """The micro-batches from the first mark to the second."""
-        return self.second.micro_batch - self.first.micro_batch
-
-    @property
-    def executions(self) -> int:
-        """The executions from the first mark to the second."""
-        return self.second.execution - self.first.execution
-
-
 #: Who is called when a disturbance begins or ends, for tensors that are on their way now. Whoever jumps over what
 #: repeats itself before that makes sure that they have come by then.
 _RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute"})
@@ -104,8 +75,10 @@ def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, i
     return str(getattr(function, "__qualname__", ""))
 
 
-def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Iterator[Period]:
+def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Iterator[tuple[Mark, Mark]]:
     """Yield where a run repeats itself, the last place first and the shortest period there first.
+
+    These are two marks with the same state, which a third one follows as the second follows the first.
 
     Args:
         marks: in the order of time, equally far apart.
@@ -120,9 +93,14 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
             first = 2 * middle - last
             if first < 0:
                 break
-            period = Period(marks[first], marks[middle], marks[last])
-            if period.first.state == period.third.state and period.is_even and alike(period.first, period.second):
-                yield period
+            one, two, three = marks[first], marks[middle], marks[last]
+            if one.state == three.state and _are_even(one, two, three) and alike(one, two):
+                yield one, two
+
+
+def _are_even(one: Mark, two: Mark, three: Mark) -> bool:
+    """Whether each IPU has done as much from the first mark to the second as from there to the third."""
+    return all(b - a == c - b for a, b, c in zip(one.positions, two.positions, three.positions, strict=True))
 
 
 class Lists:
@@ -139,16 +117,13 @@ class Lists:
             (0, len(own)) if repeats is None else _bounds(own, *repeats[ipu]) for ipu, own in zip(ipus, of, strict=True)
         ]
         self._bounds = bounds * replicas
-        self._lengths = [len(instructions_of) for instructions_of in self._of]
 
     def alike(self, first: Mark, second: Mark) -> bool:
         """Whether each IPU's instructions behind the second mark are those between the two marks."""
         if second.execution > first.execution:  # whole executions, which are all alike
             moved = second.execution - first.execution
-            return all(
-                b - a == moved * length
-                for a, b, length in zip(first.positions, second.positions, self._lengths, strict=True)
-            )
+            through = zip(first.positions, second.positions, self._of, strict=True)
+            return all(b - a == moved * len(own) for a, b, own in through)
         more = second.micro_batch - first.micro_batch
         for a, b, own, (least, most) in zip(first.positions, second.positions, self._of, self._bounds, strict=True):
             begin, end = a % len(own), b % len(own)

@@ -153,9 +153,9 @@ def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
     """Yield blocks of one copy whose spans are those of the next period, too, of the first periods that there are."""
-    for period in islice(periods(marks, alike), _TRIED):
-        begin, end = period.first.cycle, period.second.cycle
-        further = {"micro_batches": period.micro_batches, "executions": period.executions}
+    for one, two in islice(periods(marks, alike), _TRIED):
+        begin, end = one.cycle, two.cycle
+        further = {"micro_batches": two.micro_batch - one.micro_batch, "executions": two.execution - one.execution}
         for time_steps in _time_steps(columns, begin, end):
             block = block_between(columns, begin, end, time_steps=time_steps, **further)
             if block is not None and not _reaches_back(columns, block):

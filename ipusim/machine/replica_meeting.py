@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.machine.clock import Process
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
     cost: CollectiveCost
     what: int
-    done: Callable[[], object] = lambda: None
+    done: Callable[[], object]
 
 
 class ReplicaMeeting(Meeting):
@@ -40,7 +40,7 @@ class ReplicaMeeting(Meeting):
         """Prepare for an instruction whose collectives are spans of a kind."""
         super().__init__(context, [context.ipu(replica, shard) for replica in context.replicas])
         self.handlers = {code: self._join}
-        self._shard, self._kind = shard, kind
+        self._kind = kind
         self._parts: Sequence[Part] = ()
         self._step = 0
 
@@ -48,10 +48,11 @@ class ReplicaMeeting(Meeting):
         """Return the collectives of an instruction by its stage, micro-batch and number."""
         raise NotImplementedError
 
-    def _described(self, **fields: Any) -> int:
-        """Return the description of the first replica's span of a collective; those of the others follow."""
-        describe = self._context.recorder.describe
-        return describe(*(Description(self._kind, ipu.number, replica=ipu.replica, **fields) for ipu in self.ipus))
+    def _part(self, collective: ReplicaCollective, done: Callable[[], object] = lambda: None, **fields: int) -> Part:
+        """Return a collective with the descriptions of its spans, which have more ``fields``."""
+        size, describe = collective.bytes, self._context.recorder.describe
+        spans = (Description(self._kind, ipu.number, bytes=size, replica=ipu.replica, **fields) for ipu in self.ipus)
+        return Part(collective.cost, describe(*spans), done)
 
     def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
         """Register the arrival of ``ipu`` and wait for the end of the joint work; return the span behind it."""
@@ -83,17 +84,10 @@ class WeightGather(ReplicaMeeting):
     def __init__(self, context: Context, shard: int, gathers: Mapping[int, ReplicaCollective]) -> None:
         """Describe the all-gather of each stage."""
         super().__init__(context, shard, Code.GATHER, SpanKind.ALL_GATHER)
-        gathered = context.together.gather
-        self._gathers = {
-            stage: [
-                Part(
-                    gather.cost,
-                    self._described(bytes=gather.bytes),
-                    partial(gathered, shard, None if stage == NONE else stage, gather.algorithm),
-                )
-            ]
-            for stage, gather in gathers.items()
-        }
+        self._gathers: dict[int, list[Part]] = {}
+        for stage, gather in gathers.items():
+            done = partial(context.together.gather, shard, None if stage == NONE else stage, gather.algorithm)
+            self._gathers[stage] = [self._part(gather, done)]
 
     def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:  # noqa: ARG002 - as every kind
         return self._gathers[stage]
@@ -113,8 +107,7 @@ class CalledCollectives(ReplicaMeeting):
         key = number, stage, micro_batch
         if key not in self._called:  # described once: every execution has them again
             calls = self._context.costs.collectives[number, stage]
-            of = {"stage": stage, "micro_batch": micro_batch}
-            self._called[key] = [Part(call.cost, self._described(bytes=call.bytes, **of)) for call in calls]
+            self._called[key] = [self._part(call, stage=stage, micro_batch=micro_batch) for call in calls]
         return self._called[key]
 
 

@@ -36,17 +36,14 @@ class Rerouted:
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
     """Return costs whose links are all that ever carry anything, and what changes as routes do, in order."""
-    changing = sorted(
-        (
-            change
-            for change in system.disturbances
-            if isinstance(change, Moved) or (isinstance(change, Dead) and change.later)
-        ),
-        key=lambda change: change.from_,
-    )
+    changing = [
+        change
+        for change in system.disturbances
+        if isinstance(change, Moved) or (isinstance(change, Dead) and change.later)
+    ]
     links = {direction: number for number, direction in enumerate(costs.links)}
     changes, device = [], system
-    for change in changing:
+    for change in sorted(changing, key=lambda change: change.from_):
         if isinstance(change, Moved):
             device = swapped(device, change)
         else:
@@ -55,18 +52,12 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
         number = [links.setdefault(direction, len(links)) for direction in after.links]
         carried = {Resource("link", direction.label): links[direction] for direction in links}
         dead = frozenset() if isinstance(change, Moved) else cable(system, change.link)
-        changes.append(
-            Rerouted(
-                _met(change.from_, system),
-                frozenset(carried[link] for link in dead & carried.keys()),
-                device,
-                tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings),
-                {
-                    key: send._replace(links=tuple(number[link] for link in send.links))
-                    for key, send in after.sends.items()
-                },
-            )
-        )
+        dead_links = frozenset(carried[link] for link in dead & carried.keys())
+        meetings = tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings)
+        sends = {
+            key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in after.sends.items()
+        }
+        changes.append(Rerouted(_met(change.from_, system), dead_links, device, meetings, sends))
     return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(changes)
 
 

@@ -16,17 +16,10 @@ from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
 
 
-@dataclass(frozen=True)
-class Watched:
-    """Nothing: all is as fast as ever, and simulated as if disturbances might slow it, so that states can be compared.
+class RunChange:
+    """A change of a run that no scenario names, and that there is nothing wrong with."""
 
-    Attributes:
-        others: the disturbances.
-    """
-
-    kind: ClassVar[str] = "watched"
-
-    others: tuple[Disturbance, ...]
+    kind: ClassVar[str] = "change of a run"
 
     def problems(self, system: Placed) -> Problems:  # noqa: ARG002
         """Yield nothing."""
@@ -34,7 +27,18 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Pause:
+class Watched(RunChange):
+    """Nothing: all is as fast as ever, and simulated as if disturbances might slow it, so that states can be compared.
+
+    Attributes:
+        others: the disturbances.
+    """
+
+    others: tuple[Disturbance, ...]
+
+
+@dataclass(frozen=True)
+class Pause(RunChange):
     """All IPUs stand before an execution: what losses of IPUs come to once it is known when they meet the run.
 
     Attributes:
@@ -43,19 +47,13 @@ class Pause:
         under_way: the execution in which an IPU was lost, which is that of the span of lost work.
     """
 
-    kind: ClassVar[str] = "pause"
-
     execution: int
     spans: tuple[tuple[SpanKind, int], ...]
     under_way: int = NONE
 
-    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
-        """Yield nothing."""
-        yield from ()
-
 
 @dataclass(frozen=True)
-class Moved:
+class Moved(RunChange):
     """The move of a logical IPU to another physical one: that of a logical IPU without a stage, a spare one.
 
     The logical IPU keeps its number, and with it all rows and tracks, as where a partition of a machine has a physical
@@ -67,19 +65,13 @@ class Moved:
         from_: the cycle from which on it is so, in which nothing is under way.
     """
 
-    kind: ClassVar[str] = "moved"
-
     ipu: int
     spare: int
     from_: int
 
-    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
-        """Yield nothing."""
-        yield from ()
-
 
 @dataclass(frozen=True)
-class Skip:
+class Skip(RunChange):
     """A run goes on as if it were later: copies of what repeats itself are left out of it.
 
     Attributes:
@@ -87,14 +79,8 @@ class Skip:
         cycles: by how many cycles more.
     """
 
-    kind: ClassVar[str] = "skip"
-
     at: int
     cycles: int
-
-    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
-        """Yield nothing."""
-        yield from ()
 
 
 def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int | None]]:

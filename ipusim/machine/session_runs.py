@@ -20,7 +20,7 @@ class SessionRuns:
 
     def __init__(self, context: Context, exchanges: Mapping[int, Sequence[HostExchange]]) -> None:
         """Take what hosts do together before each execution, by its number."""
-        self._clock, self._recorder = context.clock, context.recorder
+        self._context, self._clock, self._recorder = context, context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
             execution: [(exchange.cycles(context.system), exchange.bytes) for exchange in together]
@@ -60,20 +60,14 @@ class SessionRuns:
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait for what the host does behind the execution before, and before the first of a session run."""
+        wait, what = self._context.wait, self._waits[ipu.number]
         behind = self._host.behind(execution, self._executions) if execution else 0
         if behind:
             end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, behind)
-            cause = yield from self._wait(ipu, end, step, cause)
+            cause = yield from wait(end, what, step, cause)
         if execution % self._executions:
             return cause
-        return (yield from self._wait(ipu, self._exchanged(execution, cause), step, cause))
-
-    def _wait(self, ipu: IpuId, end: int, step: int, cause: int) -> Spans:
-        start = self._clock.now
-        if end == start:
-            return cause
-        yield self._clock.at(end)
-        return self._recorder.record(self._waits[ipu.number], step, start, end, cause)
+        return (yield from wait(self._exchanged(execution, cause), what, step, cause))
 
     def _exchanged(self, execution: int, cause: int) -> int:
         """Return the end of the hosts' collectives before an execution, where they begin now.

@@ -90,57 +90,43 @@ def simulate(
     Raises MissingTensorError when an operation starts where a tensor is not, and
     DeadlockError when processes wait for what will never happen.
     """
-    together = _replicas(executor, system)
     executions = program.repeat_count if executions is None else executions
-    machine = Machine(plan, program, system, costs, together, executions, between, marked, in_phases, note)
-    machine.run(progress)
-    return machine.recorder.timeline(timeline_info_of(plan, program, system, machine.costs.links, executions))
+    steps = executions * (plan.emitted + 1)
+    costs, routes = rerouted(plan, program, system, costs)
+    context = Context(
+        Clock(speeds_of(system)),
+        Recorder(plan.emitted + 1),
+        plan,
+        program,
+        system,
+        costs,
+        _replicas(executor, system),
+        executions,
+        lambda done: progress(done, steps) if progress else None,
+        routes,
+        in_phases,
+    )
+    Machine(context, between, marked, note).run()
+    return context.recorder.timeline(timeline_info_of(plan, program, system, costs.links, executions))
 
 
 class Machine:
     """The processes of a run, and the facilities that they meet.
 
     Attributes:
-        recorder: what has happened so far.
-        costs: of the plan, with the links of all ways round cables that die.
         ipus: the processes of the IPUs.
-        ended: called with the number of executions that have ended, before the next one begins.
     """
 
     def __init__(
         self,
-        plan: Plan,
-        program: PipelineProgram,
-        system: System,
-        costs: Costs,
-        together: Replicas,
-        executions: int,
+        context: Context,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
         marked: Container[int] | None = None,
-        in_phases: bool = False,
         note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
     ) -> None:
         """Build the processes of :func:`simulate`; nothing happens yet."""
-        self.recorder = Recorder(plan.emitted + 1)
-        self.ended: Callable[[int], object] = lambda executions: None  # noqa: ARG005
-        self._clock = Clock(speeds_of(system))
-        self._progress: Progress = lambda done, total: None  # noqa: ARG005
-        self.costs, routes = rerouted(plan, program, system, costs)
-        together.begin()
-        context = self._context = Context(
-            self._clock,
-            self.recorder,
-            plan,
-            program,
-            system,
-            self.costs,
-            together,
-            executions,
-            lambda steps: self._progress(steps, executions * context.steps),
-            self._end_execution,
-            routes,
-            in_phases,
-        )
+        context.together.begin()
+        self._clock, self._recorder = context.clock, context.recorder
         self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
         self._tell, self._noted = note, 0
         self._first = context.ipu_of(0, 0)
@@ -149,7 +135,7 @@ class Machine:
         columns = [instruction_columns(context, replica) for replica in context.replicas]
         if marked is not None:
             shard = self._first.shard
-            columns[0][shard] = with_marks(columns[0][shard], marked, in_phases=in_phases)
+            columns[0][shard] = with_marks(columns[0][shard], marked, in_phases=context.in_phases)
             self._facilities.append(Marks(self._first, self._note))
         self.ipus = [
             Ipu(
@@ -162,9 +148,8 @@ class Machine:
             for ipu in context.ipus()
         ]
 
-    def run(self, progress: Progress | None = None) -> None:
+    def run(self) -> None:
         """Run until all executions have ended; raises DeadlockError where they never do."""
-        self._progress = progress or self._progress
         running = self._running = [self._clock.process(ipu.run()) for ipu in self.ipus]
         if self._clock.run_all(running):
             return
@@ -190,7 +175,7 @@ class Machine:
 
         Where tensors pile up, states become larger and larger: no more are noted then than the run itself takes.
         """
-        if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self.recorder):
+        if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self._recorder):
             return
         first = next(ipu for ipu in self.ipus if ipu.id == self._first)
         state = queue_state(self._clock, self._running), self.state(max(micro_batch, 0))
@@ -198,11 +183,6 @@ class Machine:
         positions = tuple(ipu.position for ipu in self.ipus)
         self._noted += size_of(state)
         self._tell(Mark(first.execution, micro_batch, phase, self._clock.now, positions, (state, ahead)))
-
-    def _end_execution(self, executions: int) -> None:
-        self.ended(executions)
-        if not self._context.plan.sync.meets:
-            self._context.progress(executions * self._context.steps)
 
 
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:

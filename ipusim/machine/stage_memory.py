@@ -6,16 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.base.errors import MissingTensorError
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
-from ipusim.model.layers.layer import Key, Saved
+from ipusim.model.layers.layer import Array, Key, Saved
 from ipusim.model.layers.products import load_blas
 from ipusim.model.workload import Workload
-
-Array = npt.NDArray[Any]
 
 
 class StageMemory:

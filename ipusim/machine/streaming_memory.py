@@ -63,10 +63,14 @@ class RemoteMemory:
 
     def state(self) -> Hashable:
         """Return the bytes that are left of each transfer, in the order in which they began."""
+        moved = self._moved()
+        return tuple(transfer.left - moved for transfer in self._active)
+
+    def _moved(self) -> Fraction:
+        """Return the bytes of each transfer that have passed since all were advanced."""
         (memory,) = self._workers
         worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, self._clock.now)
-        moved = self._spec.share(max(len(self._active), 1)) * worked / self._clock_hz
-        return tuple(transfer.left - moved for transfer in self._active)
+        return self._spec.share(max(len(self._active), 1)) * worked / self._clock_hz
 
     def _serve(self) -> Process:
         """Let the transfers end one after the other until none is left; a SimPy process."""
@@ -81,17 +85,14 @@ class RemoteMemory:
 
     def _advance(self) -> None:
         """Advance every transfer to the current cycle, and end those with no bytes left."""
-        now = self._clock.now
         if self._active:
-            (memory,) = self._workers
-            worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, now)
-            moved = self._spec.share(len(self._active)) * worked / self._clock_hz
+            moved = self._moved()
             for transfer in self._active:
                 transfer.left -= moved
             for transfer in [transfer for transfer in self._active if transfer.left <= 0]:
                 self._active.remove(transfer)
                 transfer.done.succeed()
-        self._since = now
+        self._since = self._clock.now
 
 
 class RemotePort(Facility):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.machine.stage_memory import Array, StageMemory
+from ipusim.machine.stage_memory import StageMemory
 from ipusim.model.functions.untrained import Untrained
-from ipusim.model.layers.layer import Rest
+from ipusim.model.layers.layer import Array, Rest
 from ipusim.pipeline.feeds import Outfeed
 from ipusim.pipeline.order import Edge
 from ipusim.pipeline.program import PlanShape
@@ -27,45 +27,32 @@ class Payload(NamedTuple):
     labels: Array | None = None
 
 
-class Pieces:
-    """Parts of a stage's input from concurrent stages, until all have arrived."""
+#: Parts of a stage's input from concurrent stages, in the order of these; None until they have arrived.
+Pieces = list[Payload | None]
 
-    def __init__(self, count: int) -> None:
-        """Wait for ``count`` pieces."""
-        self._payloads: list[Payload | None] = [None] * count
 
-    def put(self, number: int, payload: Payload) -> None:
-        """Put in the piece of the concurrent stage ``number``."""
-        self._payloads[number] = payload
+def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
+    """Return outputs side by side along their last axis, and their widths.
 
-    def concatenated(self) -> tuple[Payload, tuple[int, ...]] | None:
-        """Return outputs side by side along their last axis, and their widths; None while one is missing.
+    Of stages with several outputs each, all outputs in order, and the number of each stage's.
+    """
+    tensors, labels = [payload.tensor for payload in pieces], pieces[0].labels
+    if isinstance(tensors[0], tuple):
+        return Payload(sum(tensors, ()), labels), tuple(map(len, tensors))
+    return Payload(np.concatenate(tensors, axis=-1), labels), tuple(tensor.shape[-1] for tensor in tensors)
 
-        Of stages with several outputs each, all outputs in order, and the number of each stage's.
-        """
-        payloads = [payload for payload in self._payloads if payload is not None]
-        if len(payloads) < len(self._payloads):
-            return None
-        if isinstance(payloads[0].tensor, tuple):
-            every = [payload.tensor for payload in payloads]
-            return Payload(sum(every, ()), payloads[0].labels), tuple(map(len, every))
-        widths = tuple(payload.tensor.shape[-1] for payload in payloads)
-        return Payload(np.concatenate([payload.tensor for payload in payloads], axis=-1), payloads[0].labels), widths
 
-    def summed(self) -> Payload | None:
-        """Return the sum of gradients, in the order of the stages; None while one is missing."""
-        payloads = [payload for payload in self._payloads if payload is not None]
-        if len(payloads) < len(self._payloads):
-            return None
-        total = payloads[0].tensor
-        for payload in payloads[1:]:
-            if isinstance(total, tuple):  # None for inputs that have no gradient
-                total = tuple(
-                    a if b is None else b if a is None else a + b for a, b in zip(total, payload.tensor, strict=True)
-                )
-            else:
-                total = total + payload.tensor
-        return Payload(total)
+def summed(pieces: Sequence[Payload]) -> Payload:
+    """Return the sum of gradients, in the order of the stages."""
+    total = pieces[0].tensor
+    for payload in pieces[1:]:
+        if isinstance(total, tuple):  # None for inputs that have no gradient
+            total = tuple(
+                a if b is None else b if a is None else a + b for a, b in zip(total, payload.tensor, strict=True)
+            )
+        else:
+            total = total + payload.tensor
+    return Payload(total)
 
 
 def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
@@ -166,9 +153,9 @@ class Transfers:
             if len(sources) == 1:
                 arrived[target, micro_batch] = part
                 continue
-            pieces = arrived.setdefault((target, micro_batch), Pieces(len(sources)))
-            assert isinstance(pieces, Pieces)
-            pieces.put(sources.index(ipu), part)
+            pieces = arrived.setdefault((target, micro_batch), [None] * len(sources))
+            assert isinstance(pieces, list)
+            pieces[sources.index(ipu)] = part
 
     def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
         """Return and remove what has arrived for a step; None unless all of its pieces have.
@@ -178,16 +165,16 @@ class Transfers:
         arrived = memory.arrived.pop((step, micro_batch), None)
         if arrived is None and step == self._positions and not self._concurrent:
             return memory.outbox.pop((step - 1, micro_batch), None)
-        if not isinstance(arrived, Pieces):
+        if not isinstance(arrived, list):
             return arrived
-        if step >= self._positions:
-            return arrived.summed()
-        whole = arrived.concatenated()
-        if whole is None:
+        pieces = [payload for payload in arrived if payload is not None]
+        if len(pieces) < len(arrived):
             return None
+        if step >= self._positions:
+            return summed(pieces)
         # The gradient goes back to the concurrent stages, whose backward is as far from the end as they from the start.
-        self._widths[2 * self._positions - step] = whole[1]
-        return whole[0]
+        whole, self._widths[2 * self._positions - step] = concatenated(pieces)
+        return whole
 
 
 class Results:

@@ -10,6 +10,7 @@ other, and no IPU waits for another in one.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -75,6 +76,8 @@ class _Rows:
         plan: the Plan.
         known: whether each operation is one of a stage and a micro-batch that there are.
         key: the place of a known operation in a table of all kinds, stages and micro-batches.
+        table, size: the shape of that table, and how many places it has.
+        in_halves: of each stage and micro-batch, whether any half of the backward pass runs by itself.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -83,23 +86,11 @@ class _Rows:
         stage, micro_batch = plan.stage, plan.micro_batch
         self.known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.micro_batches)
         self.key = np.where(self.known, (plan.kind * shape.stages + stage) * shape.micro_batches + micro_batch, -1)
-        self._there = np.zeros(self.size, bool)
-        self._there[self.key[self.known]] = True
-
-    def keys(self, kind: int, stage: int) -> slice:
-        """Return the keys of a stage's operations of one kind, in the order of their micro-batches."""
-        first = (kind * self.plan.shape.stages + stage) * self.plan.shape.micro_batches
-        return slice(first, first + self.plan.shape.micro_batches)
-
-    @property
-    def size(self) -> int:
-        """The number of (pass, stage, micro-batch) keys."""
-        return len(Pass) * self.plan.shape.stages * self.plan.shape.micro_batches
-
-    def in_halves(self, stage: int) -> npt.NDArray[np.bool_]:
-        """Return of each micro-batch whether any half of the stage's backward pass over it runs by itself."""
-        first, second = (self._there[self.keys(kind, stage)] for kind in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT))
-        return first | second
+        self.table = len(Pass), shape.stages, shape.micro_batches
+        self.size = math.prod(self.table)
+        there = np.zeros(self.table, bool)
+        there.flat[self.key[self.known]] = True
+        self.in_halves = there[Pass.INPUT_GRADIENT] | there[Pass.WEIGHT_GRADIENT]
 
     def op(self, row: int) -> Op:
         """Return the operation of a row."""
@@ -119,15 +110,12 @@ class _Rows:
 def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
     """Return for every key whether one execution of the pipeline needs its operation."""
     shape = rows.plan.shape
-    expected = np.zeros(rows.size, bool)
-    for stage in range(shape.stages):
-        expected[rows.keys(Pass.FORWARD, stage)] = True
-        halves = rows.in_halves(stage)
-        expected[rows.keys(Pass.BACKWARD, stage)] = shape.training & ~halves
-        expected[rows.keys(Pass.INPUT_GRADIENT, stage)] = shape.training & halves
-        expected[rows.keys(Pass.WEIGHT_GRADIENT, stage)] = shape.training & halves
-        expected[rows.keys(Pass.RECOMPUTE, stage)] = shape.recompute and shape.training and stage < shape.stages - 1
-    return expected
+    expected = np.zeros(rows.table, bool)
+    expected[Pass.FORWARD] = True
+    expected[Pass.BACKWARD] = shape.training & ~rows.in_halves
+    expected[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]] = shape.training & rows.in_halves
+    expected[Pass.RECOMPUTE, :-1] = shape.recompute and shape.training
+    return expected.ravel()
 
 
 def _once(rows: _Rows) -> list[Violation]:
@@ -189,7 +177,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
         for number, (of, where) in enumerate(_needs(plan, kind, stage)):
             maker = np.full(plan.shape.micro_batches, int(of))
             if of == Pass.BACKWARD:
-                maker[rows.in_halves(where)] = Pass.INPUT_GRADIENT
+                maker[rows.in_halves[where]] = Pass.INPUT_GRADIENT
             micro_batch = plan.micro_batch[chosen]
             need_key = (maker[micro_batch] * plan.shape.stages + where) * plan.shape.micro_batches + micro_batch
             before = made[need_key]

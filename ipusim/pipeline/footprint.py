@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ipusim.model.profile import StageProfile
 from ipusim.pipeline.holders import RESIDENT, Holder
 from ipusim.pipeline.order import CopyRule
 from ipusim.pipeline.plan import Plan
@@ -163,44 +162,29 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     away = saved if offload.activations and shape.neighbours(stage, 1) else 0
     weights = offload.weight_bytes(profile)
     keeps_nothing = recomputed_somewhere or not shape.training
+    outputs = max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes
+    gradients = max(profile.working_bytes, profile.gradient_bytes)
+    # Alive in a backward pass that computes activations again, and in its first half beside the stash and weights.
+    again = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
+    between = profile.between_halves_bytes
+    half = max(again, between) if inline else max(between - profile.stash_bytes, 0)
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     return StageFootprint(
         ipus=shape.ipus_of(stage),
         fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
         saved=saved - away,
         recomputed=profile.stash_bytes if recomputes else 0,
-        forward=away
-        + weights
-        + (max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes),
-        backward=away
-        + weights
-        + max(profile.working_bytes, profile.gradient_bytes)
-        + profile.weight_gradient_bytes
-        + sums
-        + (_recomputed_inside(profile) if inline else 0),
+        forward=away + weights + outputs,
+        backward=away + weights + gradients + profile.weight_gradient_bytes + sums + (again if inline else 0),
         recomputes=recomputes,
         training=shape.training,
         recompute=weights,
-        rest=profile.between_halves_bytes if shape.training else 0,
-        input_half=away + weights + _input_half(profile, inline),
+        rest=between if shape.training else 0,
+        input_half=away + weights + gradients + half,
         weight_half=weights + profile.weight_gradient_bytes + sums,
         temporary=profile.temporary_bytes,
         update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
     )
-
-
-def _input_half(profile: StageProfile, inline: bool) -> int:
-    """Return the bytes that the first half of a backward pass has live beside the stash and its weights."""
-    gradients = max(profile.working_bytes, profile.gradient_bytes)
-    if inline:
-        return gradients + max(_recomputed_inside(profile), profile.between_halves_bytes)
-    more = max(profile.between_halves_bytes - profile.stash_bytes, 0)
-    return gradients + more
-
-
-def _recomputed_inside(profile: StageProfile) -> int:
-    """Return the live bytes of the activations that a backward pass computes again."""
-    return profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
 
 
 def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootprint) -> Iterator[tuple[Holder, int]]:

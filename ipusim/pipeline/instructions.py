@@ -6,14 +6,12 @@ meaning is the code's. The codes of passes are those of :class:`~ipusim.pipeline
 
 from __future__ import annotations
 
-import re
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.base.errors import PlanError
 from ipusim.pipeline.ops import Op, Pass
 
 #: Columns of a table of instructions.
@@ -101,8 +99,6 @@ OF_UPDATE: Final = (
     Code.UPDATE,
     Code.HOST_UPDATE,
 )
-_CODES: Final = {code.word: code for code in Code if code >= PASSES}
-_SENT: Final = re.compile(r"(\d+)->(\d+)\.(\d+)")
 
 
 def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
@@ -133,51 +129,3 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
         case Code.GATHER | Code.RELEASE:
             rest = "update" if stage == NONE else f"{stage}"
     return f"{Code(code).word} {rest}".rstrip()
-
-
-def _of_pass(text: str, has_micro_batch: bool) -> tuple[int, int, int]:
-    """Read the pass that an instruction is for, or ``update``, as (stage, micro-batch, number)."""
-    if text == "update":
-        return NONE, NONE, NONE
-    op = Op.parse(text if has_micro_batch else f"{text}.0")
-    return op.stage, op.micro_batch if has_micro_batch else NONE, int(op.kind)
-
-
-def parse(text: str) -> tuple[int, int, int, int]:
-    """Read back what :func:`text_of` wrote, as (code, stage, micro-batch, number); raises PlanError for other text."""
-    word, _, rest = text.strip().partition(" ")
-    code = _CODES.get(word)
-    try:
-        if code is None:
-            op = Op.parse(word)
-            instruction = (int(op.kind), op.stage, op.micro_batch, NONE)
-        elif code is Code.MEET:
-            instruction = (code, NONE, NONE, int(rest.removeprefix("x") or 1))
-        elif code in (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE):
-            match = _SENT.fullmatch(rest)
-            if match is None:
-                raise ValueError(rest)
-            source, target, micro_batch = map(int, match.groups())
-            ends = (target, micro_batch, source) if code is Code.RECEIVE else (source, micro_batch, target)
-            instruction = (code, *ends)
-        elif code is Code.OUTFEED:
-            micro, _, period = rest.partition(" /")
-            instruction = (code, NONE, int(micro), int(period or 1))
-        elif code in (Code.INFEED, Code.ADD_RESULTS, Code.LOOK_UP, Code.UPDATE_ROWS):
-            of_stage, _, micro = rest.rpartition(".")
-            instruction = (code, int(of_stage or NONE), int(micro), NONE)
-        elif code is Code.BEGIN_IO:
-            moved, _, period = rest.partition(" /")
-            handed_out, taken = (NONE if side == "." else int(side) for side in moved.split())
-            instruction = (code, int(period or 1), taken, handed_out)
-        elif code in (Code.LOAD, Code.STORE, Code.COLLECTIVE, Code.OUTSIDE):
-            instruction = (code, *_of_pass(rest, code in (Code.COLLECTIVE, Code.OUTSIDE)))
-        elif code in (Code.GATHER, Code.RELEASE):
-            instruction = (code, NONE if rest == "update" else int(rest), NONE, NONE)
-        else:
-            instruction = (code, NONE, NONE, NONE)
-    except ValueError:
-        instruction = None
-    if instruction is None or text_of(*instruction) != text.strip():
-        raise PlanError(f"expected an instruction such as F1.3, meet, send 0->1.3 or load B1, got {text.strip()!r}")
-    return instruction

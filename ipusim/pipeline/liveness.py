@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint, StageFootprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
-
-Column = npt.NDArray[np.int64]
+from ipusim.pipeline.program import Column, Mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +109,13 @@ def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     return StageLevels(live, there.saved, in_fifo)
 
 
-def _between(opening: npt.NDArray[np.bool_], closing: npt.NDArray[np.bool_]) -> Levels:
+def _between(opening: Mask, closing: Mask) -> Levels:
     """Return how many micro-batches are between the start of an opening pass and the end of its closing pass."""
     after = np.cumsum(opening.astype(np.int64) - closing)
     return Levels(after + closing.astype(np.int64), after)
 
 
-def spread(levels: Levels, own: npt.NDArray[np.bool_]) -> Levels:
+def spread(levels: Levels, own: Mask) -> Levels:
     """Return one stage's levels along the passes of its whole IPU, of which ``own`` are the stage's.
 
     While other stages' passes run, the stage stays at what its last pass left. Levels may have columns.

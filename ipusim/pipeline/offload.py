@@ -134,29 +134,15 @@ def resolve_offload(
     serialized: bool = False,
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE,
 ) -> Offload:
-    """Return the Offload of Graphcore's arguments.
+    """Return the Offload of Graphcore's arguments, which the checks above have passed.
 
     None leaves it to the compiler: the optimizer's state is offloaded where there is remote
-    memory; accumulators and activations where there is and batches are ``serialized``. Raises
-    RemoteMemoryError for True without remote memory, UnsupportedProgramError for activations
-    without batch serialization.
+    memory; accumulators and activations where there is and batches are ``serialized``.
     """
-    check_activations(activations, remote_memory=remote_memory, serialized=serialized)
-    check_weight_update_variables(weight_update_variables, remote_memory=remote_memory)
-    check_accumulation_buffers(gradient_accumulation_buffers, remote_memory=remote_memory)
     state = remote_memory if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
     sums, saved = (by_default if chosen is None else chosen for chosen in (gradient_accumulation_buffers, activations))
     return Offload(state, sums, minimum_bytes, saved)
-
-
-def check_state_sharding(offload: Offload, sharded: bool) -> None:
-    """Refuse to spread optimizer state over replicas that is not offloaded; raises ProgramError."""
-    if sharded and not offload.weight_update_variables:
-        raise ProgramError(
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
-            "offload_weight_update_variables."
-        )
 
 
 def check_weight_sharding(
@@ -181,16 +167,17 @@ def resolve_sharding(
     replicas: int,
     remote_memory: bool,
     serialized: bool,
-    stage: str,
 ) -> Offload:
     """Return ``offload`` with the tensors that are sharded over replicas, from Graphcore's arguments.
 
-    None shards weights where batches are ``serialized`` and there is remote memory. One replica
-    stores all by itself. Raises ProgramError for state that is not offloaded, and
-    UnsupportedProgramError for weights, of which ``stage`` has some, that are not.
+    :func:`check_weight_sharding` has passed them. None shards weights where batches are ``serialized`` and there is
+    remote memory. One replica stores all by itself. Raises ProgramError for state that is not offloaded.
     """
-    check_state_sharding(offload, optimizer_state_sharding)
-    check_weight_sharding(weight_sharding, offload_weights, remote_memory=remote_memory, stage=stage)
+    if optimizer_state_sharding and not offload.weight_update_variables:
+        raise ProgramError(
+            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
+            "offload_weight_update_variables."
+        )
     by_default = serialized and remote_memory and offload_weights is not False
     weights = by_default if weight_sharding is None else weight_sharding
     several = replicas > 1

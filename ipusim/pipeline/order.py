@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import PlanError
+from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import PlanShape
-
-Column = npt.NDArray[np.int64]
+from ipusim.pipeline.program import Mask, PlanShape
 
 #: The IPU behind the last row of a table.
 NOWHERE: Final = -1
@@ -72,13 +71,13 @@ class Order:
         schedule: str,
         shape: PlanShape,
         *,
-        table: npt.NDArray[np.int64],
+        table: Table,
         offsets: tuple[int, ...] = (),
         emitted: int | None = None,
         fifo_depths: tuple[int, ...] | None = None,
         copy_rule: CopyRule = CopyRule.MERGED,
         repeats: Mapping[int, tuple[int, int]] | None = None,
-        joined: npt.NDArray[np.bool_] | None = None,
+        joined: Mask | None = None,
     ) -> None:
         """Take ``table`` in the order of execution; it has time-steps where ``emitted`` and ``offsets`` are given.
 
@@ -109,7 +108,7 @@ class Order:
         self.emitted = emitted
         self.copy_rule = copy_rule
         self.repeats = repeats
-        self.table: npt.NDArray[np.int64] = np.array(table, order="F")
+        self.table: Table = np.array(table, order="F")
         self.table.flags.writeable = False
         self.joined = joined
         self.joined.flags.writeable = False
@@ -169,7 +168,7 @@ class Order:
         return itertools.starmap(range, itertools.pairwise([*begins, len(self.joined)]))
 
     @property
-    def passes(self) -> npt.NDArray[np.int64]:
+    def passes(self) -> Table:
         """The columns of COLUMNS alone, shape (passes, 4)."""
         return self.table[:, -len(COLUMNS) :]
 
@@ -183,7 +182,7 @@ def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> N
         raise PlanError("joined: expected none in an Order with time-steps, whose passes say which they share")
 
 
-def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int, ...]:
+def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
     """Return the least depths of stages' FIFOs: the most micro-batches that each stores, but for one."""
     if not shape.training:
         return ()
@@ -205,18 +204,17 @@ def _least_depths(shape: PlanShape, passes: npt.NDArray[np.int64]) -> tuple[int,
 
 def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int) -> None:
     """Refuse a malformed table of a user's schedule before anything else reads it; raises PlanError."""
-    if table.size and (table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu"):
+    if not table.size:
+        return
+    if table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu":
         raise PlanError(
             f"table: expected whole numbers in rows of {', '.join(columns)}, got {table.dtype} of shape {table.shape}"
         )
-    if table.size and table[:, -len(COLUMNS)].min() < 0:
+    if table[:, -len(COLUMNS)].min() < 0:
         raise PlanError(f"table: expected IPUs from 0 up, got {table[:, -len(COLUMNS)].min()}")
-    kinds = table[:, -3] if table.size else table
-    if table.size and not (0 <= kinds.min() <= kinds.max() < len(Pass)):
-        raise PlanError(f"table: expected passes from 0 to {len(Pass) - 1}, got {kinds.min()} to {kinds.max()}")
-    stage = table[:, -2] if table.size else table
-    if table.size and not (0 <= stage.min() <= stage.max() < stages):
-        raise PlanError(f"table: expected stages from 0 to {stages - 1}, got {stage.min()} to {stage.max()}")
+    for what, column, count in (("passes", table[:, -3], len(Pass)), ("stages", table[:, -2], stages)):
+        if not 0 <= column.min() <= column.max() < count:
+            raise PlanError(f"table: expected {what} from 0 to {count - 1}, got {column.min()} to {column.max()}")
 
 
 def _check_header(

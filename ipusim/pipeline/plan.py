@@ -9,15 +9,11 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
-from ipusim.base.errors import PlanError
-from ipusim.pipeline.instructions import COLUMNS, Table, parse, text_of
+from ipusim.pipeline.instructions import COLUMNS, Table, text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import CopyRule, Edge, Order
-from ipusim.pipeline.program import PlanShape
-
-Column = npt.NDArray[np.int64]
+from ipusim.pipeline.program import Column, PlanShape
 
 
 class Sync(StrEnum):
@@ -93,7 +89,7 @@ class Plan:
         order: Order,
         sync: Sync,
         *,
-        table: npt.NDArray[np.int64],
+        table: Table,
         emitted: int,
         make: Callable[[], Table],
         count_waiting: Callable[[], Mapping[tuple[int, int], int]] | None = None,
@@ -228,15 +224,3 @@ class Plan:
         for ipu, rows in groupby(self.instructions.tolist(), key=lambda row: row[0]):
             lines.append(f"IPU {ipu}: " + "; ".join(text_of(*row[1:]) for row in rows))
         return "\n".join(lines) + "\n"
-
-
-def parse_listing(text: str) -> Table:
-    """Read back what :meth:`Plan.listing` wrote; raises PlanError naming the line or the instruction."""
-    rows: list[tuple[int, ...]] = []
-    for line in text.splitlines():
-        head, colon, rest = line.partition(": ")
-        number = head.removeprefix("IPU ")
-        if not colon or not number.isdecimal():
-            raise PlanError(f"expected a line that begins with an IPU, such as 'IPU 0: ', got {line!r}")
-        rows += ((int(number), *parse(instruction)) for instruction in rest.split(";"))
-    return np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))

@@ -22,7 +22,9 @@ from ipusim.pipeline.rules import check_mapping
 
 #: The device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
+#: A column of passes or of instructions, and which of their rows are picked.
 Column = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 #: What a composite pass takes: all of its passes one after the other, the longer of forward and backward, or cycles.
 Overlapped = Literal["sum", "max"] | int
 T = TypeVar("T")

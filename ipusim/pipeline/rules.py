@@ -199,14 +199,13 @@ def check_count(count: int, overlap: int) -> None:
     """
     check_count_range(count)
     if count % overlap:
-        raise CountError(
-            f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}. "
-            + _ALSO_CALLED
-        )
+        raise _wrong_count(count, f"a multiple of {overlap}")
     if count < overlap:
-        raise CountError(
-            f"The number of iterations of the pipeline must be at least {overlap}, but it is {count}. " + _ALSO_CALLED
-        )
+        raise _wrong_count(count, f"at least {overlap}")
+
+
+def _wrong_count(count: int, right: str) -> CountError:
+    return CountError(f"The number of iterations of the pipeline must be {right}, but it is {count}. {_ALSO_CALLED}")
 
 
 def check_main_cycles(count: int, pipeline_stages: int) -> None:
@@ -229,16 +228,10 @@ def check_overlapped_count(count: int, overlap: int) -> None:
     """
     check_count_range(count)
     if count < overlap + 2:
-        raise CountError(
-            f"The number of iterations of the pipeline must be at least {overlap + 2}, but it is {count}. "
-            + _ALSO_CALLED
-        )
+        raise _wrong_count(count, f"at least {overlap + 2}")
     if count % overlap:
-        raise CountError(
-            f"The number of iterations of the pipeline must be a multiple of {overlap}, but it is {count}. "
-            + _ALSO_CALLED
-            + " This is stricter than Graphcore's compiler, which with I/O tiles drops what is over a multiple."
-        )
+        stricter = "This is stricter than Graphcore's compiler, which with I/O tiles drops what is over a multiple."
+        raise CountError(f"{_wrong_count(count, f'a multiple of {overlap}')} {stricter}")
 
 
 def check_no_overlapped_io(overlapped_io: bool, schedule: str) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.program import Column, PlanShape
 
 
-def earliest(order: Order, *, one_at_a_time: bool) -> npt.NDArray[np.int64]:
+def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     """Return the time-step of each of the Order's passes, in its rows' order, shape (passes,).
 
     A pass comes in a later time-step than all that it needs, and no earlier than what its IPU runs before it:

@@ -66,31 +66,29 @@ def feeds(plan: Plan) -> list[Violation]:
     An element that is taken a second time, or a result, is one for which the host would never come.
     """
     graph, broken = _Graph(plan), []
-    last = plan.shape.stages - 1
-    rows = np.arange(len(graph.ipu))
+    last, count = plan.shape.stages - 1, plan.shape.micro_batches
     beside = graph.code == Code.BEGIN_IO
-    taken = rows[(graph.code == Code.INFEED) | (beside & (graph.micro != NONE))]
-    handed_out = rows[np.isin(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))]
+    taken = np.flatnonzero((graph.code == Code.INFEED) | (beside & (graph.micro != NONE)))
+    handed_out = np.flatnonzero(
+        np.isin(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))
+    )
     of = np.where(beside, graph.number, graph.micro)
     for stage, moved, number, before in ((0, taken, graph.micro, True), (last, handed_out, of, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
-        if graph.all_fed(passes, moved, number[moved], before):
-            continue
-        ran = dict(zip(graph.micro[passes].tolist(), passes.tolist(), strict=True))
-        seen = set()
-        for row, micro_batch in zip(moved.tolist(), number[moved].tolist(), strict=True):
-            at = ran.get(micro_batch)
-            right = at is not None and graph.ipu[at] == graph.ipu[row] and (row < at) == before
-            if not right or micro_batch in seen:
-                text = "comes too late for its pass" if before else "comes before its pass"
-                repeated = "is there a second time"
-                broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {repeated if right else text}"))
-            seen.add(micro_batch)
-        if before:
-            unfed = [row for micro_batch, row in ran.items() if micro_batch not in seen]
-            broken += [
-                graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed
-            ]
+        ran = np.full(count + 1, -1)  # by micro-batch, with one more that never runs
+        ran[graph.micro[passes]] = passes
+        micro_batch = number[moved]
+        at = ran[np.where((micro_batch >= 0) & (micro_batch < count), micro_batch, count)]
+        right = (at >= 0) & (graph.ipu[at] == graph.ipu[moved]) & ((moved < at) == before)
+        second = np.ones(len(moved), bool)
+        second[np.unique(micro_batch, return_index=True)[1]] = False
+        wrong = np.flatnonzero(~right | second)
+        for row, repeated in zip(moved[wrong].tolist(), right[wrong].tolist(), strict=True):
+            text = "comes too late for its pass" if before else "comes before its pass"
+            text = "is there a second time" if repeated else text
+            broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {text}"))
+        unfed = passes[~np.isin(graph.micro[passes], micro_batch)] if before else ()
+        broken += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
     return broken
 
 
@@ -144,20 +142,6 @@ class _Graph:
         back = self.code[rows] != Pass.FORWARD
         return rows, self._key(rows, back, self.stage[rows] + np.where(back, 1, -1))
 
-    def all_fed(self, passes: Rows, moved: Rows, number: npt.NDArray[np.int64], before: bool) -> bool:
-        """Whether each of ``moved``, of micro-batch ``number``, stands once beside its own of ``passes``.
-
-        It stands ``before`` or after it on its IPU. Before: each of ``passes`` has one.
-        """
-        inside = (number >= 0) & (number < self.plan.shape.micro_batches)
-        at = np.full(self.plan.shape.micro_batches, -1, np.int64)
-        at[self.micro[passes]] = passes
-        if not inside.all() or (before and len(moved) != len(passes)):
-            return False
-        of = at[number]
-        right = (of >= 0) & (self.ipu[of] == self.ipu[moved]) & ((moved < of) == before)
-        return bool(right.all()) and bool((np.bincount(number) <= 1).all())
-
     def text(self, row: int) -> str:
         """Return an instruction in words."""
         return text_of(*self.plan.instructions[row, 1:].tolist())
@@ -197,12 +181,9 @@ class _Graph:
         """Return passes that run before one of their own stage that they need."""
         broken = []
         shape = self.plan.shape
-        own: dict[int, npt.NDArray[np.int64]] = {}
-        for kind in Pass:
-            rows = self.passes[self.code[self.passes] == kind]
-            at = np.full(self.size, -1, np.int64)
-            at[self.stage[rows] * shape.micro_batches + self.micro[rows]] = rows
-            own[kind] = at
+        own = np.full((len(Pass), self.size), -1)
+        key = self.stage[self.passes] * shape.micro_batches + self.micro[self.passes]
+        own[self.code[self.passes], key] = self.passes
         recomputes = [shape.recompute and shape.recomputes(stage) for stage in range(shape.stages)]
         recomputed = np.repeat(recomputes, shape.micro_batches)
         saving = np.where(recomputed, own[Pass.RECOMPUTE], own[Pass.FORWARD])

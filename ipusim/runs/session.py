@@ -178,7 +178,7 @@ class Session:
     def stages(self) -> list[list[str]]:
         """The names of each stage's variables."""
         shape = self.job.program.shape
-        return [list(self._executors[0].variables(ipu, stage)) for stage, ipu in enumerate(shape.mapping)]
+        return [list(self._executors[0].stages(ipu)[stage].parameters) for stage, ipu in enumerate(shape.mapping)]
 
     def set_variables(self, values: Mapping[str, Array]) -> None:
         """Set variables of all replicas, trained or not.

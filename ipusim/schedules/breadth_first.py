@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, chunks_of, order_of
+from ipusim.schedules.chunks import ChunkPass, chunks_of, ranked_order
 
 
 def order(shape: PlanShape) -> Order:
@@ -22,10 +21,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1, and UnsupportedProgramError unless
     a micro-batch goes round all IPUs in one order, equally often.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, 1)
-    chunks = chunks_of(shape, "breadth_first")
-    return order_of("breadth_first", shape, {ipu: (own, _passes(shape, len(own))) for ipu, own in chunks.items()})
+    return ranked_order("breadth_first", shape, chunks_of, lambda _rank, _ipus, chunks: _passes(shape, chunks))
 
 
 def _passes(shape: PlanShape, chunks: int) -> Iterator[ChunkPass]:

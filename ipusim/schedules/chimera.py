@@ -33,11 +33,6 @@ def order(shape: PlanShape) -> Order:
     return order_of("chimera", shape, passes)
 
 
-def multiple(shape: PlanShape) -> int:
-    """Return the number of IPUs, which come with as many micro-batches at a time."""
-    return len(set(shape.mapping))
-
-
 def _passes(rank: int, ipus: int, count: int) -> list[ChunkPass]:
     """Return the passes of the ``rank``-th of ``ipus`` by their slots, of which no two are the same."""
     slots = {}

@@ -6,17 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
 
-Table = npt.NDArray[np.int64]
 #: A pass of a chunk: which, the chunk's number among those of its IPU, and the micro-batch.
 ChunkPass = tuple[Pass, int, int]
+
+
+def ipus_of(shape: PlanShape) -> int:
+    """Return the number of IPUs, which some schedules work through as many micro-batches together as."""
+    return len(set(shape.mapping))
 
 
 def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
@@ -61,15 +65,15 @@ def _waves(stages: tuple[int, ...], half: int, waves: int) -> Iterator[tuple[int
         yield tuple(begin + 2 * half - 1 - stage for stage in reversed(stages))
 
 
-def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, tuple[int, ...]]:
+def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
     """Return the one chunk of each IPU; raises UnsupportedProgramError where a micro-batch comes back to one."""
-    chunks_by_ipu = chunks_of(shape, schedule)
-    if any(len(chunks) > 1 for chunks in chunks_by_ipu.values()):
+    chunks = chunks_of(shape, schedule)
+    if any(len(own) > 1 for own in chunks.values()):
         raise UnsupportedProgramError(
             f"The schedule '{schedule}' has the stages of an IPU follow each other; the mapping is "
             f"{', '.join(map(str, shape.mapping))}. Stages that come back to an IPU are what interleaved_1f1b is for."
         )
-    return {ipu: chunks[0] for ipu, chunks in chunks_by_ipu.items()}
+    return chunks
 
 
 def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
@@ -80,7 +84,7 @@ def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[
     if not shape.mirrored:
         raise UnsupportedProgramError(f"The schedule '{schedule}' needs two copies of each stage: a mirrored shape.")
     first = one_chunk_of(shape, schedule)
-    return {ipu: [own, other] for (ipu, own), other in zip(first.items(), reversed(first.values()), strict=True)}
+    return {ipu: [*own, *other] for (ipu, own), other in zip(first.items(), reversed(first.values()), strict=True)}
 
 
 def order_of(
@@ -107,6 +111,32 @@ def joined_order_of(
     return Order(schedule, shape, table=np.concatenate(tables), joined=np.concatenate(joined))
 
 
+def ranked_order(
+    schedule: str,
+    shape: PlanShape,
+    chunks_of_ipus: Callable[[PlanShape, str], Mapping[int, Sequence[tuple[int, ...]]]],
+    passes: Callable[[int, int, int], Iterable[ChunkPass]],
+    multiple: int = 1,
+) -> Order:
+    """Return the Order of a schedule whose rule says the passes of an IPU by its rank among the IPUs.
+
+    Args:
+        schedule: its name.
+        shape: that is laid out.
+        chunks_of_ipus: gives the chunks of each IPU, and refuses shapes that the schedule does not have.
+        passes: gives the passes of an IPU, by its rank, the number of IPUs and that of its chunks.
+        multiple: the number of which the count is a multiple.
+
+    Raises ProgramError for fewer than two stages, CountError for a count that is no multiple, and what
+    ``chunks_of_ipus`` raises.
+    """
+    check_stages(shape.positions)
+    check_count(shape.micro_batches, multiple)
+    chunks = chunks_of_ipus(shape, schedule)
+    ranks = enumerate(chunks.items())
+    return order_of(schedule, shape, {ipu: (own, passes(rank, len(chunks), len(own))) for rank, (ipu, own) in ranks})
+
+
 def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass]]) -> Order:
     """Return the Order of a schedule in which each IPU has one chunk.
 
@@ -114,14 +144,7 @@ def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int]
     IPUs come before it. Raises ProgramError for fewer than two stages, CountError for a count below 1 and
     UnsupportedProgramError for a micro-batch that comes back to an IPU.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, 1)
-    chunks = one_chunk_of(shape, schedule)
-    return order_of(
-        schedule,
-        shape,
-        {ipu: ([chunk], passes(len(chunks) - rank, rank)) for rank, (ipu, chunk) in enumerate(chunks.items())},
-    )
+    return ranked_order(schedule, shape, one_chunk_of, lambda rank, ipus, _: passes(ipus - rank, rank))
 
 
 def repeated(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: int) -> Iterator[ChunkPass]:

@@ -9,7 +9,7 @@ DualPipe has two copies of each stage, one for either direction. DualPipeV is ei
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from ipusim.base.errors import CountError
@@ -22,6 +22,7 @@ from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_
 #: The two stages of an IPU: on a micro-batch's way there, and on its way back; of DualPipe, of the direction in which
 #: micro-batches come to it first, and of the other.
 _THERE, _BACK = 0, 1
+_F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 #: A pass of a chunk, and whether it runs in one slot with the next one.
 Turn = tuple[ChunkPass, bool]
 
@@ -42,7 +43,7 @@ def order(shape: PlanShape) -> Order:
     for rank, (ipu, own) in enumerate(chunks.items()):
         nearer = min(rank, len(chunks) - 1 - rank)
         copies = (0, 1) if rank < half else (1, 0)
-        turns = _Turns(shape.micro_batches // 2, nearer, half).passes()
+        turns = _passes(shape.micro_batches // 2, nearer, half)
         passes[ipu] = (
             own,
             [((kind, copies[chunk], 2 * number + copies[chunk]), joined) for (kind, chunk, number), joined in turns],
@@ -66,7 +67,7 @@ def v_order(shape: PlanShape) -> Order:
     chunks = zigzag_chunks_of(shape, "dualpipe_v")
     _check_least("dualpipe_v", shape, len(chunks))
     passes = {
-        ipu: (own, list(_Turns(shape.micro_batches, rank, len(chunks)).passes()))
+        ipu: (own, list(_passes(shape.micro_batches, rank, len(chunks))))
         for rank, (ipu, own) in enumerate(chunks.items())
     }
     return joined_order_of("dualpipe_v", shape, passes)
@@ -80,60 +81,38 @@ def _check_least(schedule: str, shape: PlanShape, ipus: int) -> None:
         )
 
 
-class _Turns:
-    """The passes of one IPU of a V; each takes the next micro-batch of its kind and chunk."""
+def _passes(count: int, rank: int, ipus: int) -> Iterator[Turn]:
+    """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``.
 
-    def __init__(self, count: int, rank: int, ipus: int) -> None:
-        """Take the IPU that is ``rank``-th of ``ipus``."""
-        self._count, self._rank, self._ipus = count, rank, ipus
-        self._forward, self._backward = [0, 0], [0, 0]
-        self._weights: deque[tuple[int, int]] = deque()
+    Each takes the next micro-batch of its kind and chunk, and a weights' half that of the gradient that waits longest.
+    """
+    done = Counter[tuple[bool, int]]()
+    gradients = deque[tuple[int, int]]()
+    for kind, chunk, joined in _kinds(count, rank, ipus):
+        if kind is _W:
+            yield (kind, *gradients.popleft()), joined
+            continue
+        way = kind is _F, chunk
+        if kind is _I:
+            gradients.append((chunk, done[way]))
+        yield (kind, chunk, done[way]), joined
+        done[way] += 1
 
-    def passes(self) -> Iterator[Turn]:
-        """Yield the passes in order."""
-        ahead, behind = self._ipus - self._rank - 1, self._rank + 1
-        for _ in range(2 * ahead):
-            yield self._f(_THERE)
-        for _ in range(behind):
-            yield from (self._f(_THERE), self._f(_BACK))
-        for _ in range(ahead):
-            yield from (self._i(_BACK), self._w(), self._f(_BACK))
-        for turn in range(self._count - 2 * self._ipus + behind):
-            # The last IPU's first backward pass is of what its forward pass has just made.
-            yield from self._together(_THERE, _BACK, joined=turn > 0 or ahead > 0)
-            yield from self._together(_BACK, _THERE)
-        for _ in range(ahead):
-            yield self._b(_BACK)
-            yield from self._together(_BACK, _THERE)
-        yield from self._last(behind)
-        for _ in range(ahead):
-            yield from (self._w(), self._i(_THERE))
-        for _ in range(behind):
-            yield self._w()
 
-    def _last(self, turns: int) -> Iterator[Turn]:
-        """Yield the last backward passes of both chunks, in halves from the middle on, of which one half is left."""
-        switch = turns // 2 * 2 + (0 if self._rank % 2 else 1)
-        for turn in range(2 * turns):
-            chunk = _THERE if turn % 2 else _BACK
-            yield self._i(chunk) if turn >= switch else self._b(chunk)
-
-    def _together(self, forward: int, backward: int, *, joined: bool = True) -> Iterator[Turn]:
-        yield self._f(forward)[0], joined
-        yield self._b(backward)
-
-    def _f(self, chunk: int) -> Turn:
-        self._forward[chunk] += 1
-        return (Pass.FORWARD, chunk, self._forward[chunk] - 1), False
-
-    def _b(self, chunk: int) -> Turn:
-        self._backward[chunk] += 1
-        return (Pass.BACKWARD, chunk, self._backward[chunk] - 1), False
-
-    def _i(self, chunk: int) -> Turn:
-        self._backward[chunk] += 1
-        self._weights.append((chunk, self._backward[chunk] - 1))
-        return (Pass.INPUT_GRADIENT, chunk, self._backward[chunk] - 1), False
-
-    def _w(self) -> Turn:
-        return (Pass.WEIGHT_GRADIENT, *self._weights.popleft()), False
+def _kinds(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int, bool]]:
+    """Yield kind and chunk of each pass, and whether it runs in one slot with the next one; a half has any chunk."""
+    ahead, behind = ipus - rank - 1, rank + 1
+    together = (_F, _BACK, True), (_B, _THERE, False)
+    yield from [(_F, _THERE, False)] * (2 * ahead)
+    yield from [(_F, _THERE, False), (_F, _BACK, False)] * behind
+    yield from [(_I, _BACK, False), (_W, _BACK, False), (_F, _BACK, False)] * ahead
+    for turn in range(count - 2 * ipus + behind):
+        # The last IPU's first backward pass is of what its forward pass has just made.
+        yield from ((_F, _THERE, turn > 0 or ahead > 0), (_B, _BACK, False), *together)
+    yield from [(_B, _BACK, False), *together] * ahead
+    # The last backward passes of both chunks are in halves from the middle on, of which one half is left.
+    switch = behind // 2 * 2 + (0 if rank % 2 else 1)
+    for turn in range(2 * behind):
+        yield _I if turn >= switch else _B, _THERE if turn % 2 else _BACK, False
+    yield from [(_W, _BACK, False), (_I, _THERE, False)] * ahead
+    yield from [(_W, _BACK, False)] * behind

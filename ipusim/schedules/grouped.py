@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_overlapped_count, check_stages
-from ipusim.schedules.layout import fifo_depths, lay_out
+from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
@@ -16,21 +15,7 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
 def order(shape: PlanShape) -> Order:
     """Lay out the default schedule of Graphcore's pipelines.
 
-    With overlapped I/O, passes run one time-step later and there is one more behind them.
     Raises ProgramError for fewer than two stages, and CountError for a count
     that is no multiple of 2N in training, of N in inference.
     """
-    check_stages(shape.positions)
-    starts = offsets(shape)
-    if shape.overlapped_io:
-        check_overlapped_count(shape.micro_batches, len(starts))
-    else:
-        check_count(shape.micro_batches, len(starts))
-    return Order(
-        "grouped",
-        shape,
-        offsets=starts,
-        emitted=shape.steps * shape.micro_batches // len(starts) + shape.steps + (2 if shape.overlapped_io else 0),
-        fifo_depths=fifo_depths(shape, 2),
-        table=lay_out(shape, starts),
-    )
+    return order_of_rows("grouped", shape, offsets(shape), 2)

@@ -10,12 +10,12 @@ follow each other as closely as an IPU has passes in one, so that none keeps mor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, order_of, zigzag_chunks_of
+from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
 
 
 def order(shape: PlanShape) -> Order:
@@ -24,19 +24,8 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that do not go over the IPUs and back, as often as there are waves.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, 1)
-    chunks = zigzag_chunks_of(shape, "hanayo", shape.stages // 2)
-    passes = {
-        ipu: (own, _passes(shape.micro_batches, rank, len(chunks), len(own)))
-        for rank, (ipu, own) in enumerate(chunks.items())
-    }
-    return order_of("hanayo", shape, passes)
-
-
-def period(shape: PlanShape) -> int:
-    """Return the micro-batches of a unit, the number of IPUs."""
-    return len(set(shape.mapping))
+    waves = partial(zigzag_chunks_of, most_waves=shape.stages // 2)
+    return ranked_order("hanayo", shape, waves, partial(_passes, shape.micro_batches))
 
 
 def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:

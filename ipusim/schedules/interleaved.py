@@ -6,8 +6,7 @@ from collections import defaultdict
 
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.layout import fifo_depths, lay_out
+from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
@@ -34,14 +33,4 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, and CountError for a count that
     is no multiple of the overlap length.
     """
-    check_stages(shape.positions)
-    starts = offsets(shape)
-    check_count(shape.micro_batches, len(starts))
-    return Order(
-        "interleaved",
-        shape,
-        offsets=starts,
-        emitted=shape.steps * shape.micro_batches // len(starts) + shape.steps,
-        fifo_depths=fifo_depths(shape, 1),
-        table=lay_out(shape, starts),
-    )
+    return order_of_rows("interleaved", shape, offsets(shape), 1)

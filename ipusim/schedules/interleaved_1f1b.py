@@ -7,12 +7,12 @@ section 2.2.2: micro-batches go in groups of as many as there are IPUs, each gro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, chunks_of, order_of
+from ipusim.schedules.chunks import ChunkPass, chunks_of, ipus_of, ranked_order
 
 
 def order(shape: PlanShape) -> Order:
@@ -21,19 +21,8 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count that is no multiple of the number of IPUs,
     and UnsupportedProgramError unless a micro-batch goes round all IPUs in one order, equally often.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, multiple(shape))
-    chunks = chunks_of(shape, "interleaved_1f1b")
-    passes = {
-        ipu: (own, _passes(shape.micro_batches, rank, len(chunks), len(own)))
-        for rank, (ipu, own) in enumerate(chunks.items())
-    }
-    return order_of("interleaved_1f1b", shape, passes)
-
-
-def multiple(shape: PlanShape) -> int:
-    """Return the number of IPUs, of which the count is a multiple."""
-    return len(set(shape.mapping))
+    passes = partial(_passes, shape.micro_batches)
+    return ranked_order("interleaved_1f1b", shape, chunks_of, passes, ipus_of(shape))
 
 
 def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:

@@ -10,12 +10,12 @@ ramp-down blocks of one rotated stage sequence).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-
-Table = npt.NDArray[np.int64]
+from ipusim.pipeline.rules import check_count, check_overlapped_count, check_stages
 
 
 def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
@@ -54,6 +54,32 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
     # One number orders as the three would: time-step, IPU, and rank within both.
     ipus, ranks = int(table[:, 1].max()) + 1, 2 * steps + 1
     return table[np.argsort((table[:, 0] * ipus + table[:, 1]) * ranks + rank + steps, kind="stable")]
+
+
+def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], depth: int) -> Order:
+    """Return the Order of a schedule of overlapping rows.
+
+    With overlapped I/O, passes run one time-step later and there is one more behind them.
+
+    Args:
+        schedule: its name.
+        shape: that is laid out.
+        offsets: of the rows; counts are multiples of how many there are.
+        depth: of a stage's FIFO for every place between it and the last.
+
+    Raises ProgramError for fewer than two stages, and CountError for a count that is no multiple.
+    """
+    check_stages(shape.positions)
+    check = check_overlapped_count if shape.overlapped_io else check_count
+    check(shape.micro_batches, len(offsets))
+    return Order(
+        schedule,
+        shape,
+        offsets=offsets,
+        emitted=shape.steps * shape.micro_batches // len(offsets) + shape.steps + (2 if shape.overlapped_io else 0),
+        fifo_depths=fifo_depths(shape, depth),
+        table=lay_out(shape, offsets),
+    )
 
 
 def fifo_depths(shape: PlanShape, factor: int) -> tuple[int, ...]:

@@ -42,31 +42,30 @@ def schedule_of(text: str, folder: Path) -> Schedule:
             text, folder, "function or Schedule", lambda value: callable(value) or isinstance(value, Schedule)
         )
     if not isinstance(value, Schedule):
-        return Schedule(text.rpartition(":")[2], _Guarded(value, Order), any_count, True, f"of {text}")
+        return Schedule(text.rpartition(":")[2], _guarded(value, Order), any_count, True, f"of {text}")
     try:
         registry.check(value)
     except ProgramError as error:
         raise ModelError(f"{text!r}: {error}") from None
-    return replace(value, order=_Guarded(value.order, Order), multiple=_Guarded(value.multiple, int))
+    return replace(value, order=_guarded(value.order, Order), multiple=_guarded(value.multiple, int))
 
 
-class _Guarded:
-    """A function of a user's own file, whose mistakes are told with their lines."""
+def _guarded(function: Callable[[PlanShape], Any], gives: type) -> Callable[[PlanShape], Any]:
+    """Return a function of a user's own file, whose mistakes are told with their lines.
 
-    def __init__(self, function: Callable[[PlanShape], Any], gives: type) -> None:
-        """Take the function, and what it has to return."""
-        self._function = function
-        self._gives = gives
+    It raises PlanError for any error but a refusal of a shape, and for a result that is not what it ``gives``.
+    """
 
-    def __call__(self, shape: PlanShape) -> Any:
-        """Return the function's result; raises PlanError for any error of it but a refusal of ``shape``."""
+    def guarded(shape: PlanShape) -> Any:
         try:
-            result = self._function(shape)
+            result = function(shape)
         except (KeyboardInterrupt, ProgramError):
             raise
         except BaseException as error:
-            raise PlanError(f"{line_of(error, self._function)}: {message_of(error)}") from error
-        if not isinstance(result, self._gives) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
-            expected = "an Order" if self._gives is Order else "a whole number from 1 up"
-            raise PlanError(f"{first_line(self._function)}: expected {expected}, got {result!r}")
+            raise PlanError(f"{line_of(error, function)}: {message_of(error)}") from error
+        if not isinstance(result, gives) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
+            expected = "an Order" if gives is Order else "a whole number from 1 up"
+            raise PlanError(f"{first_line(function)}: expected {expected}, got {result!r}")
         return result
+
+    return guarded

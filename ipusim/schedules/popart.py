@@ -26,26 +26,17 @@ def order(shape: PlanShape) -> Order:
     pipeline_stages = 2 * last + 1 if shape.training else last + 1
     check_main_cycles(shape.micro_batches, pipeline_stages)
     stage, micro_batch = np.divmod(np.arange(shape.stages * shape.micro_batches), shape.micro_batches)
+    ipu = np.asarray(shape.mapping)[stage]
     ways = [(Pass.FORWARD, stage), (Pass.BACKWARD, 2 * last - stage)]
+    tables = [
+        np.column_stack([micro_batch + number, ipu, np.full_like(stage, kind), stage, micro_batch])
+        for kind, number in ways[: 2 if shape.training else 1]
+    ]
     return Order(
         "popart",
         shape,
         offsets=tuple(range(pipeline_stages)),
         emitted=shape.micro_batches + pipeline_stages - 1,
         fifo_depths=fifo_depths(shape, 2),
-        table=np.concatenate(
-            [
-                np.stack(
-                    [
-                        micro_batch + number,
-                        np.asarray(shape.mapping)[stage],
-                        np.full_like(stage, kind),
-                        stage,
-                        micro_batch,
-                    ],
-                    axis=1,
-                )
-                for kind, number in ways[: 2 if shape.training else 1]
-            ]
-        ),
+        table=np.concatenate(tables),
     )

@@ -31,29 +31,16 @@ from ipusim.schedules import (
     zbv,
     zero_bubble,
 )
+from ipusim.schedules.chunks import ipus_of
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.placement import zigzag
 from ipusim.schedules.schedule import Schedule
 
-
-def _overlap(offsets: Callable[[PlanShape], tuple[int, ...]]) -> Callable[[PlanShape], int]:
-    """Return the function of a shape that returns its overlap length V, of which counts are multiples."""
-    return lambda shape: len(offsets(shape))
-
-
-_GROUPED: Final = frozenset(
-    {
-        *PLAIN,
-        Feature.OVERLAPPED_IO,
-        Feature.RETURNING_VALUES,
-        Feature.RECOMPUTE_THEN_BACKPROPAGATE,
-        Feature.RECOMPUTE_INTERLEAVED,
-    }
-)
 _INTERLEAVED: Final = PLAIN - {Feature.SEVERAL_STAGES} | {Feature.RECOMPUTE_THEN_BACKPROPAGATE}
 _POPART: Final = PLAIN - {Feature.SEVERAL_STAGES, Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAVED}
 _SERIAL: Final = PLAIN | {Feature.RECOMPUTE_INTERLEAVED}
 _SHARDED: Final = _SERIAL | {Feature.RETURNING_VALUES}
+_GROUPED: Final = _SHARDED | {Feature.OVERLAPPED_IO, Feature.RECOMPUTE_THEN_BACKPROPAGATE}
 _SEQUENTIAL: Final = _SHARDED | {Feature.BATCH_SERIALIZATION}
 _SINGLE: Final = _SERIAL - {Feature.SEVERAL_IPUS}
 #: What the GPU world's schedules have: activations may be computed again inside the backward pass.
@@ -61,7 +48,6 @@ _GPU: Final = PLAIN - {Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAV
 _GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
 #: Those that have a backward pass in its halves.
 _HALVES: Final = _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED}
-_FREE: Final = (Sync.POINT_TO_POINT, Sync.LOCK_STEP)
 
 
 def any_count(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
@@ -69,12 +55,7 @@ def any_count(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that eve
     return 1
 
 
-def _serialized_in_a_row(shape: PlanShape) -> int:
-    """Return how many micro-batches a stage runs before the next one begins."""
-    return shape.serialization
-
-
-def _free(
+def _schedule(
     name: str,
     order: Callable[[PlanShape], Order],
     summary: str,
@@ -82,10 +63,14 @@ def _free(
     multiple: Callable[[PlanShape], int] = any_count,
     **more: Any,
 ) -> Schedule:
-    """Return a schedule of the GPU world that repeats itself with each multiple of micro-batches."""
-    return Schedule(name, order, multiple, True, summary, supports, _FREE, **{"period": multiple, **more})
+    """Return a schedule: a pipeline that repeats itself with each ``multiple``, unless ``more`` says otherwise."""
+    return Schedule(
+        name, order, multiple, summary=summary, supports=supports, **{"pipelined": True, "period": multiple, **more}
+    )
 
 
+#: A schedule of the GPU world.
+_free: Final = partial(_schedule, syncs=(Sync.POINT_TO_POINT, Sync.LOCK_STEP))
 #: Stages that go over the IPUs and back, two on each of them.
 _zigzag: Final = partial(_free, placement=zigzag, per_ipu=2)
 #: Micro-batches that come from both ends, to two copies of each stage.
@@ -95,48 +80,38 @@ _mirrored: Final = partial(_free, mirrored=True)
 _SCHEDULES: Final[dict[str, Schedule]] = {
     schedule.name: schedule
     for schedule in (
-        Schedule(
+        _schedule(
             "grouped",
             grouped.order,
-            _overlap(grouped.offsets),
-            True,
             "all backward, then all forward",
             _GROUPED,
+            lambda shape: len(grouped.offsets(shape)),
             shallower="interleaved",
             period=any_count,  # each time-step begins a micro-batch
         ),
-        Schedule(
+        _schedule(
             "interleaved",
             interleaved.order,
-            _overlap(interleaved.offsets),
-            True,
             "forward beside backward, half the activations",
             _INTERLEAVED,
-            period=_overlap(interleaved.offsets),
+            lambda shape: len(interleaved.offsets(shape)),
         ),
-        Schedule(
+        _schedule(
             "popart",
             popart.order,
-            any_count,
-            True,
             "PopART's pipeline: the last stage's passes in one time-step, any count",
             _POPART,
             shallower="interleaved",
-            period=any_count,  # each time-step begins a micro-batch
         ),
-        Schedule(
+        _schedule(
             "sequential",
             serial.sequential,
-            any_count,
-            True,
             "one stage at a time",
             _SEQUENTIAL,
-            period=_serialized_in_a_row,
+            period=lambda shape: shape.serialization,  # which a stage runs before the next one begins
         ),
-        Schedule(
-            "sharded", serial.sharded, any_count, False, "no pipeline: through the shards", _SHARDED, period=any_count
-        ),
-        Schedule("single", serial.single, any_count, False, "no pipeline: one IPU", _SINGLE, period=any_count),
+        _schedule("sharded", serial.sharded, "no pipeline: through the shards", _SHARDED, pipelined=False),
+        _schedule("single", serial.single, "no pipeline: one IPU", _SINGLE, pipelined=False),
         _free("gpipe", gpipe.order, "all forward passes, then all backward passes", _GPU, in_phases=True),
         _free("1f1b", one_forward_one_backward.order, "a forward and a backward in turn", _GPU_TRAINING),
         _free(
@@ -144,7 +119,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             interleaved_1f1b.order,
             "1f1b with stages that go round the IPUs several times",
             _GPU_TRAINING,
-            interleaved_1f1b.multiple,
+            ipus_of,
         ),
         _free(
             "eager_1f1b",
@@ -157,7 +132,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             seq_1f1b.order,
             "1f1b of segments of a micro-batch along its sequence, with ramps as short as theirs",
             _GPU_TRAINING | {Feature.SEGMENTS},
-            seq_1f1b.multiple,
+            lambda shape: shape.segments,
             segments=2,
         ),
         _zigzag(
@@ -171,7 +146,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             hanayo.order,
             "waves over the IPUs and back, after Hanayo, with ramps as short as a stage",
             _GPU_TRAINING,
-            period=hanayo.period,
+            period=ipus_of,
         ),
         _free(
             "breadth_first",
@@ -205,7 +180,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             chimera.order,
             "1f1b from both ends, to two copies of each stage",
             _GPU_TRAINING,
-            chimera.multiple,
+            ipus_of,
         ),
         _zigzag("v_half", controllable_memory.v_half, "zbv with half the activations, and a bubble for it", _HALVES),
         _zigzag(

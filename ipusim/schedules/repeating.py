@@ -14,14 +14,12 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.base.errors import CountError
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.program import Column, PlanShape
 from ipusim.schedules.schedule import Schedule
 
-Rows = npt.NDArray[np.int64]
 #: Periods that are left where others are cut out, at least.
 _LEFT: Final = 3
 #: Periods that are tried, of those after which the pass in the middle of an IPU comes again.
@@ -41,7 +39,7 @@ class Stretch:
 
     period: int
     time_steps: int
-    rows: Mapping[int, Rows]
+    rows: Mapping[int, Column]
     bounds: Mapping[int, tuple[int, int]]
 
     def most_cut(self, count: int) -> int:
@@ -67,11 +65,6 @@ class Repeating(Schedule):
         """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
         return math.lcm(self.stretch.period, shape.serialization)
 
-    def ramps(self, shape: PlanShape) -> int:
-        """Return the micro-batches that its Order has beside whole periods."""
-        left = _LEFT * self.stretch.period
-        return max(self.count - self.stretch.most_cut(self.count) - left, super().ramps(shape))
-
 
 def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     """Return a schedule without a period with the one that its Order of a shape has; unchanged where that has none.
@@ -85,9 +78,11 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     stretch = _stretch(whole)
     if stretch is None:
         return replace(schedule, order=lambda other: whole if other == shape else schedule.order(other))
+    count = shape.micro_batches
+    ramps = count - stretch.most_cut(count) - _LEFT * stretch.period
     values = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
     values |= {"order": partial(_cut, whole, stretch), "period": lambda _: stretch.period, "written": None}
-    return Repeating(**values, count=shape.micro_batches, stretch=stretch)
+    return Repeating(**values | {"least": max(schedule.least, ramps)}, count=count, stretch=stretch)
 
 
 def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
@@ -155,7 +150,7 @@ def _is_complete(order: Order, count: int) -> bool:
     return known and len(np.unique(passes * count + micro_batch)) == len(passes) == count * len(np.unique(passes))
 
 
-def _periods(passes: Rows, count: int) -> list[int]:
+def _periods(passes: Column, count: int) -> list[int]:
     """Return the periods, in micro-batches, after which the pass in the middle of an IPU's comes again."""
     tried = np.arange(1, count // _LEFT + 1)
     length = tried * (len(passes) // count)
@@ -166,7 +161,7 @@ def _periods(passes: Rows, count: int) -> list[int]:
     return periods
 
 
-def _stretch_of(order: Order, rows: Mapping[int, Rows], period: int) -> Stretch:
+def _stretch_of(order: Order, rows: Mapping[int, Column], period: int) -> Stretch:
     """Return the stretch around the middle of each IPU in which it repeats itself with a period."""
     timed = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
     columns = np.hstack([timed, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])

@@ -38,6 +38,7 @@ class Schedule:
         mirrored: whether there are two copies of each stage.
         segments: how many segments a micro-batch is in by default; 1 without ``Feature.SEGMENTS``.
         notes: remarks to a user of the schedule.
+        least: the micro-batches beside whole periods that an Order of its own has, where that is known.
 
     Example:
         >>> from ipusim.api import schedules
@@ -62,6 +63,7 @@ class Schedule:
     mirrored: bool = False
     segments: int = 1
     notes: tuple[str, ...] = ()
+    least: int = 0
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
@@ -140,7 +142,7 @@ class Schedule:
         Returns:
             Micro-batches of warm-up and cool-down together.
         """
-        return shape.steps
+        return max(self.least, shape.steps)
 
     def laid_out(self, shape: PlanShape) -> Order:
         """Return the Order of a shape.

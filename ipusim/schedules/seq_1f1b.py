@@ -27,11 +27,6 @@ def order(shape: PlanShape) -> Order:
     return one_chunk_order("seq_1f1b", shape, lambda ahead, _: _passes(shape, ahead + shape.segments - 1))
 
 
-def multiple(shape: PlanShape) -> int:
-    """Return the segments of a micro-batch, which are what a shape counts."""
-    return shape.segments
-
-
 def _passes(shape: PlanShape, ahead: int) -> Iterator[ChunkPass]:
     """Yield 1F1B's passes of an IPU that keeps up to ``ahead`` segments, those of a micro-batch backward in reverse."""
     for kind, chunk, number in one_forward_one_backward.passes(shape.micro_batches, ahead):

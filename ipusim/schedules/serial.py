@@ -1,18 +1,22 @@
-"""Schedules with one micro-batch alive at a time: Sequential, sharded execution, and a single IPU."""
+"""Schedules with one micro-batch alive at a time: Sequential, sharded execution, and a single IPU.
+
+Batch serialization is Sequential on one IPU with each stage running several micro-batches before the next one begins.
+In Graphcore's compiler the body of each stage becomes a loop, and the values between stages become buffers of as many
+elements; the last stage's forward and backward share one loop (pipeline_batch_serialization_loop_inserter.cc,
+.._buffer_inserter.cc).
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from ipusim.base.errors import ProgramError
+from ipusim.pipeline.instructions import Table
+from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_serialized, check_stages
 from ipusim.schedules.layout import lay_out
-from ipusim.schedules.serialized import buffer_depths, lay_out_serialized
-
-
-def offsets(shape: PlanShape) -> tuple[int, ...]:  # noqa: ARG001 - the signature that every schedule has
-    """Return the one start, 0: the next micro-batch begins when the one before is done."""
-    return (0,)
 
 
 def sequential(shape: PlanShape) -> Order:
@@ -24,8 +28,6 @@ def sequential(shape: PlanShape) -> Order:
     """
     check_stages(shape.positions)
     check_serialized(shape.serialization, shape.mapping)
-    if shape.serialization > 1:
-        return _serialized(shape)
     return _one_at_a_time("sequential", shape, CopyRule.EACH_STAGE)
 
 
@@ -50,27 +52,48 @@ def single(shape: PlanShape) -> Order:
     return _one_at_a_time("single", shape, CopyRule.CROSSING)
 
 
-def _serialized(shape: PlanShape) -> Order:
-    check_count(shape.micro_batches, 1)
-    return Order(
-        "sequential",
-        shape,
-        offsets=(0,),
-        emitted=shape.steps * shape.micro_batches,
-        fifo_depths=buffer_depths(shape) if shape.training else (),
-        copy_rule=CopyRule.EACH_STAGE,
-        table=lay_out_serialized(shape),
-    )
-
-
 def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Order:
     check_count(shape.micro_batches, 1)
+    offsets = (0,)  # the next micro-batch begins when the one before is done
+    serialized = shape.serialization > 1
+    depths = _buffer_depths(shape) if serialized else (0,) * shape.stages
     return Order(
         schedule,
         shape,
-        offsets=offsets(shape),
+        offsets=offsets,
         emitted=shape.steps * shape.micro_batches,
-        fifo_depths=(0,) * shape.stages if shape.training else (),
+        fifo_depths=depths if shape.training else (),
         copy_rule=copy_rule,
-        table=lay_out(shape, offsets(shape)),
+        table=_lay_out_serialized(shape) if serialized else lay_out(shape, offsets),
     )
+
+
+def time_step_of(shape: PlanShape, step: int, micro_batch: int) -> int:
+    """Return when a step of a micro-batch's life runs: one pass a time-step, a loop of each stage after another."""
+    loop = shape.serialization
+    group, turn = divmod(micro_batch, loop)
+    start = group * shape.steps * loop
+    if shape.training and step in (
+        shape.positions - 1,
+        shape.positions,
+    ):  # the last stage: forward and backward in turn
+        return start + (shape.positions - 1) * loop + 2 * turn + (step - shape.positions + 1)
+    return start + step * loop + turn
+
+
+def _lay_out_serialized(shape: PlanShape) -> Table:
+    """Return the table of all operations, shape (operations, 5), in the order of a Plan's columns."""
+    rows = []
+    for step in range(shape.steps):
+        kind = Pass.FORWARD if step < shape.positions else Pass.BACKWARD
+        for stage in shape.stages_of_step(step):
+            for micro_batch in range(shape.micro_batches):
+                at = time_step_of(shape, step, micro_batch)
+                rows.append((at, shape.mapping[stage], int(kind), stage, micro_batch))
+    return np.array(rows, dtype=np.int64)
+
+
+def _buffer_depths(shape: PlanShape) -> tuple[int, ...]:
+    """Return the elements of each stage's buffer of activations: a loop's, but for the last stage, which needs none."""
+    last = shape.positions - 1
+    return tuple(shape.serialization if position < last else 0 for position in shape.position_of)

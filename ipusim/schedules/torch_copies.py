@@ -18,67 +18,53 @@ _COPY: Final = re.compile(r"([0-9]{1,9})(SEND|RECV)_([FB])([0-9]{1,9})")
 
 
 class Copy(NamedTuple):
-    """A cell that sends or receives.
+    """A cell that sends or receives; ``forward`` is False for a gradient."""
 
-    Attributes:
-        rank: its row.
-        passes: the number of passes before it in the row.
-        stage, sends, forward, micro_batch: the parts of the cell; ``forward`` is False for a gradient.
-        position: file, row and column, for messages.
-    """
-
-    rank: int
-    passes: int
     stage: int
     sends: bool
     forward: bool
     micro_batch: int
-    position: str
 
     def __str__(self) -> str:
         """Return the cell."""
         return f"{self.stage}{'SEND' if self.sends else 'RECV'}_{'F' if self.forward else 'B'}{self.micro_batch}"
 
 
-def copy_of(text: str, rank: int, passes: int, position: str) -> Copy | None:
+#: A copy, its row, the number of passes before it in the row, and file, row and column for messages.
+PlacedCopy = tuple[Copy, int, int, str]
+
+
+def copy_of(text: str) -> Copy | None:
     """Return the copy in a cell; None for a cell without one."""
     match = _COPY.fullmatch(text)
-    if match is None:
-        return None
-    return Copy(rank, passes, int(match[1]), match[2] == "SEND", match[3] == "F", int(match[4]), position)
+    return None if match is None else Copy(int(match[1]), match[2] == "SEND", match[3] == "F", int(match[4]))
 
 
-def check_copies(copies: Sequence[Copy], rows: Sequence[Sequence[Op]], mapping: Sequence[int], name: str) -> None:
+def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int], name: str) -> None:
     """Raise FileError for copies that are not exactly those that the passes of ``rows`` need; no copies are valid."""
     if not copies:
         return
-    kinds = {Pass.FORWARD: True, Pass.BACKWARD: False, Pass.INPUT_GRADIENT: False}
-    needed: dict[tuple[bool, int, bool, int], tuple[int, Op]] = {}
+    needed: dict[Copy, tuple[int, Op]] = {}
     for row in rows:
         for turn, op in enumerate(row):
-            if op.kind not in kinds:
+            if op.kind is Pass.WEIGHT_GRADIENT:
                 continue
-            forward = kinds[op.kind]
+            forward = op.kind is Pass.FORWARD
             for sends, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
                 other = op.stage + step
                 if 0 <= other < len(mapping) and mapping[other] != mapping[op.stage]:
-                    needed[sends, op.stage, forward, op.micro_batch] = turn, op
-    seen: set[tuple[bool, int, bool, int]] = set()
-    for copy in copies:
-        key = copy.sends, copy.stage, copy.forward, copy.micro_batch
-        of_copy = needed.get(key)
-        if of_copy is None:
-            raise FileError(
-                f"{copy.position}: expected copies between the rows of a stage and its neighbour, got '{copy}'"
-            )
-        if key in seen:
-            raise FileError(f"{copy.position}: expected each copy once, got '{copy}' again")
-        seen.add(key)
-        turn, op = of_copy
-        if copy.rank != mapping[copy.stage] or (turn >= copy.passes) == copy.sends:
+                    needed[Copy(op.stage, sends, forward, op.micro_batch)] = turn, op
+    seen: set[Copy] = set()
+    for copy, rank, passes, position in copies:
+        if copy not in needed:
+            raise FileError(f"{position}: expected copies between the rows of a stage and its neighbour, got '{copy}'")
+        if copy in seen:
+            raise FileError(f"{position}: expected each copy once, got '{copy}' again")
+        seen.add(copy)
+        turn, op = needed[copy]
+        if rank != mapping[copy.stage] or (turn >= passes) == copy.sends:
             side = "behind" if copy.sends else "before"
-            raise FileError(f"{copy.position}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
-    for (sends, stage, forward, micro_batch), (_, op) in needed.items():
-        if (sends, stage, forward, micro_batch) not in seen:
-            left_out = Copy(0, 0, stage, sends, forward, micro_batch, "")
-            raise FileError(f"{name!r}: expected every copy that passes need, or none; got no '{left_out}' for {op}")
+            raise FileError(f"{position}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
+    for copy, (_, op) in needed.items():
+        if copy not in seen:
+            raise FileError(f"{name!r}: expected every copy that passes need, or none; got no '{copy}' for {op}")

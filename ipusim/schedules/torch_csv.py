@@ -25,7 +25,7 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.time_steps import earliest
 from ipusim.schedules.features import Feature
 from ipusim.schedules.schedule import Schedule
-from ipusim.schedules.torch_copies import Copy, check_copies, copy_of
+from ipusim.schedules.torch_copies import PlacedCopy, check_copies, copy_of
 
 #: A file with more is no schedule that a simulated run of a pod could hold.
 _MOST_BYTES: Final = 64 << 20
@@ -75,7 +75,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
 
     It runs point-to-point, or in lock-step.
     """
-    copies: list[Copy] = []
+    copies: list[PlacedCopy] = []
     skipped: list[str] = []
     rows = _rows(path, name, copies, skipped)
     late = _late(rows)
@@ -109,7 +109,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
     )
 
 
-def _rows(path: Path, name: str, copies: list[Copy], skipped: list[str]) -> list[list[tuple[Op, ...]]]:
+def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -> list[list[tuple[Op, ...]]]:
     """Return the passes of the file's cells, and add its copies and the words for what is skipped.
 
     Raises FileError for the first cell that is none, with its row and column.
@@ -119,9 +119,9 @@ def _rows(path: Path, name: str, copies: list[Copy], skipped: list[str]) -> list
         row: list[tuple[Op, ...]] = []
         for column, text in enumerate(line.cells, start=1):
             position = f"{name!r}, row {number + 1}, column {column}"
-            copy = copy_of(text, number, sum(map(len, row)), position)
+            copy = copy_of(text)
             if copy is not None:
-                copies.append(copy)
+                copies.append((copy, number, sum(map(len, row)), position))
             elif (match := _COLLECTIVE.fullmatch(text)) is not None:
                 skipped.append(match[1])
             row.append(() if copy is not None or match is not None else _cell(text, position))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -32,22 +31,7 @@ _Letter = tuple[int, int]
 _Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class InWords(Schedule):
-    """A schedule of words.
-
-    Attributes:
-        least: the fewest micro-batches that it has: those of its words without their periods.
-    """
-
-    least: int
-
-    def ramps(self, shape: PlanShape) -> int:
-        """Return how many micro-batches its Order has beside whole periods."""
-        return max(self.least, super().ramps(shape))
-
-
-def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of words") -> InWords:
+def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of words") -> Schedule:
     """Return the schedule whose IPUs, by their numbers, run words.
 
     Args:
@@ -74,7 +58,7 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
     supports.add(Feature.INFERENCE if kinds == {Pass.FORWARD} else Feature.TRAINING)
     if Pass.INPUT_GRADIENT not in kinds:
         supports.add(Feature.RECOMPUTE_INTERLEAVED)
-    return InWords(
+    return Schedule(
         name,
         partial(_order, name, mapping, least, parts),
         any_count,

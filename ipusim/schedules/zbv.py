@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.schedules.chunks import ChunkPass, order_of, zigzag_chunks_of
+from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
 
 #: The two stages of an IPU: on a micro-batch's way there, and on its way back.
 _THERE, _BACK = 0, 1
@@ -26,13 +25,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
     """
-    check_stages(shape.positions)
-    check_count(shape.micro_batches, 1)
-    chunks = zigzag_chunks_of(shape, "zbv")
-    passes = {
-        ipu: (own, _passes(shape.micro_batches, rank, len(chunks))) for rank, (ipu, own) in enumerate(chunks.items())
-    }
-    return order_of("zbv", shape, passes)
+    return ranked_order("zbv", shape, zigzag_chunks_of, lambda rank, ipus, _: _passes(shape.micro_batches, rank, ipus))
 
 
 def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
+from tests.places import ROOT
 
 CYCLES = 5_000
 #: Each IPU compares its weights with a checksum at the end of an execution.
@@ -29,9 +31,9 @@ pipeline:
 """
 RUN = """
 import json, sys
-from ipusim.pipeline.plan import parse_listing
 from ipusim.runs.execute import execute
 from ipusim.app.scenario import load_job
+from tests.listings import parse_listing
 job = load_job("s.yaml", sys.argv[1:])
 run = execute(job)
 listing = job.plan.listing()
@@ -41,7 +43,7 @@ print(json.dumps({"end": int(run.timeline.end.max()), "often": listing.count("ch
 
 
 def outcome(place, *words):
-    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+    with Interpreter(PYTHONPATH=f"{place}{os.pathsep}{ROOT}") as interpreter:
         done = interpreter.run(RUN, *words, folder=place)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

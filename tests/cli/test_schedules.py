@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.plan import Sync, parse_listing
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write_torch_csv
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
+from tests.listings import parse_listing
 from tests.places import GOLDEN
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"

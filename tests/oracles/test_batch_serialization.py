@@ -13,7 +13,7 @@ from ipusim.base.errors import RemoteMemoryError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.holders import Holder
-from ipusim.pipeline.offload import resolve_offload
+from ipusim.pipeline.offload import check_activations
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
@@ -195,4 +195,4 @@ def test_what_is_refused(load, changes, key, text):
 
 def test_activations_alone_are_refused_without_remote_memory():
     with pytest.raises(RemoteMemoryError, match="Activations offloading has been enabled"):
-        resolve_offload(None, None, True, remote_memory=False, serialized=True)
+        check_activations(True, remote_memory=False, serialized=True)

@@ -25,7 +25,7 @@ from ipusim.pipeline.instructions import Code
 from ipusim.pricing import passes, price
 from ipusim.runs.assemble import rates as assembled_rates
 from ipusim.runs.yaml_text import dump, edited
-from ipusim.schedules import grouped
+from ipusim.schedules import layout
 from tests.places import ROOT
 
 TUTORIAL, DIGITS = "tutorial_step3_pipelining", "digits_training"
@@ -203,8 +203,8 @@ def _blocking(parts):
             "price: forward of stage0",
             "all terms of prices are the same: the price is put together otherwise",
         ),
-        (TUTORIAL, wrapped(grouped, "lay_out", _swapped), "Plan: IPU 0, instruction", "is infeed 1"),
-        ("schedules_four_ipus", wrapped(grouped, "lay_out", _swapped), "Plan: IPU 0, instruction", "is infeed 1"),
+        (TUTORIAL, wrapped(layout, "lay_out", _swapped), "Plan: IPU 0, instruction", "is infeed 1"),
+        ("schedules_four_ipus", wrapped(layout, "lay_out", _swapped), "Plan: IPU 0, instruction", "is infeed 1"),
         ("gpu_schedules", wrapped(point_to_point, "_tensors", _blocking), "Plan: IPU 0, instruction", "send 0->1"),
         (
             TUTORIAL,

@@ -112,14 +112,14 @@ def test_parts_are_put_together_in_any_memory_layout(load, place):
     program = experiment.program
     executors = [NumpyExecutor(program.shape, experiment.workload(0), replica, 4) for replica in range(4)]
     for executor in executors:
-        variables = executor.variables(0, 0)
+        variables = executor.stages(0)[0].parameters
         variables.update({name: place(array) if array.ndim == 2 else array for name, array in variables.items()})
-    whole = {name: array.copy() for name, array in executors[0].variables(0, 0).items()}
+    whole = {name: array.copy() for name, array in executors[0].stages(0)[0].parameters.items()}
     shards = Shards(executors, (0, 1), experiment.system, program.offload)
-    assert all(np.isnan(array).any() for executor in executors for array in executor.variables(0, 0).values())
+    assert all(np.isnan(array).any() for executor in executors for array in executor.stages(0)[0].parameters.values())
     with shards.all_gathered():
         for executor in executors:
-            for name, array in executor.variables(0, 0).items():
+            for name, array in executor.stages(0)[0].parameters.items():
                 np.testing.assert_array_equal(array, whole[name])
 
 

@@ -17,7 +17,6 @@ from ipusim.app.scenario import load_job
 from ipusim.hardware.build import build_system
 from ipusim.hardware.disturbances import Dead, Delayed, HostPart, Jitter, Slower, Stall
 from ipusim.lowering.lower import complete, lower
-from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.simulate import Machine
 from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.model.profile import StageProfile
@@ -38,6 +37,7 @@ from tests.house_schedules import mapping_of, shape_of
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.oracles.test_replica_collectives import LEARNED, learned, request_of
 from tests.places import SCENARIOS
+from tests.price_and_run import context_of
 from tests.properties.test_machine_invariants import drawn
 from tests.ran_programs import once
 from tests.tiling import check_tiling
@@ -49,11 +49,10 @@ SLOW = ({"ipu": 1}, {"link": (0, 1)}, {"host": "infeed"}, {"host": "outfeed"}, {
 def executed(plan, program, system, costs, *disturbances):
     """The Timeline of a run without arithmetic, whose clock has ended where its last IPU has."""
     executions, system = program.repeat_count, system.disturbed(disturbances)
-    together = Replicas((NullExecutor(),) * system.replicas)
-    machine = Machine(plan, program, system, costs, together, executions)
-    machine.run()
-    timeline = machine.recorder.timeline(timeline_info_of(plan, program, system, costs.links, executions))
-    assert check_tiling(timeline) == machine._clock.now
+    context = context_of(plan, program, system, costs, executions)
+    Machine(context).run()
+    timeline = context.recorder.timeline(timeline_info_of(plan, program, system, costs.links, executions))
+    assert check_tiling(timeline) == context.clock.now
     return timeline
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.pricing import passes, price
-from ipusim.schedules import grouped
+from ipusim.schedules import layout
 from ipusim.timeline.timeline import Timeline
 from tests.oracles.test_pins import _learn_more, _slow_clock, _swapped, wrapped
 from tests.replay.comparison import compare, difference
@@ -42,7 +42,7 @@ def one_span_longer(patch):
     ("change", "request_name", "first", "parts"),
     [
         (wrapped(price, "pass_cycles", lambda all_: all_ + 1), "gpu_schedules", "costs.passes.(0, 0)", {"timeline"}),
-        (wrapped(grouped, "lay_out", _swapped), "schedules_four_ipus", "plan.listing", {"plan", "timeline"}),
+        (wrapped(layout, "lay_out", _swapped), "schedules_four_ipus", "plan.listing", {"plan", "timeline"}),
         (_slow_clock, "schedules_four_ipus", "timeline.columns.start", {"timeline", "summary"}),
         (one_span_longer, "gpu_schedules", "timeline.columns.end", {"timeline"}),
         (_learn_more, "tables 000", "learning.", {"learning"}),

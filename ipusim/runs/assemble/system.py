@@ -172,7 +172,6 @@ def resolve_offloads(
         replicas=system.replicas,
         remote_memory=there,
         serialized=serialized,
-        stage=stage,
     )
 
 

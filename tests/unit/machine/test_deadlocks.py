@@ -14,12 +14,13 @@ from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.plan import Plan, Sync, parse_listing
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
+from tests.listings import parse_listing
 from tests.price_and_run import price_and_run
 
 HEAD = "nothing is left to happen, but the pipeline is not done:"

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete
-from ipusim.machine.executor import NullExecutor, Replicas
+from ipusim.machine.execution_end import ExecutionEnd
 from ipusim.machine.simulate import Machine
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
@@ -18,6 +18,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
+from tests.price_and_run import context_of
 
 EXECUTIONS = 8
 
@@ -26,16 +27,18 @@ def executed(program, sync, ipus=None):
     """The states at the ends of the executions, and how long each of these took."""
     system = build_system("m2000", mapping=program.shape.mapping, ipus=ipus)
     plan = complete(plan_of(find(program.schedule), program.shape, sync), program, system.replicas)
-    executors = Replicas((NullExecutor(),) * system.replicas)
-    machine = Machine(plan, program, system, price_plan(plan, program, system), executors, EXECUTIONS)
-    states, ended = [], [0]
+    machine = Machine(context_of(plan, program, system, price_plan(plan, program, system), EXECUTIONS))
+    states, ended, release = [], [0], ExecutionEnd._release
 
-    def end(_executions):
-        states.append(machine.state())
-        ended.append(machine._clock.now)
+    def end(meeting, span):
+        if not meeting._replicas[0]:
+            states.append(machine.state())
+            ended.append(machine._clock.now)
+        release(meeting, span)
 
-    machine.ended = end
-    machine.run()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ExecutionEnd, "_release", end)
+        machine.run()
     assert len(states) == EXECUTIONS
     return states, np.diff(ended).tolist()
 
@@ -119,7 +122,7 @@ def test_states_recur_within_an_execution_where_micro_batches_are_told_from_the_
     )
     program, system = PipelineProgram(profiles, shape, "1f1b"), build_system("m2000", mapping=shape.mapping)
     plan = complete(plan_of(find("1f1b"), shape, sync), program, system.replicas)
-    machine = Machine(plan, program, system, price_plan(plan, program, system), Replicas((NullExecutor(),)), 1)
+    machine = Machine(context_of(plan, program, system, price_plan(plan, program, system), 1))
     clock, ipus = machine._clock, machine.ipus
     processes = [clock.process(ipu.run()) for ipu in ipus]
     lists = [plan.instructions[plan.instructions[:, 0] == ipu][:, 1:4].tolist() for ipu in range(3)]

@@ -13,13 +13,14 @@ from ipusim.lowering.lower import lower
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.feeds import OutfeedElements
-from ipusim.pipeline.instructions import NONE, Code, parse, text_of
+from ipusim.pipeline.instructions import NONE, Code, text_of
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Sync, parse_listing
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find, names
 from tests.house_schedules import shape_of
+from tests.listings import parse, parse_listing
 from tests.orders import random_order
 
 TEXTS = {

@@ -10,10 +10,11 @@ from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.plan import Plan, Sync, parse_listing
+from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
+from tests.listings import parse_listing
 
 SHAPE = PlanShape(mapping=(0, 1, 2), micro_batches=2)
 ASKED = SideInstructions(summed=True, gathered=frozenset({1}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
+from ipusim.schedules.repeating import with_period
 from ipusim.schedules.words import in_words
 
 #: 1F1B of two stages.
@@ -31,6 +33,16 @@ def test_micro_batches_of_each_letter_go_in_order():
     texts = [str(Op(Pass(kind), stage, micro_batch)) for _, kind, stage, micro_batch in order.passes.tolist()]
     assert texts == ["F0.0", "F0.1", "I0.0", "W0.0", "I0.1", "W0.1"]
     assert made.period is None
+
+
+def test_words_without_a_period_that_repeat_themselves_are_cut():
+    shape = PlanShape(mapping=(0, 1), micro_batches=40)
+    made = with_period(in_words("mine", {0: ("F0 B0 " * 40, "", ""), 1: ("F1 B1 " * 40, "", "")}), shape)
+    assert (made.period(shape), made.ramps(shape)) == (1, 40)
+    few = made.laid_out(replace(shape, micro_batches=10))
+    assert few.passes.tolist() == [
+        [ipu, kind, ipu, micro_batch] for ipu in (0, 1) for micro_batch in range(10) for kind in (0, 1)
+    ]
 
 
 @pytest.mark.parametrize(
