@@ -23,7 +23,7 @@ from ipusim.model.learning.optimizers import SGD
 from ipusim.pipeline import footprint
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing import passes, price
-from ipusim.runs.assemble import rates as assembled_rates
+from ipusim.runs.assemble import named_files
 from ipusim.runs.yaml_text import dump, edited
 from ipusim.schedules import layout
 from tests.places import ROOT
@@ -118,13 +118,13 @@ def rate(name, factor):
     """Return a change of the code's own default of a rate."""
 
     def change(patch):
-        real = assembled_rates.rates_of
+        real = named_files.rates_of
 
         def changed(*asked):
             found = real(*asked)
             return found.with_values(**{name: getattr(found, name) * Fraction(factor)})
 
-        patch.setattr(assembled_rates, "rates_of", changed)
+        patch.setattr(named_files, "rates_of", changed)
 
     return change
 

@@ -88,7 +88,7 @@ _FOLDERS: Final = {
     folder for name in _MODULES for folder in accumulate(name.split("."), "{}.{}".format) if folder not in _MODULES
 } - {"tensorflow.compat"}  # which TensorFlow has as an attribute
 #: All of these modules; "" for a folder. Modules below them are looked up below what stands for them.
-NAMES: Final[dict[str, Row]] = _MODULES | dict.fromkeys(_FOLDERS, "")
+NAMES: Final[dict[str, Row]] = _MODULES | dict.fromkeys(sorted(_FOLDERS), "")
 #: The folder that programs import from and TensorFlow has not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
 _TENSORFLOW_1: Final = """
