@@ -31,7 +31,7 @@ def order(shape: PlanShape) -> Order:
     return Order.of("lifo", shape, passes)
 '''
 WORDS = "gpipe with backward the other way round"
-ROW = f"""        Schedule("lifo", lifo.order, any_count, True, "{WORDS}", _GPU_TRAINING, _FREE),
+ROW = f"""        _free("lifo", lifo.order, "{WORDS}", _GPU_TRAINING, period=None),
 """
 SCENARIO = """\
 system: {name: m2000}

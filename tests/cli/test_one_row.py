@@ -20,16 +20,14 @@ SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
 #: A colour that nothing else has.
 FACE = "#a8ff04"
 
-KIND = f"""    DRAIN = (
+KIND = f"""    DRAIN = Row(
         {max(SpanKind) + 1},
-        Row(
-            doc="An IPU pours out.",
-            name="drain to host",
-            category="drain",
-            colour="rail_idle",
-            look=Look("drained", "{FACE}", "#000000"),
-            use=Use("drain", "draining", idle=Idle.HOST),
-        ),
+        doc="An IPU pours out.",
+        name="drain to host",
+        category="drain",
+        colour="rail_idle",
+        look=Look("drained", "{FACE}", "#000000"),
+        use=Use("drain", "draining", idle=Idle.HOST),
     )
 """
 HOLDER = f"""    SPARE = "spare room", "spare", 3, Look("spare room", "{FACE}", "#000000")
@@ -66,7 +64,7 @@ def changed(tmp_path_factory):
     place = tmp_path_factory.mktemp("changed")
     package = copy_package(place)
     touched = {
-        insert(package, "timeline", "    LINK = (\n", KIND),
+        insert(package, "timeline", "    LINK = _COPY(\n", KIND),
         insert(package, "machine", "(SpanKind.INFEED, SpanKind.OUTFEED)", "", "(SpanKind.INFEED, SpanKind.DRAIN)"),
         insert(package, "pipeline", '    LIVE = "live tensors"', HOLDER),
         insert(package, "pipeline", "    yield Holder.PARAMETERS", "    yield Holder.SPARE, 80_000_000\n"),

@@ -54,7 +54,7 @@ FOLDERS = {
     "sweep": (
         ("sweep", "m.yaml", "--vary", "pipeline.schedule=grouped,interleaved"),
         "sweep.csv",
-        "ipusim.app.sweep.study_file.sweep",
+        "ipusim.app.sweep.sweep.sweep",
     ),
     "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.app.compare.compare.compare"),
     "explain": (("explain", "run"), "explanation.json", "ipusim.app.explain.explanation.explain"),

@@ -220,7 +220,7 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
         counts.append(plan.shape.micro_batches)
         return simulate(plan, *args, **options)
 
-    monkeypatch.setattr("ipusim.runs.time_alone.simulate", counted)
+    monkeypatch.setattr("ipusim.runs.marked.simulate", counted)
     data = flight(0, 16, 1, 1, count).request.to_dict()
     rng = random.Random(5)
     for stage in data["pipeline"]["stages"]:

@@ -41,7 +41,8 @@ def own(tmp_path):
 
 def medians(stages):
     return {
-        stage.name: {what: float(figure.median) for what, figure in stage.figures.items()} for stage in stages.stages
+        name: {what: float(figure.median) for what, figure in figures.items()}
+        for name, figures in stages.stages.items()
     }
 
 
@@ -56,8 +57,8 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():
             times.setdefault((timer, int(row[1]) // 2), []).append(Fraction(row[2]) * 1000)
     stages = stages_of(read_measured([SAMPLE]))
     assert (len(stages.stages), stages.mapping, stages.count) == (4, (0, 1, 2, 3), 8)
-    for number, stage in enumerate(stages.stages):
-        assert {what: figure.median for what, figure in stage.figures.items()} == {
+    for number, figures in enumerate(stages.stages.values()):
+        assert {what: figure.median for what, figure in figures.items()} == {
             "forward": statistics.median(times["forward-compute", number]) / 8,
             "backward": statistics.median(times["backward-compute", number]) / 8,
             "update": statistics.median(times["optimizer", number]),
@@ -84,7 +85,7 @@ def test_lines_of_others_between_blocks_and_before_each_line_are_no_matter(own):
     noise = b"\xff" * 3000 + b"\n iteration 2/ 10 | rank  0: 99.0\n  rank  0: 99.0\nvalidation:\n  rank  1: 5.00\n"
     path = own(prefixed.encode() + noise + BLOCK.encode())
     stages = stages_of(read_measured([path], count=1))
-    assert [figure.count for stage in stages.stages for figure in stage.figures.values()] == [2] * 6
+    assert [figure.count for figures in stages.stages.values() for figure in figures.values()] == [2] * 6
     assert medians(stages)["1"]["forward"] == 16_000
 
 

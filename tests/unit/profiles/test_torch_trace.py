@@ -39,7 +39,8 @@ def own(tmp_path):
 
 def medians(stages):
     return {
-        stage.name: {what: float(figure.median) for what, figure in stage.figures.items()} for stage in stages.stages
+        name: {what: float(figure.median) for what, figure in figures.items()}
+        for name, figures in stages.stages.items()
     }
 
 
@@ -50,9 +51,9 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own(tmp_path):
         kind = {"F": "forward", "B": "backward"}.get(event["name"][4:5], "update")
         spans.setdefault((kind, event["pid"] - 4100), []).append(Fraction(str(event["dur"])))
     stages = stages_of(read_measured([SAMPLE]))
-    for stage in stages.stages:
-        assert {what: figure.median for what, figure in stage.figures.items()} == {
-            kind: statistics.median(values) for (kind, rank), values in spans.items() if str(rank) == stage.name
+    for name, figures in stages.stages.items():
+        assert {what: figure.median for what, figure in figures.items()} == {
+            kind: statistics.median(values) for (kind, rank), values in spans.items() if str(rank) == name
         }
     assert (stages.mapping, stages.count) == ((0, 1, 2, 3), 8)
     (tmp_path / "p.csv").write_text(csv_text(stages))
