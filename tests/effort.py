@@ -1,6 +1,6 @@
-"""How much is drawn: one in ten of each property's examples by default, one in three with ``--all``, or ``--every``.
+"""How much is drawn: one in ten of each property's examples by default, one in five with ``--all``, or ``--every``.
 
-Of those that are drawn in hundreds it is one in thirty, and one in nine with ``--all``.
+Of those that are drawn in hundreds it is one in thirty, and one in ten with ``--all``.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ slowest = pytest.mark.slowest
 #: Marks a test that is run by name, when what it looks at is changed: only ``--every`` runs it among others.
 rarest = pytest.mark.rarest
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
-ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 3, 5
-#: And of those that are drawn in hundreds one in so many of these.
-HUNDREDS = 3
+ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 5, 5
+#: The same of examples that are drawn in hundreds.
+ONE_IN_OF_HUNDREDS, ONE_IN_OF_HUNDREDS_WITH_ALL = 30, 10
 
 _whole = [(False, False)]
 
@@ -46,7 +46,9 @@ def one_in(examples: int = 1) -> int:
     """Return of how many of so many examples one is drawn."""
     if draws_everything():
         return 1
-    return (ONE_IN_WITH_ALL if runs_slowest() else ONE_IN) * (HUNDREDS if examples >= 100 else 1)
+    if examples >= 100:
+        return ONE_IN_OF_HUNDREDS_WITH_ALL if runs_slowest() else ONE_IN_OF_HUNDREDS
+    return ONE_IN_WITH_ALL if runs_slowest() else ONE_IN
 
 
 def share(examples: int) -> int:

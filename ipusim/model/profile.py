@@ -66,8 +66,8 @@ class StageProfile:
         cluster_bytes: what is alive of that at a time; None: the stash.
         forward_collectives, backward_collectives: what a pass has replicas do together, in its order; where a
             backward pass runs in halves, in the first.
-        forward_outside, backward_outside: what a pass has the host do; where a backward pass runs in halves, in the
-            first.
+        forward_host_calls, backward_host_calls: what a pass has the host do; where a backward pass runs in halves, in
+            the first.
         temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
         tables: what it looks up on the host.
         layers: names of its layers in order, where it has any.

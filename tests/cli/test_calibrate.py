@@ -227,7 +227,7 @@ def test_rates_that_no_row_feels_are_refused_with_the_row_that_would_tell_them(s
 @slowest
 def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     path = tmp_path / "throughputs.csv"
-    rows = [f"large.yaml,c2_server,4,{size},1000," for size in (64, 256, 512, 1024)]
+    rows = [f"large.yaml,c2_server,4,{size},100," for size in (64, 256, 512, 1024)]
     own("")
     throughput_rows(path, rows, DEFAULT_RATES.with_values(link_efficiency=Fraction(84, 100)), noise=0.001)
     text = refused(path, "--rates", "link,link_efficiency,vector_slowdown")

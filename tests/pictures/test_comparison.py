@@ -32,7 +32,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import seeds, slowest
+from tests.effort import rarest, seeds
 from tests.places import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -62,7 +62,7 @@ def test_a_png_has_the_pixels_of_its_figure(lock_step):
     assert struct.unpack(">II", to_png(figure)[16:24]) == bounds(figure)[:2]
 
 
-@pytest.mark.parametrize("ipus", [8, 64, pytest.param(256, marks=slowest)])
+@pytest.mark.parametrize("ipus", [8, 64, pytest.param(256, marks=rarest)])
 def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
     mapping = tuple(range(ipus))
     runs = [

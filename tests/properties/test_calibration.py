@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ipusim.app.fidelity.calibration import calibrate
 from ipusim.app.fidelity.calibration_rows import read_measured
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from tests.effort import share, slowest
+from tests.effort import rarest, share, slowest
 from tests.measured_rows import stage_rows, throughput_rows, write_scenarios
 
 #: Scenarios, and the micro-batches that their throughputs were measured with.
@@ -53,7 +53,7 @@ def test_rates_of_computation_are_found_again_from_stages(folder, wanted, noise,
     assert found.rates.with_values(**wanted) == DEFAULT_RATES.with_values(**wanted, **others)
 
 
-@slowest
+@rarest
 def test_truth_lies_where_it_is_said_to_in_95_of_100_cases(folder):
     wanted = {"compute_set_cycles": Fraction(900), "vector_slowdown": Fraction(4)}
     within = [

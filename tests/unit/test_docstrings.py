@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pkgutil import resolve_name
+
 import pytest
 
 from ipusim import api
 from tests.docstrings import faults, has_example, methods, public
+from tests.places import ROOT
 
 PUBLIC = public()
 METHODS = methods()
@@ -26,6 +30,19 @@ def test_a_room_says_what_it_offers(name):
     room = getattr(api, name)
     assert room.__doc__
     assert f"As ``{name}`` of :mod:`ipusim.api`" in room.__doc__ or not hasattr(room, "__path__")
+
+
+def test_every_name_that_a_docstring_refers_to_is_there():
+    lost = []
+    for path in (ROOT / "ipusim").rglob("*.py"):
+        for name in re.findall(r":\w+:`~?(ipusim[\w.]+)`", path.read_text("utf-8")):
+            try:
+                resolve_name(name)
+            except (ImportError, AttributeError):
+                owner, _, field = name.rpartition(".")
+                if field not in getattr(resolve_name(owner), "__annotations__", ()):  # of a dataclass
+                    lost.append((path.name, name))
+    assert lost == []
 
 
 def undocumented(first: int, *rest: int, second: str = "") -> int:

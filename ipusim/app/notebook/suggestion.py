@@ -36,7 +36,7 @@ class Suggestion:
     """
 
     def __init__(self, result: study.Suggestion) -> None:
-        """Show ``found``."""
+        """Show ``result``."""
         self.result = result
 
     @property

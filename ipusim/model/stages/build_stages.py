@@ -23,7 +23,7 @@ def build_stages(
     checkpoints: Collection[str] = (),
     returning: Returning | None = None,
 ) -> tuple[LayerStage, ...]:
-    """Make one stage of each group of layer names, as :func:`ipusim.model.layers.network.split` gives them.
+    """Make one stage of each group of layer names.
 
     ``names`` are the stages' names, by default ``stage 0`` and so on. Those whose numbers are in
     ``concurrent`` are one parallel layer each, and become a stage for each of its branches, named

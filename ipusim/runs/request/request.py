@@ -169,7 +169,7 @@ class Request:
         return (*others, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
 
     def without_defaults(self) -> dict[str, Any]:
-        """Return the options as :meth:`given` does, without those that are set to their defaults."""
+        """Return the options as :meth:`to_dict` does, without those that are set to their defaults."""
         data: dict[str, Any] = plain(_needed(self.options))
         return data
 
