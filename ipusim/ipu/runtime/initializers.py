@@ -219,8 +219,7 @@ def initializer_of(value: Any) -> Initializer | Callable[..., Any]:
         return known[value]()
     if isinstance(value, type) and issubclass(value, Initializer):
         return value()
-    if not callable(value):
-        checks.wrong_type("initializer", "an initializer, its name, or a function of a shape", value)
+    checks.function("initializer", value, "an initializer, its name, or a function of a shape")
     return value  # type: ignore[no-any-return]
 
 

@@ -258,8 +258,7 @@ class Optimizer(OwnUpdates):
         """
         if isinstance(var, NamedVariable):
             var = self._updated.get(var.name, Variable(var.name, var.initial, {}))
-        if not isinstance(var, Variable):
-            checks.wrong_type("var", "a Variable, as apply_gradients gets it", var)
+        checks.instance("var", var, Variable, "a Variable, as apply_gradients gets it")
         slot = f"{var.name}/{checks.text('name', name)}"
         key = var.name if isinstance(self.rule, learning.Momentum) else slot
         if name not in slot_names(self.rule) or key not in var.state:

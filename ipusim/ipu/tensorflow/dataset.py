@@ -102,8 +102,7 @@ class Dataset:
         ``output_signature`` says the types as specifications, such as ``tf.TensorSpec``.
         """
         checks.function("generator", generator, "a function that returns something to iterate over")
-        if not isinstance(args, list | tuple):
-            checks.wrong_type("args", "a tuple of the generator's arguments", args)
+        checks.instance("args", args, list | tuple, "a tuple of the generator's arguments")
 
         types = output_types if output_signature is None else output_signature
 
@@ -272,8 +271,7 @@ class Dataset:
 
     def concatenate(self, dataset: Dataset) -> Dataset:
         """Return the elements of this and then those of another."""
-        if not isinstance(dataset, Iterable):
-            checks.wrong_type("dataset", "a dataset", dataset)
+        checks.instance("dataset", dataset, Iterable, "a dataset")
         lengths = self.length, _length(dataset)
         length = math.inf if math.inf in lengths else None if None in lengths else sum(filter(None, lengths))
         return Dataset(lambda: itertools.chain(self._begin(), dataset), length)

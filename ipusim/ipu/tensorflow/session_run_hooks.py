@@ -89,8 +89,7 @@ def checked_hooks(name: str, hooks: Any) -> list[SessionRunHook]:
     """Return hooks as a list; raises ProgramTypeError in TensorFlow's words for what is none."""
     if hooks is None:
         return []
-    if not isinstance(hooks, list | tuple):
-        checks.wrong_type(name, "a list of hooks", hooks)
+    checks.instance(name, hooks, list | tuple, "a list of hooks")
     for hook in hooks:
         checks.instance(name, hook, SessionRunHook, "Hooks must be a SessionRunHook, given")
     return list(hooks)
@@ -225,8 +224,7 @@ class LoggingTensorHook(SessionRunHook):
         if formatter is not None and not callable(formatter):
             checks.wrong_type("formatter", "a function of a dictionary", formatter)
         if not isinstance(tensors, Mapping):
-            if not isinstance(tensors, list | tuple):
-                checks.wrong_type("tensors", "what a session evaluates, by name or in a list", tensors)
+            checks.instance("tensors", tensors, list | tuple, "what a session evaluates, by name or in a list")
             tensors = {str(getattr(tensor, "name", tensor)): tensor for tensor in tensors}
         self._tensors = dict(tensors)
         self._at_end, self._formatter = at_end, formatter
@@ -328,8 +326,7 @@ class NanTensorHook(SessionRunHook):
 
     def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
         """Take what to watch; raises ProgramTypeError for what no session evaluates."""
-        if not isinstance(loss_tensor, Fetch):
-            checks.wrong_type("loss_tensor", "what a session evaluates", loss_tensor)
+        checks.instance("loss_tensor", loss_tensor, Fetch, "what a session evaluates")
         self._loss, self._fails = loss_tensor, checks.truth("fail_on_nan_loss", fail_on_nan_loss)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:

@@ -263,8 +263,7 @@ def by_class(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any
 
 
 def _table(class_weight: Any) -> Array:
-    if not isinstance(class_weight, Mapping):
-        checks.wrong_type("class_weight", "a dictionary of the weight of each class", class_weight)
+    checks.instance("class_weight", class_weight, Mapping, "a dictionary of the weight of each class")
     if set(class_weight) != set(range(len(class_weight))):
         raise ProgramError(
             "Expected `class_weight` to be a dict with keys from 0 to one less than the number of classes, found "

@@ -339,8 +339,7 @@ def loss_of(identifier: Any) -> Loss:
         own = {"function": staticmethod(identifier), "default_name": str(name)}
         result: Loss = type("CustomLoss", (FunctionLoss,), own)()
         return result
-    if not isinstance(identifier, str):
-        checks.wrong_type("loss", "a loss, its name, or a function of labels and predictions", identifier)
+    checks.instance("loss", identifier, str, "a loss, its name, or a function of labels and predictions")
     if identifier not in _BY_NAME:
         raise ProgramError(f"Unknown loss function: {identifier}. Expected one of {', '.join(sorted(_BY_NAME))}")
     return _BY_NAME[identifier]()

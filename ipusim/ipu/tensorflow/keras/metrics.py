@@ -331,8 +331,7 @@ def get(identifier: Any, label_shape: tuple[int, ...], shape: tuple[int, ...]) -
         return identifier()
     if callable(identifier):
         return MeanMetricWrapper(identifier)
-    if not isinstance(identifier, str):
-        checks.wrong_type("metrics", "a metric, its name, or a function of labels and predictions", identifier)
+    checks.instance("metrics", identifier, str, "a metric, its name, or a function of labels and predictions")
     kind: type[Any] | None = _SHORT.get(identifier)
     if identifier in ("accuracy", "acc"):
         binary, one_hot = shape[-1:] == (1,), label_shape == shape

@@ -360,8 +360,7 @@ def get(identifier: Any) -> BaseOptimizer:
         return identifier
     if isinstance(identifier, type) and issubclass(identifier, Optimizer):
         return identifier()  # type: ignore[call-arg]
-    if not isinstance(identifier, str):
-        checks.wrong_type("optimizer", "an optimizer such as keras.optimizers.SGD(0.01), or its name", identifier)
+    checks.instance("optimizer", identifier, str, "an optimizer such as keras.optimizers.SGD(0.01), or its name")
     if identifier.lower() not in _BY_NAME:
         raise ProgramError(f"Unknown optimizer: {identifier}. Expected one of {', '.join(sorted(_BY_NAME))}")
     result: BaseOptimizer = _BY_NAME[identifier.lower()]()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ipusim.api import Array, checkpoint
@@ -209,30 +208,37 @@ class Polling:
         """Begin; ``on_results`` is called with the number of an element and its arrays."""
         self._queue, self._elements, self._on_results = queue, elements, on_results
         self._cancelled = Event()
-        self._thread = ThreadPoolExecutor(1)
-        self._told = self._thread.submit(copy_context().run, self._poll)
+        self._error: BaseException | None = None
+        context = copy_context()
+        # A daemon, so that an interrupted process ends while a callback still runs.
+        self._thread = Thread(target=lambda: context.run(self._poll), daemon=True)
+        self._thread.start()
 
     def _poll(self) -> None:
         number = 0
-        while number < self._elements:
-            result = list(self._queue)
-            for element in result:
-                self._on_results(number, element if isinstance(element, list) else [element])
-                number += 1
-            if not result:
-                if self._cancelled.is_set():
-                    return
-                time.sleep(_PAUSE_S)
+        try:
+            while number < self._elements:
+                result = list(self._queue)
+                for element in result:
+                    self._on_results(number, element if isinstance(element, list) else [element])
+                    number += 1
+                if not result:
+                    if self._cancelled.is_set():
+                        return
+                    time.sleep(_PAUSE_S)
+        except BaseException as error:  # whatever a callback raises is raised where fit was called
+            self._error = error
 
     def finish(self) -> None:
         """Wait until all have been told of; raises what a callback has raised."""
-        self._thread.shutdown()
-        self._told.result()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
 
     def cancel(self) -> None:
         """End when nothing is left to be told of, and wait for that."""
         self._cancelled.set()
-        self._thread.shutdown()
+        self._thread.join()
 
 
 class Computing(Protocol):
