@@ -32,10 +32,9 @@ from ipusim.timeline.kinds import (
     kinds_with,
     of_kinds,
 )
+from ipusim.timeline.repeats import Column
 from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
 from ipusim.timeline.timeline import NONE, Timeline
-
-Column = npt.NDArray[np.int64]
 
 #: Every cause, by its number.
 CAUSES: Final = tuple(Idle)

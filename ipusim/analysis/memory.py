@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
 from ipusim.timeline.copies import every_copy, written_out
 from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind, of_kinds
-from ipusim.timeline.repeats import Blocks, Repeat
+from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
-
-Column = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,10 +21,10 @@ from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.analysis.executions import Execution, executions_of, find_execution, on_ipus
 from ipusim.timeline.kinds import PASSES, kinds_with, of_kinds
+from ipusim.timeline.repeats import Column
 from ipusim.timeline.timeline import Timeline
 
 RAMP_UP: Final = "ramp-up"
@@ -36,8 +36,6 @@ PHASES: Final = (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)
 
 #: Kinds that fill the slots of a time-step.
 _SLOT_KINDS: Final = kinds_with(lambda row: row.fills_slot)
-
-Column = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

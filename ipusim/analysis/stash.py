@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.repeats import Column
 from ipusim.timeline.timeline import NONE, Timeline
-
-Column = npt.NDArray[np.int64]
 
 #: Passes that use what a forward pass has kept; the other half of a backward pass needs other tensors.
 _BACKWARD = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)

@@ -17,7 +17,7 @@ from ipusim.timeline.kinds import SpanKind
 
 
 class RunChange:
-    """A change of a run that no scenario names, and that there is nothing wrong with."""
+    """A change of a run that the simulator makes itself: no scenario can name it, so that it has no problems."""
 
     kind: ClassVar[str] = "change of a run"
 

@@ -153,7 +153,7 @@ def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Seque
 
 
 def _of_all(paths: Sequence[Path], read: Callable[[Path], _T]) -> list[_T]:
-    """Return what is read of each path; raises the errors of several scenarios as one ScenarioError."""
+    """Return the result of ``read`` for each path; raises the errors of several scenarios as one ScenarioError."""
     from ipusim.app.scenario.problems import ScenarioError
 
     result: list[_T] = []

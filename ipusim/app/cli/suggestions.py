@@ -1,4 +1,4 @@
-"""Commands that search what is best for a scenario: suggest its plan, synthesize the order of its passes."""
+"""Commands that search for a better plan of a scenario, and for a better order of its passes: suggest, synthesize."""
 
 from __future__ import annotations
 

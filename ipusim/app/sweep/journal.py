@@ -50,7 +50,7 @@ class Keys:
 
 
 def _content(path: Path) -> str:
-    """Return a hash of what is in a file."""
+    """Return a hash of the bytes of a file, or of the error that reading it ends in."""
     try:
         with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto

@@ -55,7 +55,7 @@ def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
 
 
 def check_positive(name: str, steps: Any) -> None:
-    """Refuse what is neither None nor a number of steps above 0; raises ProgramError in TensorFlow's words."""
+    """Check a number of steps, which is above 0 or None; raises ProgramError in TensorFlow's words."""
     if steps is not None:
         if checks.integer(name, steps) <= 0:
             raise ProgramError(f"Must specify {name} > 0, given: {steps}")

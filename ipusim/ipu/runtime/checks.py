@@ -31,13 +31,13 @@ def wrong_value(name: str, expected: str, value: object) -> NoReturn:
 
 
 def instance(name: str, value: object, kinds: type | UnionType, expected: str) -> None:
-    """Refuse what is of none of the ``kinds``."""
+    """Check that an argument is an object of one of the ``kinds``."""
     if not isinstance(value, kinds):
         wrong_type(name, expected, value)
 
 
 def function(name: str, value: object, expected: str = "a function", *, optional: bool = False) -> None:
-    """Refuse what cannot be called; None may be ``optional``."""
+    """Check that an argument can be called, or is None where it is ``optional``."""
     if not callable(value) and not (optional and value is None):
         wrong_type(name, expected, value)
 

@@ -128,7 +128,7 @@ class CompiledComputation(Fetch):
         return self._returned(lambda array: array[0] if self.replicated else array, lambda _: None)
 
     def _returned(self, tensor: Callable[[Any], Any], operation: Callable[[Any], Any]) -> Any:
-        """Return what the computation returned, with functions of what is dequeued for tensors, and of operations."""
+        """Return the computation's results: ``tensor`` of each dequeued array, ``operation`` of each operation."""
         dequeued = iter(self._results.dequeue() if self._results.enqueued else ())
         return mapped(lambda item: operation(item) if is_operation(item) else tensor(next(dequeued)), self.structure)
 

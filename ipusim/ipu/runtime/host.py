@@ -9,8 +9,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial, wraps
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -19,9 +18,7 @@ from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import captures, compiling, control_inputs, is_late, on_ipu, shard
 from ipusim.ipu.runtime.context import Scoped
-from ipusim.ipu.runtime.structures import leaves, mapped
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+from ipusim.ipu.runtime.structures import mapped
 
 #: Whether a function of arrays is being computed.
 _COMPUTING: Final = Scoped("computing", False)
@@ -102,28 +99,6 @@ class Fetch(ABC):
         """Return its value in this run."""
 
 
-class Operation(Fetch):
-    """Something done on the host, which has no value."""
-
-    def __init__(self, name: str, action: Callable[[Running], object] = lambda _: None, late: bool = False) -> None:
-        """Call it ``name``; ``action`` is what it does in a run, ``late`` whether it comes after all others."""
-        self.name = name
-        self._action, self._late = action, late
-
-    def __repr__(self) -> str:
-        """Name it."""
-        return f"<Operation {self.name!r}>"
-
-    @property
-    def late(self) -> bool:
-        """Whether it comes after all others of a run."""
-        return self._late
-
-    def evaluate(self, running: Running) -> None:
-        """Do it."""
-        self._action(running)
-
-
 class Evaluated(Fetch):
     """A value that a function gives in each run of a session."""
 
@@ -136,6 +111,23 @@ class Evaluated(Fetch):
     def evaluate(self, running: Running) -> Any:
         """Return the value."""
         return self._value(running)
+
+
+class Operation(Evaluated):
+    """Something done on the host, which has no value."""
+
+    def __init__(self, name: str, action: Callable[[Running], object] = lambda _: None, late: bool = False) -> None:
+        """Call it ``name``; ``action`` is what it does in a run, ``late`` whether it comes after all others."""
+        super().__init__(action, late)
+        self.name = name
+
+    def __repr__(self) -> str:
+        """Name it."""
+        return f"<Operation {self.name!r}>"
+
+    def evaluate(self, running: Running) -> None:
+        """Do it."""
+        super().evaluate(running)
 
 
 class Tensor(Fetch):
@@ -213,7 +205,7 @@ class Computed(Tensor):
         self.on_ipu, self.shard = on_ipu() and compiling() is None, shard()
         self.placed: Any = None
         with np.errstate(all="ignore"):
-            super().__init__(as_tensor(_computed(name, function, [example(argument) for argument in self.arguments])))
+            super().__init__(as_tensor(result_of(name, function, [example(argument) for argument in self.arguments])))
 
     @property
     def late(self) -> bool:
@@ -236,7 +228,7 @@ class Computed(Tensor):
     def evaluate(self, running: Running) -> Array:
         """Return the function of the arguments' values."""
         items = list(map(running.value, self.arguments))
-        return as_tensor(_computed(self._name, self.function, items)).astype(self.dtype)
+        return as_tensor(result_of(self._name, self.function, items)).astype(self.dtype)
 
 
 class Placeholder(Tensor):
@@ -313,48 +305,10 @@ def compute(function: Callable[..., Any], *arguments: Any, name: str | None = No
         return function(*map(captured, arguments))
     if any(isinstance(argument, Tensor) for argument in arguments):
         return Computed(called, function, arguments)
-    return _computed(called, function, arguments)
+    return result_of(called, function, arguments)
 
 
-def also_on_host(function: Function) -> Function:
-    """Wrap a function of arrays so that it takes tensors of the host, also in lists, and then returns such tensors.
-
-    Outside of stages it raises ProgramTypeError and ProgramError in place of NumPy's own errors, in the name of the
-    function that was called first.
-    """
-    name = functions.name_of(function)
-
-    @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if functions.inside():
-            return function(*args, **kwargs)
-        tensors = [leaf for leaf in leaves((args, kwargs)) if _waits(leaf)]
-        if not tensors:
-            return _computed(name, function, args, kwargs)
-
-        def of(*values: Any) -> Any:
-            known = dict(zip(map(id, tensors), values, strict=True))
-            value, named = mapped(lambda item: known.get(id(item), item), (args, kwargs))
-            return function(*value, **named)
-
-        tried = _computed(name, of, [example(tensor) for tensor in tensors])
-        if not isinstance(tried, tuple | list):
-            return compute(of, *tensors, name=name)
-        return type(tried)(compute(partial(_part_of, of, index), *tensors, name=name) for index in range(len(tried)))
-
-    return cast(Function, called)
-
-
-def _waits(value: Any) -> bool:
-    """Tell whether a value is a tensor of the host, or a variable that is one to the caller."""
-    return isinstance(value.read_value() if isinstance(value, functions.Readable) else value, Tensor)
-
-
-def _part_of(function: Callable[..., Any], index: int, *values: Any) -> Any:
-    return function(*values)[index]
-
-
-def _computed(
+def result_of(
     name: str, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any] | None = None
 ) -> Any:
     """Return the result of a function of Python's or NumPy's; raises errors of ipusim in place of its own.

@@ -9,7 +9,7 @@ import autograd.numpy as anp
 import numpy as np
 
 from ipusim.api import layers
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.layers import depends_on_a_variable, run_loss
 
 

@@ -29,7 +29,7 @@ class IpuOptimizer(Optimizer, maps_gradients=False):
     _argument = "opt"
 
     def __init__(self, opt: Optimizer, name: str | None = None) -> None:
-        """Wrap ``opt``, whose name is also this one's by default; raises ProgramTypeError for what is no optimizer."""
+        """Wrap the optimizer ``opt``, whose name is the default; raises ProgramTypeError for another object."""
         checks.instance(self._argument, opt, Optimizer, "an Optimizer")
         super().__init__(opt.rule, opt.get_name() if name is None else name)
         self._opt = opt

@@ -11,7 +11,7 @@ from ipusim.api import layers
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.layers import run
 from ipusim.ipu.tensorflow.array_functions import exp, tensor
 from ipusim.ipu.tensorflow.nn import log_softmax, softmax

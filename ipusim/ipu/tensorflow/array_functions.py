@@ -17,7 +17,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import loop_range
-from ipusim.ipu.runtime.host import Tensor, also_on_host, captured, compute
+from ipusim.ipu.runtime.host import Tensor, captured, compute
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.runtime.variable import plain
 from ipusim.ipu.tensorflow import exact_gradients

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.per_example_loss import squared_errors
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor

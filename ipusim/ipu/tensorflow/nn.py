@@ -15,7 +15,7 @@ from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, lay
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.layers import run, run_loss
 from ipusim.ipu.runtime.names import scope, unique
 from ipusim.ipu.runtime.offered import in_module, offering

@@ -171,23 +171,8 @@ def group(*inputs: Any, name: str | None = None) -> Operation:
     grouped = tuple(leaves(inputs))
     if (record := body_record()) is not None:
         record.depend(grouped)
-    return _Group(name or "group", [fetch for fetch in grouped if isinstance(fetch, Fetch)])
-
-
-class _Group(Operation):
-    """Does all of several in one run of a session."""
-
-    def __init__(self, name: str, fetches: Sequence[Fetch]) -> None:
-        super().__init__(name)
-        self._fetches = fetches
-
-    @property
-    def late(self) -> bool:
-        return any(map(is_late, self._fetches))
-
-    def evaluate(self, running: Running) -> None:
-        for fetch in self._fetches:
-            running.value(fetch)
+    fetches = [fetch for fetch in grouped if isinstance(fetch, Fetch)]
+    return Operation(name or "group", lambda running: running.values(fetches), any(map(is_late, fetches)))
 
 
 @contextmanager

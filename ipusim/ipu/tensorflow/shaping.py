@@ -14,7 +14,7 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.tensorflow.array_functions import like, tensor, whole_numbers
 
 _as_tensor = tensor

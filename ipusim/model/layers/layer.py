@@ -312,7 +312,7 @@ class ParameterlessLoss(_WithoutParameters):
         return (self.input_gradient(saved, scale) if need_input_gradient else None), {}
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return None: what is right is not known."""
+        """Return None: accuracy is not defined for the loss."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""From the files that a request names, of measured stages and of rates, to what is in them."""
+"""Reads the files that a request names: tables of measured stages, profiles and rates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_profile(
 
 
 def resolve_rates(options: Options, folder: Path, findings: Findings) -> Rates:
-    """Return the rates of the options; the defaults after noting what is wrong with the file that they name.
+    """Return the rates of the options; default rates after noting a problem of the file that they name.
 
     The file's name is relative to ``folder``.
     """

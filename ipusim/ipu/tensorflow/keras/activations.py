@@ -7,7 +7,7 @@ from typing import Any, Final
 import autograd.numpy as anp
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow import activations
 from ipusim.ipu.tensorflow.array_functions import clip_by_value, tensor

@@ -230,7 +230,7 @@ class SequentialExtension(_Extension):
 
 
 def _check_size(value: Any, size: int, number: str, each: str, end: str) -> None:
-    """Refuse what is no list of as many as a model has; raises ProgramError in Graphcore's words."""
+    """Check a pipeline stage assignment, a list of ``size`` items; raises ProgramError in Graphcore's words."""
     if not isinstance(value, list):
         raise ProgramError("`pipeline_stage_assignment` needs to be a list")
     if len(value) != size:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.tensorflow.array_functions import cast, clip_by_value, maximum, minimum, reduce_mean, tensor

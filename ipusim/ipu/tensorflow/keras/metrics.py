@@ -11,7 +11,7 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import also_on_host
+from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete
 from ipusim.ipu.tensorflow.array_functions import argmax, cast, tensor
