@@ -111,13 +111,13 @@ class Crew:
 
         with ExitStack() as stack:
             try:
-                client = Client(self.address, timeout=_PATIENCE_S, set_as_default=False)  # type: ignore[no-untyped-call]
+                client = Client(self.address, timeout=_PATIENCE_S, set_as_default=False)
                 stack.enter_context(client)
             except (OSError, TimeoutError, ValueError) as error:
                 raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
             try:
                 sent = client.map(partial(_at_work, errand), list(points), list(points.values()), pure=False)
-                for future in as_completed(sent, loop=client.loop):  # type: ignore[no-untyped-call]
+                for future in as_completed(sent, loop=client.loop):
                     yield future.result()
             except (OSError, CancelledError, RuntimeError) as error:
                 # What a point meets is told in its outcome: these are of the cluster.
