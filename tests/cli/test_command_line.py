@@ -9,13 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ipusim.app.run_folder import report
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.program import PlanShape
@@ -23,7 +23,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import ipusim, process
+from tests.cli.commands import ipusim, leave_pixels_out, process
 from tests.copies import fixed_cycles, sync_cycles
 from tests.effort import slowest
 from tests.grids import parse_grid
@@ -84,7 +84,7 @@ def test_run_writes_every_file_and_prints_a_summary(trained):
     assert gzip.decompress((folder / "trace.pftrace.gz").read_bytes())
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_a_trace_file_for_chrome_takes_the_place_of_that_for_perfetto(tmp_path, read_perfetto):
     traces = {}
     for name, words in (("trace.pftrace.gz", ()), ("trace.json.gz", ("--trace-format", "chrome"))):
@@ -104,7 +104,7 @@ def test_an_unknown_trace_format_is_refused_before_the_run(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_run_goes_to_reports_by_default(tmp_path):
     assert ipusim("run", SMALL, cwd=tmp_path).returncode == 0
     assert (tmp_path / "reports" / "schedules_four_ipus" / "summary.json").exists()
@@ -123,7 +123,7 @@ def test_same_bytes_under_two_hash_seeds(trained, tmp_path):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_numerics_off_gives_the_same_timeline_and_no_losses(trained, tmp_path):
     assert ipusim("run", TUTORIAL, *FAST, "--set", "numerics=off", "--out", tmp_path).returncode == 0
     assert (trained[0] / "a" / "b" / "timeline.npz").read_bytes() == (tmp_path / "timeline.npz").read_bytes()
@@ -133,25 +133,28 @@ def test_numerics_off_gives_the_same_timeline_and_no_losses(trained, tmp_path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The results of a small run, to be read only."""
+    """The results of a small run with its picture of lines, to be read only."""
     folder = tmp_path_factory.mktemp("whole")
-    assert ipusim("run", SMALL, "--out", folder).returncode == 0
+    with pytest.MonkeyPatch.context() as patch:
+        leave_pixels_out(patch)
+        assert ipusim("run", SMALL, "--out", folder).returncode == 0
     return folder
 
 
+@pytest.mark.usefixtures("without_pixels")
 @pytest.mark.parametrize(
     "zoom", [("--phase", "ramp-up"), ("--phase", "ramp-down"), ("--from", "3", "--to", "20"), ("--phase", "main")]
 )
 def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     assert ipusim("run", SMALL, "--out", tmp_path / "zoomed", *zoom).returncode == 0
-    zoomed = (tmp_path / "zoomed" / "trace.png").read_bytes()
-    assert (whole / "trace.png").read_bytes() != zoomed
-    drawn = ipusim("trace", whole / "timeline.npz", "--out", tmp_path / "again.png", *zoom)
+    zoomed = (tmp_path / "zoomed" / "trace.svg").read_bytes()
+    assert (whole / "trace.svg").read_bytes() != zoomed
+    drawn = ipusim("trace", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
     assert drawn.returncode == 0, drawn.stderr
-    assert (tmp_path / "again.png").read_bytes() == zoomed
+    assert (tmp_path / "again.svg").read_bytes() == zoomed
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_compare_runs_all_and_says_who_refuses(tmp_path):
     done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=12", "--out", tmp_path / "c")
     assert done.returncode == 0, done.stderr
@@ -261,7 +264,7 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_shows(tmp_path):
     for words in (("--from", "999999999"), ("--phase", "weight-update", "--set", "training=false")):
         done = ipusim("run", SMALL, "--out", tmp_path, *words)
@@ -270,7 +273,7 @@ def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_sho
         assert (tmp_path / "trace.png").exists()
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path).returncode == 0
     assert (tmp_path / "losses.csv").exists()
@@ -279,7 +282,7 @@ def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
     assert not (tmp_path / "memory.png").exists()
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_compare_says_which_schedule_does_not_fit(tmp_path):
     done = ipusim("compare", MEMORY, "--out", tmp_path / "report")
     assert done.returncode == 0, done.stderr
@@ -303,7 +306,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
     assert {name: row["memory"] for name, row in again.items()} == {name: row["memory"] for name, row in rows.items()}
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     done = ipusim("compare", SMALL, "--out", tmp_path)
     assert "Memory: the scenario does not say what its stages hold." in done.stdout
@@ -312,9 +315,9 @@ def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4
 
 
-@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("columns", ["80", "60"])
-def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
+def test_a_narrow_terminal_loses_no_column(tmp_path, monkeypatch, columns):
+    monkeypatch.setattr(report, "run_files", lambda *_, **_options: {})
     done = ipusim("run", ORDERS, "--out", tmp_path, "--verbose", columns=columns)
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     table = lines[lines.index("Selection orders") :]
@@ -330,7 +333,7 @@ def test_a_narrow_terminal_loses_no_column(tmp_path, columns):
     assert max(map(len, tables)) <= int(columns)
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_results_go_to_another_file_system(tmp_path, command):
     shared = Path("/dev/shm")
@@ -355,7 +358,7 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
     assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_a_narrow_terminal_breaks_no_number(tmp_path):
     done = ipusim("run", MEMORY, "--out", tmp_path, "--verbose", columns="80")
     assert done.returncode == 0
@@ -402,9 +405,10 @@ def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp
     assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "weights.npz"}
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
-    words = ("--set", "optimizer.learning_rate=1e6", "--set", "steps=2", "--set", "precision=float32")
+    diverging = ("optimizer.learning_rate=1e6", "steps=2", "pipeline.repeat_count=2", "precision=float32")
+    words = [word for each in diverging for word in ("--set", each)]
     done = ipusim("run", TUTORIAL, *words, "--out", tmp_path, columns=None)
     assert done.returncode == 0, done.stderr
     assert "on: lower the learning rate" in " ".join(done.stdout.split())
@@ -421,7 +425,7 @@ def test_a_damaged_timeline(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 def test_files_of_ones_own_in_the_folder_stay(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0
@@ -429,12 +433,10 @@ def test_files_of_ones_own_in_the_folder_stay(tmp_path):
 
 
 def test_help_answers_at_once():
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        assert process("--help").returncode == 0
-        times.append(time.perf_counter() - start)
-    assert b"compare" in process("--help").stdout
+    """It imports nothing that takes time: a clock would tell how busy the machine is."""
+    done = process("--help")
+    assert done.returncode == 0
+    assert b"compare" in done.stdout
     heavy = subprocess.run(
         [sys.executable, "-c", "import ipusim.app.cli, sys; print(sorted({n.split('.')[0] for n in sys.modules}))"],
         capture_output=True,
@@ -452,6 +454,7 @@ def test_check_says_what_does_not_fit_where_it_is_only_reported(workspace):
     assert "Out of memory" not in fits.stdout
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_check_ends_with_the_notes_that_run_ends_with(workspace):
     checkpoints = ("--set", "pipeline.recomputation_checkpoints=[dense256]")
     words = (TUTORIAL, *FAST, "--set", "data.samples=96", *checkpoints)

@@ -1,6 +1,7 @@
 """Why a run takes as long as it does, as the command line says it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -9,6 +10,15 @@ from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with that of a run, to be read only, and one with nothing in it."""
+    place = tmp_path_factory.mktemp("place")
+    (place / "folder").mkdir()
+    assert ipusim("run", FOUR, "--out", place / "run", "--quiet", pictures=False).returncode == 0
+    return place
 
 
 def test_the_verdict_comes_before_the_tables(tmp_path):
@@ -34,19 +44,21 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
 
 
 def test_a_run_folder_is_explained_as_its_scenario_is(tmp_path):
-    few = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
-    assert ipusim("run", TUTORIAL, *few, "--out", tmp_path / "run", "--quiet").stdout == ""
+    fewer = ("steps=1", "pipeline.repeat_count=2", "pipeline.gradient_accumulation_count=4")
+    few = [word for each in fewer for word in ("--set", each)]
+    assert ipusim("run", TUTORIAL, *few, "--out", tmp_path / "run", "--quiet", pictures=False).stdout == ""
     of_folder = ipusim("explain", tmp_path / "run")
     assert of_folder.returncode == 0, of_folder.stderr
     of_scenario = ipusim("explain", TUTORIAL, *few, "--out", tmp_path / "other")
     assert of_folder.stdout.splitlines()[:-1] == of_scenario.stdout.splitlines()[:-1]
     for name in ("explanation.json", "idle_causes.png", "critical_path.png"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
-    printed = ipusim("explain", tmp_path / "run", "--json", "--execution", 1)
+    printed = ipusim("explain", tmp_path / "run", "--json", "--execution", 1, pictures=False)
     assert printed.stdout == (tmp_path / "run" / "explanation.json").read_text()
     assert json.loads(printed.stdout)["execution"] == 1
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_changes_of_ones_own_are_tried_alone_and_together(tmp_path):
     wanted = (
         "pipeline.gradient_accumulation_count=128",
@@ -74,6 +86,7 @@ def test_what_cannot_be_tried_is_one_message(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_the_words_for_stragglers_are_printed_with_what_they_mean(tmp_path):
     done = ipusim("explain", FOUR, "--set", "pipeline.stages.stage2.forward=4000", "--stragglers", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -86,6 +99,7 @@ def test_the_words_for_stragglers_are_printed_with_what_they_mean(tmp_path):
         assert word in done.stdout
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
     done = ipusim("explain", FOUR, "--sync", "lock_step,point_to_point", "--out", tmp_path)
     changes = {each["change"] for each in json.loads((tmp_path / "explanation.json").read_text())["what_if"]}
@@ -96,8 +110,9 @@ def test_schedules_are_tried_in_the_modes_that_are_asked_for(tmp_path):
     assert "--sync: expected lock_step or point_to_point, got 'lockstep'; did you mean lock_step?" in refused.stderr
 
 
-def test_a_folder_without_its_scenario_says_that_changes_are_not_known(tmp_path):
-    ipusim("run", FOUR, "--out", tmp_path, "--quiet")
+@pytest.mark.usefixtures("without_charts")
+def test_a_folder_without_its_scenario_says_that_changes_are_not_known(place, tmp_path):
+    shutil.copytree(place / "run", tmp_path, dirs_exist_ok=True)
     (tmp_path / "scenario.yaml").unlink()
     done = ipusim("explain", tmp_path)
     assert "What a change would give is not known: this run folder does not hold its scenario." in done.stdout
@@ -118,16 +133,15 @@ def test_a_folder_without_its_scenario_says_that_changes_are_not_known(tmp_path)
         (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
     ],
 )
-def test_mistakes_are_one_message_and_exit_code_2(tmp_path, words, text):
-    ipusim("run", FOUR, "--out", tmp_path / "run", "--quiet")
-    (tmp_path / "folder").mkdir()
-    done = ipusim("explain", *words, cwd=tmp_path)
+def test_mistakes_are_one_message_and_exit_code_2(place, words, text):
+    done = ipusim("explain", *words, cwd=place)
     assert done.returncode == 2
     assert text in done.stderr
     assert done.stdout == ""
-    assert not (tmp_path / "run" / "explanation.json").exists()
+    assert not (place / "run" / "explanation.json").exists()
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_run_says_what_matters_in_a_few_lines(tmp_path):
     done = ipusim("run", FOUR, "--out", tmp_path)
     lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
@@ -149,6 +163,7 @@ def test_run_says_what_matters_in_a_few_lines(tmp_path):
     assert said["verdict"]["single_ipu_cycles"] == 4 * (8 * 3_000 + 500)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_pipeline_slower_than_one_ipu_says_so(tmp_path):
     slow = ("--set", "pipeline.schedule=sharded", "--set", "system.name=c2_server")
     big = [word for each in range(1, 4) for word in ("--set", f"pipeline.stages.stage{each}.output_bytes=4000000")]
@@ -157,6 +172,7 @@ def test_a_pipeline_slower_than_one_ipu_says_so(tmp_path):
     assert "slower: one IPU with the memory would take" in " ".join(done.stdout.split())
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_run_prints_json_or_nothing_or_everything_but_not_two_of_them(tmp_path):
     printed = ipusim("run", FOUR, "--out", tmp_path, "--json")
     assert printed.stdout == (tmp_path / "summary.json").read_text()

@@ -50,7 +50,7 @@ def test_report_plays_one_run_or_two_and_no_more(folder, tmp_path):
     assert (done.returncode, done.stderr) == (2, "--play: expected one run, or two on one clock, got 3\n")
     assert not (tmp_path / "three.html").exists()
     shutil.copytree(folder, tmp_path / "run")
-    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run").returncode == 0
+    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run", pictures=False).returncode == 0
     assert not (tmp_path / "run" / "play.html").exists()  # which is of the run before
 
 
@@ -58,11 +58,11 @@ def test_a_page_is_outdated_by_the_next_run_into_its_folder(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     assert ipusim("report", tmp_path / "run").returncode == 0
     assert (tmp_path / "run" / "report.html").exists()
-    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run").returncode == 0
+    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run", pictures=False).returncode == 0
     assert not (tmp_path / "run" / "report.html").exists()
     assert ipusim("report", tmp_path / "run").returncode == 0
     (tmp_path / "run" / "report.html").write_text("of someone")
-    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run").returncode == 0
+    assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run", pictures=False).returncode == 0
     assert (tmp_path / "run" / "report.html").read_text() == "of someone"
 
 

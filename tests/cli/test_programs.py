@@ -14,7 +14,7 @@ import pytest
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, process
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
+pytestmark = pytest.mark.usefixtures("without_charts")
 
 SMALL = '''"""A small program.
 

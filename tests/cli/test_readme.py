@@ -16,12 +16,12 @@ from ipusim.app.fidelity.throughputs import prepare
 from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
 from ipusim.runs.yaml_text import dump
+from ipusim.schedules import registry
 from reports.scenario_keys import sections
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
-from tests.effort import draws_everything
-from tests.interpreter import Interpreter
+from tests.effort import draws_everything, runs_slowest, slowest
 from tests.scenario_data import timed
 
 README, SCENARIOS, PROGRAMS = (
@@ -36,6 +36,26 @@ _CONSOLE = [
 DIGITS = "scenarios/digits_training.yaml"
 #: The command that takes longest and writes nothing: it runs once for all tests.
 VALIDATE = "ipusim validate"
+#: What digits are trained on for where not every step is: seven trainings to their end are for ``--every``.
+ON_DIGITS = ("run", "compare", "sweep")
+TWO_STEPS, ONE_UPDATE = (("--set", "steps=2"), ("--set", "steps=1", "--set", "pipeline.repeat_count=1"))
+#: Words by default behind those of commands that begin so, which take less time then: their own tests try them whole.
+LESS = {
+    "suggest": ("--schedules", "grouped", "--recompute", "no", "--offload", "no"),
+    "synthesize": (
+        *("--seconds", "0.1", "--schedules", "1f1b", "--set", "pipeline.gradient_accumulation_count=4"),
+        *ONE_UPDATE,
+    ),
+    "explain reports/best": ("--what", "pipeline.gradient_accumulation_count=80"),
+    "explain scenarios/bert_large.yaml": ("--what", "pipeline.gradient_accumulation_count=80"),
+    **{
+        f"{verb} scenarios/python/step3_pipelining.py": (
+            *("--batches-to-accumulate", "4", "--repeat-count", "1"),
+            *("--epochs", "0.1"),
+        )
+        for verb in ("run", "scenario")
+    },
+}
 WALKS = [block for block in _CONSOLE if any("reports/" in command for command in block)]
 SINGLY = [block for block in _CONSOLE if block not in WALKS]
 #: The kinds of block of each page; a test runs every one of them.
@@ -64,22 +84,31 @@ def test_the_readme_is_a_page():
     assert len(README.encode()) <= 9 * 1024
 
 
-def tried(command, workspace):
-    """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``.
+def shortened(words):
+    """Return a command's words with those that make it take less time: see ``LESS``."""
+    if not draws_everything() and words[0] in ON_DIGITS and {*words} & {DIGITS, "best.yaml"}:
+        words = [*words, *(TWO_STEPS if runs_slowest() else ONE_UPDATE)]
+    if not runs_slowest():
+        words = [*words, *next((less for begin, less in LESS.items() if " ".join(words).startswith(begin)), ())]
+    return words
 
-    The digits are trained on for two steps: seven trainings to their end are for ``--every``.
-    """
+
+def tried(command, workspace):
+    """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``."""
     program, *words = shlex.split(command)
     assert program == "ipusim"
-    if not draws_everything() and words[0] in ("run", "compare", "sweep") and {*words} & {DIGITS, "best.yaml"}:
-        words += ["--set", "steps=2"]
     with mock.patch("joblib.cpu_count", return_value=1):
-        done = ipusim(*words, cwd=workspace, columns=None)
+        done = ipusim(*shortened(words), cwd=workspace, columns=None)
     assert done.returncode == 0, done.stderr
     assert done.stdout or "--quiet" in words
     if words[0] in ("run", "compare"):
         assert list((workspace / "reports").glob("*/*.png"))
     return done.stdout
+
+
+def test_each_command_that_is_shortened_is_on_a_page():
+    shown = [command.removeprefix("ipusim ") for block in (*SINGLY, *WALKS) for command in block]
+    assert all(any(command.startswith(begin) for command in shown) for begin in LESS)
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -136,31 +165,29 @@ def test_the_scenario_explained_runs(workspace):
     assert experiment.held_out is not None
 
 
-@pytest.fixture(scope="module")
-def interpreter():
-    with Interpreter() as interpreter:
-        yield interpreter
-
-
 @pytest.fixture
-def run_block(interpreter, workspace):
-    """Return a function that runs the one Python block of a page that has a word."""
+def run_block(workspace, monkeypatch, capsys):
+    """Return a function that runs the one Python block of a page that has a word; it returns what that prints.
+
+    It runs here, where warnings are errors too, with a register of schedules of its own.
+    """
+    monkeypatch.chdir(workspace)
 
     def run(text, with_word):
         (block,) = [block for block in blocks(text, "python") if with_word in block]
-        done = interpreter.run(block, folder=workspace)
-        assert done.returncode == 0, done.stderr
-        return done
+        with mock.patch.dict(registry._SCHEDULES):
+            exec(compile(block, "<block>", "exec"), {"__name__": "__main__"})
+        return capsys.readouterr().out
 
     return run
 
 
 def test_the_pipeline_in_graphcores_names_learns(run_block):
     """Each update of w takes 8 x 2 x 0.02 of what it lacks to 3; the last loss is that before the last update."""
-    done = run_block(SCENARIOS, "ipusim.ipu")
+    printed = run_block(SCENARIOS, "ipusim.ipu")
     lacking = [2 * (1 - 8 * 2 * 0.02) ** updates for updates in (0, 9, 10)]
     losses = f"loss {lacking[0] ** 2:.3f} to {lacking[1] ** 2:.3f}"
-    assert done.stdout.splitlines()[0] == f"{losses}, w = {3 - lacking[2]:.3f}"
+    assert printed.splitlines()[0] == f"{losses}, w = {3 - lacking[2]:.3f}"
 
 
 def test_the_lines_for_a_notebook_run_anywhere(run_block):
@@ -168,14 +195,14 @@ def test_the_lines_for_a_notebook_run_anywhere(run_block):
 
 
 def test_the_lines_that_install_the_names_run_anywhere(run_block):
-    assert not run_block(PROGRAMS, "ipusim.ipu.install").stdout
+    assert not run_block(PROGRAMS, "ipusim.ipu.install")
 
 
 def test_the_schedule_of_ones_own_runs(run_block):
-    done = run_block(SCENARIOS, "register(")
-    assert "  0  F0.0 | .\n" in done.stdout
+    printed = run_block(SCENARIOS, "register(")
+    assert "  0  F0.0 | .\n" in printed
     stages, count, forward, backward = 4, 8, 1000, 2000
-    assert done.stdout.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
+    assert printed.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
 def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
@@ -291,13 +318,26 @@ def test_keys_that_the_page_of_scenarios_names_exist():
     assert set(named) <= known
 
 
-def test_the_first_command_prints_what_the_readme_shows_and_draws_the_trace(workspace):
+@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.parametrize("steps", [1, pytest.param(10, marks=slowest)])
+def test_the_first_command_prints_what_the_readme_shows_and_draws_the_trace(workspace, steps):
+    """Time is that of one weight update, however many there are: the first step says all but the last's loss.
+
+    That what such a run draws is a picture is looked at in ``test_command_line``.
+    """
     command = blocks(README, "bash")[0].partition(".venv/bin/ipusim ")[2]
-    done = ipusim(*shlex.split(command), cwd=workspace, columns="100")
+    (shown,) = blocks(README, "text")
+    fewer = () if steps == 10 else ("--set", "steps=1")
+    done = ipusim(*shlex.split(command), *fewer, cwd=workspace, columns="100")
     assert done.returncode == 0, done.stderr
     assert (workspace / re.search(r"draws the trace in `(.+?)`", README).group(1)).exists()
-    (shown,) = blocks(README, "text")
-    assert shown.rstrip("\n") in "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    lines = shown.splitlines()
+    if fewer:  # the lines of the loss are broken elsewhere
+        learned = " ".join(" ".join(lines[-2:]).split()).replace(" in the first step, 0.0058 in the last of 10", "")
+        assert learned.startswith("mean loss 1.9551; ")
+        assert learned in " ".join(done.stdout.split())
+        del lines[-2:]
+    assert "\n".join(lines) in "\n".join(line.rstrip() for line in done.stdout.splitlines())
 
 
 def contract(name):

@@ -26,6 +26,7 @@ from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.copies import fixed_cycles, sync_cycles
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
@@ -33,12 +34,17 @@ ONE_STEP = ("steps=1", "numerics=off")
 #: Runs whose full size is too long for a trace file.
 SHORTER = {
     **dict.fromkeys((path.stem for path in FILES if path.stem.startswith("tutorial_")), ONE_STEP),
-    **dict.fromkeys(("digits_training", "zero_bubble", "data_parallel_4x4"), ONE_STEP),
+    **dict.fromkeys(("digits_training", "zero_bubble"), ONE_STEP),
+    "data_parallel_4x4": (*ONE_STEP, "pipeline.repeat_count=2"),
     "transformer_eight_ipus": (*ONE_STEP, "pipeline.repeat_count=1"),
-    "bert_large": ("pipeline.gradient_accumulation_count=20",),
-    "bert_base": ("pipeline.gradient_accumulation_count=20",),
+    **dict.fromkeys(
+        ("bert_large", "bert_base"),
+        ("system.auto_select_ipus=4", "pipeline.gradient_accumulation_count=20"),  # replicas are in others
+    ),
     "gpt2": ("pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=1"),
 }
+#: Those whose files are as those of another: of the same layers, schedule and machine, but for sizes.
+ALIKE = dict.fromkeys(("bert_base", "gpt2", "digits_training"), slowest)
 
 
 @cache
@@ -47,7 +53,7 @@ def run(name, *overrides):
     return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [pytest.param(path, marks=ALIKE.get(path.stem, ()), id=path.stem) for path in FILES])
 def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
     """Neither in Perfetto's nanoseconds, nor as a reader of JSON rounds or truncates its microseconds to them."""
     result = run(path.stem, *SHORTER.get(path.stem, ()))
@@ -81,8 +87,9 @@ def test_the_tutorials_steps_train_alike():
         "tutorial_step3_pipelining",
         "tutorial_step4_configurable_stages",
     ]
-    losses = [[loss.loss for loss in run(step, "steps=1", "precision=float64").learning.losses] for step in steps]
-    assert len(losses[0]) == 160
+    few = ("steps=1", "pipeline.repeat_count=3", "precision=float64")
+    losses = [[loss.loss for loss in run(step, *few).learning.losses] for step in steps]
+    assert len(losses[0]) == 3 * 16
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=1e-12)
 

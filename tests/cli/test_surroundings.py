@@ -113,7 +113,7 @@ def descriptors(tmp_path):
         os.close(descriptor)
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize("encoding", ["ascii", "utf-16"])
 def test_a_run_prints_in_encodings_without_its_characters(tmp_path, encoding):
     """Every scenario is checked and one run; none knows of the others."""
@@ -129,15 +129,17 @@ def test_a_run_prints_in_encodings_without_its_characters(tmp_path, encoding):
     assert is_whole(tmp_path)
 
 
+@slowest
 @posix
 def test_a_run_is_whole_when_its_reader_leaves(tmp_path):
+    """The end of its process too; by default a reader leaves one that goes on, below."""
     done = shell(f"{COMMAND} run '{SMALL}' --out '{tmp_path}' 2>&- | head -n 1; exit ${{PIPESTATUS[0]}}")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
     assert is_whole(tmp_path)
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 @posix
 @pytest.mark.parametrize(("out", "err"), [("closed", "file"), ("closed", "closed"), ("unread", "file")])
 def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err):
@@ -147,7 +149,7 @@ def test_a_run_is_whole_wherever_its_output_goes(tmp_path, descriptors, out, err
     assert is_whole(tmp_path / "out")
 
 
-@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.usefixtures("without_charts")
 @posix
 def test_output_that_a_full_disk_does_not_take_is_a_message(tmp_path, descriptors):
     if "full" not in descriptors:
@@ -196,7 +198,7 @@ def named(tmp_path_factory):
     One of them goes to the folder that is its own by default, once more.
     """
     place = tmp_path_factory.mktemp("named")
-    lines = [(b"run", b"caf\xe9.yaml")]
+    lines = []
     for name in ANY_NAMES:
         path = os.fsencode(place) + b"/" + name + b".yaml"
         Path(os.fsdecode(path)).write_text(TINY)
@@ -206,6 +208,8 @@ def named(tmp_path_factory):
         for words in lines:
             done = ipusim(*words, cwd=place)
             assert (done.returncode, done.stderr) == (0, "")
+    done = ipusim(b"run", b"caf\xe9.yaml", cwd=place, pictures=False)
+    assert (done.returncode, done.stderr) == (0, "")
     return place
 
 
