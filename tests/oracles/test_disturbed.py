@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import pairwise
+from functools import cache
+from itertools import pairwise, product
 
 import networkx as nx
 import pytest
@@ -16,6 +17,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import runs_slowest, slowest
 from tests.house_schedules import mapping_of
 from tests.tiling import check_tiling
 
@@ -61,8 +63,13 @@ def longest_path(ipus, count, slow, factor):
     return nx.dag_longest_path_length(graph)
 
 
-@pytest.mark.parametrize("slow", range(5))
-@pytest.mark.parametrize("factor", [1.1, 1.25, 1.5])
+@pytest.mark.parametrize(
+    ("factor", "slow"),
+    [
+        pytest.param(factor, slow, marks=() if (place + slow) % 2 == 0 else slowest)
+        for (place, factor), slow in product(enumerate((1.1, 1.25, 1.5)), range(5))
+    ],
+)
 def test_a_slow_ipu_under_1f1b_by_its_position(slow, factor):
     """m (f' + b') + (p - 1) (f + b) - (p - 1 - s) ((f' + b') - (f + b)) as long as neither f' nor b' is above f + b."""
     count, both = 32, FORWARD + BACKWARD
@@ -77,13 +84,22 @@ def test_a_slow_ipu_under_1f1b_by_its_position(slow, factor):
 @pytest.mark.parametrize("slow", range(4))
 @pytest.mark.parametrize("factor", [2, 3.5, 10])
 def test_a_very_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
-    for count in (3, 8, 33):
+    counts = 3, 8, 33
+    for count in counts if runs_slowest() else counts[(slow + int(factor)) % 3 :][:1]:
         found = cycles_of("1f1b", 4, count, [{"ipu": slow, "slower": factor}])
         assert found == longest_path(4, count, slow, factor)
 
 
-@pytest.mark.parametrize("name", [name for name in registry.names() if Sync.LOCK_STEP in registry.find(name).syncs])
-@pytest.mark.parametrize("which", [min, max])
+LOCK_STEP = [name for name in registry.names() if Sync.LOCK_STEP in registry.find(name).syncs]
+
+
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        pytest.param(name, which, marks=() if place % 2 == turn else slowest)
+        for (place, name), (turn, which) in product(enumerate(LOCK_STEP), enumerate((min, max)))
+    ],
+)
 def test_in_lock_step_a_slow_ipu_costs_its_excess_at_each_meeting_that_it_is_the_last_at(name, which):
     slow = which(mapping_of(name, 4))
     job = job_of(name, 4, 16, [{"ipu": slow, "slower": 1.75}], Sync.LOCK_STEP)
@@ -103,7 +119,7 @@ def test_a_late_cable_costs_1f1b_a_delay_a_micro_batch_and_eager_1f1b_two_in_all
     """With slack 1 c (m - 2 floor((p - 2 - l) / 2)), at m >= 2 p; with slack 2 2 c, as long as c <= (f + b) / 2."""
     count = 4 * ipus
     plain = (count + ipus - 1) * (FORWARD + BACKWARD)
-    for link in range(ipus - 1):
+    for link in range(0, ipus - 1, 3 if ipus > 4 and not runs_slowest() else 1):
         late = [{"link": [link, link + 1], "delay": TRANSFER}]
         one = TRANSFER * (count - 2 * ((ipus - 2 - link) // 2))
         assert cycles_of("1f1b", ipus, count, late) == plain + one
@@ -115,18 +131,24 @@ LOSS = {"detect": 700, "restart": 300, "checkpoint": 50, "checkpoint_every": 3}
 ONE = (8 + 3) * (FORWARD + BACKWARD)
 
 
-@pytest.mark.parametrize("sync", list(Sync))
+#: When an IPU is lost, and how many executions a checkpoint then has.
+LOST = [
+    (100, 0),
+    (2 * ONE, 0),
+    (3 * ONE + 49, 0),
+    (3 * ONE + 50, 3),
+    (5 * ONE + 1234, 3),
+    (6 * ONE + 100, 6),
+    (8 * ONE, 6),
+    (100 * ONE, None),
+]
+
+
 @pytest.mark.parametrize(
-    ("lost", "kept"),
+    ("lost", "kept", "sync"),
     [
-        (100, 0),
-        (2 * ONE, 0),
-        (3 * ONE + 49, 0),
-        (3 * ONE + 50, 3),
-        (5 * ONE + 1234, 3),
-        (6 * ONE + 100, 6),
-        (8 * ONE, 6),
-        (100 * ONE, None),
+        pytest.param(*lost, sync, marks=() if place % 2 == turn else slowest)
+        for (place, lost), (turn, sync) in product(enumerate(LOST), enumerate(Sync))
     ],
 )
 def test_a_loss_costs_what_was_done_since_the_last_checkpoint_and_detection_and_restart(sync, lost, kept):
@@ -166,12 +188,22 @@ def on_eight(count, mapping, disturbances, sync, executions):
     return execute(assemble(Request.from_dict({"system": system, "pipeline": pipeline, "disturbances": disturbances})))
 
 
-@pytest.mark.parametrize("sync", list(Sync))
-@pytest.mark.parametrize("ipu", [0, 2, 4])
+@cache
+def undisturbed(sync):
+    return on_eight(10, [0, 1, 2, 3, 4], [], sync, 4)
+
+
+@pytest.mark.parametrize(
+    ("ipu", "sync"),
+    [
+        pytest.param(ipu, sync, marks=slowest if (ipu // 2 + turn) % 2 else ())
+        for ipu, (turn, sync) in product((0, 2, 4), enumerate(Sync))
+    ],
+)
 def test_behind_a_loss_a_run_takes_the_routes_of_the_spare_ipu(sync, ipu):
     """Executions done again, and all that follow, are those of a pipeline whose stage is on the spare one."""
     count, after = 10, [number if number != ipu else 5 for number in range(5)]
-    plain, other = (on_eight(count, of, [], sync, 4) for of in ([0, 1, 2, 3, 4], after))
+    plain, other = undisturbed(sync), on_eight(count, after, [], sync, 4)
     once, spare = (find_execution(run.timeline, 1).start for run in (plain, other))
     assert once != spare
     lost = {"ipu": ipu, "lost": 2 * once + 500, **LOSS, "checkpoint_every": 2, "spare": True}
@@ -282,11 +314,17 @@ def on_m2000(count, disturbances, **pipeline):
 DEAD = {"link": [1, 2], "dead": True}
 
 
+@cache
+def alive_and_dead():
+    """Return the Timelines of a run of merged copies, and of it without a cable."""
+    return tuple(on_m2000(16, of, schedule="grouped") for of in ([], [DEAD]))
+
+
 @pytest.mark.parametrize("step", [9, 10, 15])
 @pytest.mark.parametrize("part", [0, 0.3, 0.99, 1.05])
 def test_a_merged_copy_is_sent_again_where_a_cable_of_it_dies_under_way(step, part):
     """What follows takes what it takes with a dead cable: from the death on, or from the next copy."""
-    plain, dead = (on_m2000(16, of, schedule="grouped") for of in ([], [DEAD]))
+    plain, dead = alive_and_dead()
     begins = [run.start[run.rows(SpanKind.SYNC)] for run in (plain, dead)]
     ends = plain.end[plain.rows(SpanKind.LINK)]
     first = int(begins[0][step])

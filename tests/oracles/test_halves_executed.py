@@ -18,10 +18,11 @@ from tests.places import SCENARIOS
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 TRANSFORMER = (SCENARIOS / "transformer_eight_ipus.yaml").read_text()
 INSIDE = "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved"
+TWO_BLOCKS = "model.layers.2.repeat=2", "pipeline.splits=[attention0, attention1, norm]", "pipeline.micro_batch_size=2"
 RUNS = {
-    "tutorial": (TUTORIAL, ()),
+    "tutorial": (TUTORIAL, ("pipeline.micro_batch_size=4",)),
     "sums of another width": (CONCURRENT, ("precision=float16", "pipeline.gradient_accumulation_dtype=float32")),
-    "transformer, recomputed": (TRANSFORMER, ()),
+    "transformer, recomputed": (TRANSFORMER, TWO_BLOCKS),
     "recomputed inside": (CONCURRENT, ("pipeline.allow_recompute=true", INSIDE)),
     "running mean": (SKIPS, ("pipeline.reduction_method=RUNNING_MEAN", "pipeline.allow_recompute=true")),
     "skips": (SKIPS, ()),

@@ -44,7 +44,11 @@ FIRST, SECOND = (6 + 1) * 40 * 4, ((40 + 1) * 30 + (30 + 1) * 3) * 4
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "lamb"])
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
 def test_hosts_learn_what_as_many_replicas_learn(load, sync, optimizer):
-    changes = (f"pipeline.sync={sync}", f"optimizer={{type: {optimizer}, learning_rate: 0.01}}")
+    changes = (
+        f"pipeline.sync={sync}",
+        f"optimizer={{type: {optimizer}, learning_rate: 0.01}}",
+        "pipeline.repeat_count=2",
+    )
     hosts = execute(load(TEXT, "system.host.count=2", *changes))
     both = execute(load(TEXT, "system.host.count=1", *changes, "system.auto_select_ipus=4"))
     assert [each.replica for each in hosts.learning.losses] == [each.replica for each in both.learning.losses]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -38,7 +40,7 @@ from ipusim.schedules.registry import find
 from tests.networks import split
 from tests.price_and_run import price_and_run
 
-BATCH, COUNT, EXECUTIONS, SEED = 2, 12, 2, 11
+BATCH, EXECUTIONS, SEED = 2, 2, 11
 CEL = NamedLayer("cel", SoftmaxCrossEntropy())
 
 
@@ -117,8 +119,9 @@ def conformer() -> tuple[Network, Dataset]:
 MODELS = {"transformer": transformer, "cnn": cnn, "rnn": rnn, "conformer": conformer}
 
 
-def plain_loop(network, dataset, optimizer, mean):
-    """Train the whole network without stages, schedules or executor; dropout's keys are worked out here."""
+@cache
+def plain_loop(network, dataset, optimizer, mean, count):
+    """Train the whole network once, without stages, schedules or executor; dropout's keys are worked out here."""
     layers = network.layers
     weights = {
         f"{named.name}/{name}": array
@@ -128,7 +131,7 @@ def plain_loop(network, dataset, optimizer, mean):
     feed, state, losses = Feed(dataset, BATCH, seed=3), optimizer.initial_state(weights), []
     for execution in range(EXECUTIONS):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for number in range(execution * COUNT, (execution + 1) * COUNT):
+        for number in range(execution * count, (execution + 1) * count):
             x, labels = feed.element(number)
             kept = []
             for place, named in enumerate(layers):
@@ -143,19 +146,20 @@ def plain_loop(network, dataset, optimizer, mean):
                 for name, gradient in gradients.items():
                     key = f"{named.name}/{name}"
                     mapped = optimizer.gradient_map(gradient, weights[key]) if optimizer.gradient_map else gradient
-                    total[key] += mapped / COUNT if mean else mapped
+                    total[key] += mapped / count if mean else mapped
         optimizer.apply(weights, total, state)
     return losses, weights
 
 
 def simulated(network, dataset, optimizer, splits, schedule, mean=False, recompute=False):
+    """Return losses and weights of a training with two micro-batches a stage, a round of every schedule."""
     stages = build_stages(network, split(network, splits))
     feed = Feed(dataset, BATCH, seed=3)
     reduction = "MEAN" if mean else "SUM"
     workload = Workload(stages, feed, optimizer, reduction, np.dtype(np.float64), SEED)
     profiles = tuple(layer_profile(stage, BATCH, 8, feed.label_bytes, True, optimizer) for stage in stages)
     mapping = (0,) * len(stages) if schedule == "single" else tuple(range(len(stages)))
-    shape = PlanShape(mapping=mapping, micro_batches=COUNT, recompute=recompute)
+    shape = PlanShape(mapping=mapping, micro_batches=2 * len(stages), recompute=recompute)
     program = PipelineProgram(
         profiles, shape, schedule, EXECUTIONS, reduction, Infeed(feed.element_bytes), Outfeed(8), BATCH
     )
@@ -172,6 +176,7 @@ def assert_equal(result, right):
         np.testing.assert_allclose(array, right[1][name], rtol=1e-11, atol=1e-14, err_msg=name)
 
 
+@cache
 def model(name):
     network, dataset = MODELS[name]()
     return network, dataset.astype(np.float64)
@@ -183,7 +188,7 @@ def test_every_schedule_trains_as_the_unsplit_model_does(name, schedule):
     network, dataset = model(name)
     names, optimizer = network.names, SGD(0.05)
     splits = [names[2], names[4]]
-    right = plain_loop(network, dataset, optimizer, mean=False)
+    right = plain_loop(network, dataset, optimizer, mean=False, count=6)
     assert_equal(simulated(network, dataset, optimizer, splits, schedule), right)
 
 
@@ -192,7 +197,7 @@ def test_every_split_into_two_stages_trains_the_same(name):
     network, dataset = model(name)
     # Some biases have no gradient but rounding errors, which a small epsilon would blow up.
     optimizer = Adam(0.01, epsilon=1e-3, weight_decay=0.1, exclude_from_weight_decay=("norm", "/b"))
-    right = plain_loop(network, dataset, optimizer, mean=True)
+    right = plain_loop(network, dataset, optimizer, mean=True, count=4)
     for cut in network.names[1:]:
         assert_equal(simulated(network, dataset, optimizer, [cut], "grouped", mean=True), right)
 
@@ -216,9 +221,9 @@ def test_recomputation_repeats_the_masks_to_the_bit(name, schedule):
 def test_gradients_are_mapped_one_micro_batch_at_a_time(gradient_map, mean):
     network, dataset = model("rnn")
     optimizer = SGD(0.5, gradient_map)
-    right = plain_loop(network, dataset, optimizer, mean)
+    right = plain_loop(network, dataset, optimizer, mean, count=4)
     assert_equal(simulated(network, dataset, optimizer, ["gru"], "grouped", mean), right)
-    unmapped = plain_loop(network, dataset, SGD(0.5), mean)
+    unmapped = plain_loop(network, dataset, SGD(0.5), mean, count=4)
     assert not np.allclose(right[1]["gru/W"], unmapped[1]["gru/W"], rtol=1e-3)
 
 
@@ -226,7 +231,7 @@ def test_dropout_draws_anew_in_each_micro_batch_and_execution():
     dataset = Dataset(np.ones((4, 50)), np.zeros(4, np.int32), 2)
     network = Network(stack(drop=Dropout(0.5), logits=Dense(2)), (50,), CEL)
     losses, _ = simulated(network, dataset, SGD(0.0), ["logits"], "grouped")
-    assert len(set(losses)) == COUNT * EXECUTIONS
+    assert len(set(losses)) == 4 * EXECUTIONS
 
 
 def test_inference_drops_nothing():

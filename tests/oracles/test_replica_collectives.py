@@ -28,7 +28,7 @@ from ipusim.pricing.terms import terms_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import share
+from tests.effort import runs_slowest, share, slowest
 
 cross_replica_sum = ops.cross_replica_ops.cross_replica_sum
 assume_equal_across_replicas = ops.cross_replica_ops.assume_equal_across_replicas
@@ -210,7 +210,11 @@ def by_differences(name, x, group, step=1e-6):
 
 
 @pytest.mark.parametrize(
-    ("name", "replicas"), [*((name, 2) for name in LEARNED), *((name, 4) for name in LEARNED if name != "to all")]
+    ("name", "replicas"),
+    [
+        *(pytest.param(name, 2, marks=slowest if place % 2 else ()) for place, name in enumerate(LEARNED)),
+        *((name, 4) for name in LEARNED if name != "to all"),
+    ],
 )
 def test_gradients_are_those_of_all_replicas_in_one_process(name, replicas):
     """In groups of 2; an all-to-all takes all replicas."""
@@ -282,7 +286,7 @@ def test_a_stage_that_is_computed_again_meets_again(mode):
 def test_the_time_is_that_of_the_fastest_algorithm_over_the_links_of_the_stage(replicas, group):
     """All groups at once, one whole buffer for each, over GW-Links where 128 IPUs are two pods."""
     totals = {}
-    for elements in (4, 4096, 65536):
+    for elements in (4, 4096, 65536) if replicas < 64 or runs_slowest() else (4, 4096):
         x = np.ones((replicas, elements), np.float32)
         program, _ = inferred([lambda x: x, lambda x: cross_replica_sum(x, group)], x, replicas)
         ipus = [2 * replica + 1 for replica in range(replicas)]
@@ -299,7 +303,7 @@ def test_the_time_is_that_of_the_fastest_algorithm_over_the_links_of_the_stage(r
         totals[elements] = min(each.total_cycles for each in choices)
         assert took.tolist() == [totals[elements]] * 2 * replicas
         assert set(program.timeline.bytes[rows].tolist()) == {4 * elements}
-    assert totals[4] < totals[4096] < totals[65536]
+    assert [*totals.values()] == sorted({*totals.values()})
     algorithm = program._session.job.costs.collectives[0, 1][0].algorithm
     assert (algorithm == "across pods") == (replicas == 64)
 

@@ -26,6 +26,7 @@ from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.copies import fixed_cycles, sync_cycles
+from tests.effort import slowest
 from tests.price_and_run import price_and_run
 
 SCENARIO = """
@@ -82,7 +83,7 @@ def whole_network(workload):
     return network, [list(network.names)]
 
 
-@pytest.mark.parametrize("ipus", [4, 8, 16])
+@pytest.mark.parametrize("ipus", [4, 8, pytest.param(16, marks=slowest)])
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -94,7 +95,7 @@ def whole_network(workload):
     ],
 )
 def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, overrides):
-    experiment = load(f"system.auto_select_ipus={ipus}", *overrides)
+    experiment = load(f"system.auto_select_ipus={ipus}", "pipeline.repeat_count=1", *overrides)
     replicas = ipus // 2
     result = execute(experiment)
     losses, weights = trained_alone(experiment, replicas)

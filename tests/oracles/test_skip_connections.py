@@ -21,6 +21,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
 from ipusim.runs.execute import execute
+from tests.effort import slowest
 
 SCENARIO = """
 system: {name: pod16}
@@ -46,6 +47,8 @@ evaluate: {every: 1}
 precision: float64
 steps: 3
 """
+#: What the loop and a run without splits give, by the model and what it begins with: the same under every split.
+LOOPS = {}
 LAYERS = ["a", "b", "drop", "first", "c", "second", "third", "d"]
 
 
@@ -74,7 +77,17 @@ def loss_of(weights, x, y):
 
 
 def plain_loop(experiment, weights, loss_of=loss_of):
-    feed, losses = experiment.workload(0).feed, []
+    """Return the losses and weights of a training of the whole model: once for the same weights and samples."""
+    feed = experiment.workload(0).feed
+    x, _ = feed.element(0)
+    key = loss_of, x.tobytes(), experiment.steps, *((name, array.tobytes()) for name, array in sorted(weights.items()))
+    if key not in LOOPS:
+        LOOPS[key] = looped(experiment, feed, weights, loss_of)
+    return LOOPS[key]
+
+
+def looped(experiment, feed, weights, loss_of):
+    losses = []
     for step in range(experiment.steps):
         total = {name: np.zeros_like(array) for name, array in weights.items()}
         for element in range(8 * step, 8 * step + 8):
@@ -96,7 +109,21 @@ def check_that_it_learns_the_whole(experiment, stages, loss_of=loss_of):
         np.testing.assert_allclose(learning.weights[name], array, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(LAYERS[1:], size)][::3])
+def unsplit(load, text, count=8):
+    """Return what the whole model learns on one IPU: once for all ways to split it."""
+    if (text, count) not in LOOPS:
+        changes = "pipeline.schedule=single", "pipeline.splits=[]", f"pipeline.gradient_accumulation_count={count}"
+        LOOPS[text, count] = execute(load(*changes, text=text)).learning
+    return LOOPS[text, count]
+
+
+def some_of(layers, every):
+    """Return some of the cuts into up to four stages, of which every second one runs with --all alone."""
+    cuts = [cut for size in (1, 2, 3) for cut in combinations(layers[1:], size)][::every]
+    return [pytest.param(cut, marks=slowest if place % 2 else ()) for place, cut in enumerate(cuts)]
+
+
+@pytest.mark.parametrize("splits", some_of(LAYERS, 3))
 def test_every_split_learns_what_the_whole_learns(load, splits):
     experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
     check_that_it_learns_the_whole(experiment, len(splits) + 1)
@@ -115,10 +142,8 @@ def test_every_split_learns_what_the_whole_learns(load, splits):
     ],
 )
 def test_options_change_no_bit(load, changes):
-    base = load("pipeline.schedule=single", "pipeline.splits=[]")
-    if any("serialization" in change for change in changes):
-        base = load("pipeline.schedule=single", "pipeline.splits=[]", "pipeline.gradient_accumulation_count=16")
-    whole, cut = execute(base).learning, execute(load(*changes)).learning
+    count = 16 if any("serialization" in change for change in changes) else 8
+    whole, cut = unsplit(load, SCENARIO, count), execute(load(*changes)).learning
     assert [loss.loss for loss in whole.losses] == [loss.loss for loss in cut.losses]
     assert [found for _, found in whole.evaluations] == [found for _, found in cut.evaluations]
     for name, array in whole.weights.items():
@@ -210,7 +235,7 @@ def test_a_value_that_comes_back_stays_on_its_ipu(load, schedule, again):
     assert [each.waiting_bytes for each in profiles] == [waiting, 0, 0, 0]
     apart = load(*changes[2:], "pipeline.splits=[b, c, d]", text=BACK).program.stages
     assert [each.output_bytes for each in apart] == [ONE + LABELS, 2 * ONE + LABELS, ONE + LABELS, 0]
-    whole = execute(load("pipeline.schedule=single", "pipeline.splits=[]", text=BACK)).learning
+    whole = unsplit(load, BACK)
     found = execute(experiment).learning
     assert [loss.loss for loss in whole.losses] == [loss.loss for loss in found.losses]
     for name, array in whole.weights.items():
@@ -315,7 +340,7 @@ def loss_of_images(weights, x, y):
     return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
 
 
-@pytest.mark.parametrize("splits", [cut for size in (1, 2, 3) for cut in combinations(IMAGE_LAYERS[1:], size)][::4])
+@pytest.mark.parametrize("splits", some_of(IMAGE_LAYERS, 4))
 def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load, splits):
     experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential", text=IMAGES)
     check_that_it_learns_the_whole(experiment, len(splits) + 1, loss_of_images)
@@ -333,7 +358,7 @@ def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load
     ],
 )
 def test_options_change_no_bit_of_values_beside_others(load, changes):
-    whole = execute(load("pipeline.schedule=single", "pipeline.splits=[]", text=IMAGES)).learning
+    whole = unsplit(load, IMAGES)
     cut = execute(load(*changes, text=IMAGES)).learning
     assert [loss.loss for loss in whole.losses] == [loss.loss for loss in cut.losses]
     assert [found for _, found in whole.evaluations] == [found for _, found in cut.evaluations]

@@ -113,14 +113,19 @@ def test_the_fastest_algorithm_for_all_of_them_is_taken(load, name):
     assert (found.cost.total_cycles == other) == (name == found.algorithm)
 
 
+#: Weights learnt with one sum of all gradients, by precision.
+MERGED = {}
+
+
 @pytest.mark.parametrize("size", [0, 121, 10**6])
 def test_the_mean_of_the_replicas_is_the_same(load, size):
-    merged, found = execute(load()).learning, execute(load(size)).learning
-    for name, weights in merged.weights.items():
-        np.testing.assert_allclose(found.weights[name], weights, rtol=1e-5, atol=1e-7)
-    exact = execute(load(size, "precision=float64")).learning
-    for name, weights in execute(load(None, "precision=float64")).learning.weights.items():
-        np.testing.assert_allclose(exact.weights[name], weights, rtol=1e-13, atol=1e-15)
+    for precision, tolerances in (("float32", (1e-5, 1e-7)), ("float64", (1e-13, 1e-15))):
+        changes = f"precision={precision}", "steps=2"
+        if precision not in MERGED:
+            MERGED[precision] = execute(load(None, *changes)).learning.weights
+        found = execute(load(size, *changes)).learning.weights
+        for name, weights in MERGED[precision].items():
+            np.testing.assert_allclose(found[name], weights, *tolerances)
 
 
 def test_stages_known_by_their_cost_have_one_gradient_each(load):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -22,7 +21,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
-from tests.effort import seeds
+from tests.effort import slowest
 from tests.places import GOLDEN
 
 FOLDER = GOLDEN / "torch_schedules"
@@ -96,7 +95,7 @@ def longest_path(ranks: list[list[Slot]], cycles: dict[str, list[int]]) -> int:
 
 
 def timed(name, seed):
-    """Return a scenario of stages that take different times, and these times."""
+    """Return a scenario of stages that take different times, and these times; without a seed they are alike."""
     rng = np.random.default_rng(seed)
     stages, _, count = sizes(name)
     drawn = rng.integers(10, 100, (3, stages)).tolist() if seed else [[10] * stages] * 3
@@ -117,7 +116,7 @@ def test_there_is_a_file_of_each_of_torchs_schedules():
     assert {name.split("_")[0] for name in COPIES} == known - {"1F1B"}
 
 
-@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=slowest), 1])
 @pytest.mark.parametrize("name", BARE)
 def test_the_makespan_is_the_longest_path(load_torchs, name, seed):
     ranks = slots_of(name)
@@ -210,22 +209,28 @@ model:
     - {{name: loss, type: softmax_cross_entropy}}
 pipeline: {{{pipeline}, micro_batch_size: 2, gradient_accumulation_count: {count}, repeat_count: 2}}
 optimizer: {{type: momentum, learning_rate: 0.1, momentum: 0.9}}
-steps: 2
 """
 
 
-@pytest.mark.parametrize("name", TORCHS)
+#: What the unsplit models learn, by their scenarios: many files have as many stages and micro-batches.
+WHOLE = {}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=slowest if name in COPIES else ()) for name in TORCHS])
 def test_the_training_is_that_of_the_unsplit_model(load, load_torchs, name):
     stages, _, count = sizes(name)
     names = [f"d{stage}" for stage in range(stages)]
     layers = [f"    - {{name: {layer}, type: dense, units: 5, activation: tanh}}" for layer in names[:-1]]
     layers.append(f"    - {{name: {names[-1]}, type: dense, units: 3}}")
     split = f"schedule: torch.csv, splits: [{', '.join(names[1:])}]"
-    mine, whole = (
-        execute(loading(MODEL.format(layers="\n".join(layers), pipeline=pipeline, count=count))).learning
-        for loading, pipeline in ((partial(load_torchs, name), split), (load, "schedule: single"))
+    cut, unsplit = (
+        MODEL.format(layers="\n".join(layers), pipeline=pipeline, count=count)
+        for pipeline in (split, "schedule: single")
     )
-    assert len(mine.losses) == len(whole.losses) == 4 * count
+    if unsplit not in WHOLE:
+        WHOLE[unsplit] = execute(load(unsplit)).learning
+    mine, whole = execute(load_torchs(name, cut)).learning, WHOLE[unsplit]
+    assert len(mine.losses) == len(whole.losses) == 2 * count
     losses, right = ([each.loss for each in run.losses] for run in (mine, whole))
     np.testing.assert_allclose(losses, right, rtol=0, atol=1e-12)
     assert mine.weights.keys() == whole.weights.keys()

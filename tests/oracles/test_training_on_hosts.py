@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from itertools import product
 from math import ceil
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import slowest
 from tests.explained import check_explained
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 6, 5)).astype(np.float32)
@@ -104,10 +107,22 @@ def trained(strategy, optimizer=tf.train.MomentumOptimizer, ipus=2, units=7, slo
     return found, program.variables, program
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("hosts", [2, 3])
-def test_hosts_learn_what_one_learns_from_the_whole_batch(strategy, hosts):
+@cache
+def trained_alone(strategy):
+    """Return the losses and variables of one host."""
     ((losses, variables, _),) = hvd.run(trained, (strategy,), np=1)
+    return losses, variables
+
+
+@pytest.mark.parametrize(
+    ("hosts", "strategy"),
+    [
+        pytest.param(hosts, strategy, marks=slowest if hosts == 2 and strategy != "links" else ())
+        for hosts, strategy in product((2, 3), STRATEGIES)
+    ],
+)
+def test_hosts_learn_what_one_learns_from_the_whole_batch(strategy, hosts):
+    losses, variables = trained_alone(strategy)
     for found, own, _ in hvd.run(trained, (strategy,), np=hosts):
         np.testing.assert_allclose(found, losses, rtol=1e-5)
         for name, array in variables.items():

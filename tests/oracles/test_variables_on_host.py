@@ -79,7 +79,7 @@ def test_a_run_takes_what_the_update_takes_more_than_one_on_ipus(load):
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "1f1b"])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_nothing_is_learnt_otherwise(load, schedule, replicas):
-    change = f"pipeline.schedule={schedule}", f"system.auto_select_ipus={2 * replicas}"
+    change = f"pipeline.schedule={schedule}", f"system.auto_select_ipus={2 * replicas}", "pipeline.repeat_count=2"
     ours, plain = (execute(load(LAYERS, *change, *more)) for more in ([ON_HOST], []))
     assert np.array_equal(ours.learning.losses, plain.learning.losses)
     for name, array in plain.learning.weights.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import autograd.numpy as anp
@@ -19,6 +20,7 @@ from ipusim.ipu.optimizers import (
     MomentumOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from tests.effort import slowest
 
 SCHEDULES = list(PipelineSchedule)
 METHODS = ["SUM", "MEAN", "RUNNING_MEAN"]
@@ -256,6 +258,7 @@ def cross_entropy(x, labels):
     return -anp.mean(scores[anp.arange(len(labels)), labels])
 
 
+@functools.cache
 def unsplit_shared_weight(count, executions):
     """The same training without a pipeline, in plain NumPy: the losses, and the weights in the end."""
     names = ["w0", "w1", "w2", "w3", "w0"]
@@ -289,14 +292,22 @@ def unsplit_shared_weight(count, executions):
     return losses, weights
 
 
-@pytest.mark.parametrize("method", ["MEAN", "RUNNING_MEAN"])
+SHARED = [
+    (PipelineSchedule.Grouped, [0, 1, 2, 3, 0]),
+    (PipelineSchedule.Sequential, [0, 0, 2, 3, 0]),
+    (PipelineSchedule.Sequential, [0, 1, 2, 3, 0]),
+    (PipelineSchedule.Grouped, [0, 0, 0, 0, 0]),
+]
+
+
 @pytest.mark.parametrize(
-    ("schedule", "mapping"),
+    ("schedule", "mapping", "method"),
     [
-        (PipelineSchedule.Grouped, [0, 1, 2, 3, 0]),
-        (PipelineSchedule.Sequential, [0, 0, 2, 3, 0]),
-        (PipelineSchedule.Sequential, [0, 1, 2, 3, 0]),
-        (PipelineSchedule.Grouped, [0, 0, 0, 0, 0]),
+        *((*shared, "MEAN") for shared in SHARED),
+        *(
+            pytest.param(*shared, "RUNNING_MEAN", marks=slowest if place > 1 else ())
+            for place, shared in enumerate(SHARED)
+        ),
     ],
 )
 def test_case_8_shared_weight(schedule, mapping, method):
@@ -372,8 +383,10 @@ def test_case_9_placement(schedule, mapping, physical):
     assert [run.system.ipus[ipu] for ipu in run.program.shape.mapping] == physical
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("repeat_count", [1, 3])
+@pytest.mark.parametrize(
+    ("repeat_count", "replicas"),
+    [(1, 1), (3, 2), pytest.param(1, 2, marks=slowest), pytest.param(3, 1, marks=slowest)],
+)
 @pytest.mark.parametrize(("mode", "accumulated"), [("ALL", False), ("LAST", False), ("ALL", True)])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_case_10_outfeed_shapes(schedule, mode, accumulated, repeat_count, replicas):
