@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,19 @@ from tests.places import ROOT
 
 
 def copy_package(place: Path) -> Path:
-    """Copy the package into a folder, and return where it is there."""
-    return Path(shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__")))
+    """Copy the package into a folder, and return where it is there.
+
+    With what is compiled of it: modules that a test leaves as they are need not be compiled once more. Python compares
+    each with its source, whose time and length the copy keeps, and compiles those that :func:`put` has changed.
+    """
+    package = Path(shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__")))
+    for source in package.rglob("*.py"):
+        compiled = Path(importlib.util.cache_from_source(ROOT / source.relative_to(place)))
+        if compiled.exists():
+            copied = Path(importlib.util.cache_from_source(source))
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(compiled, copied)
+    return package
 
 
 def put(path: Path, anchor: str, text: str) -> None:
@@ -18,3 +30,9 @@ def put(path: Path, anchor: str, text: str) -> None:
     whole = path.read_text("utf-8")
     assert whole.count(anchor) == 1, (path, anchor)
     path.write_text(whole.replace(anchor, text), "utf-8")
+
+
+def leave_pictures_out(package: Path) -> None:
+    """Let a copy draw no pictures of runs, which takes longer than they do: for tests that look at none."""
+    pictures = package / "app" / "run_folder" / "pictures.py"
+    pictures.write_text("picture_makers = lambda *_: []\npictures_of = lambda *_, **_options: {}\n", "utf-8")

@@ -79,6 +79,28 @@ def process(*words, environment=None, **options):
     )
 
 
+#: What lays out the charts that commands write, by where each command finds it.
+CHARTS = (
+    "compare.comparison_files.comparison_chart",
+    "sweep.report.chart_of",
+    "sweep.weak_points.system_maps",
+    "sweep.ensemble.histogram",
+    "explain.explanation.idle_chart",
+    "explain.explanation.trace_with_path",
+    "run_folder.pictures.execution_trace",
+    "run_folder.pictures.memory_chart",
+)
+
+
+def leave_charts_out(patch):
+    """Leave charts empty, and lay none out: that takes longer than what is compared in them."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    for chart in CHARTS:
+        patch.setattr(f"ipusim.app.{chart}", lambda *_, **_options: Figure())
+    patch.setattr(Figure, "savefig", lambda *_, **_options: None)
+
+
 def leave_pixels_out(patch):
     """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn."""
     from matplotlib.figure import Figure  # noqa: PLC0415

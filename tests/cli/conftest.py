@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.commands import ipusim, leave_pixels_out
+from tests.cli.commands import ipusim, leave_charts_out, leave_pixels_out
 from tests.cli.pages import ROOT
 from tests.printed_tables import recorded
 
@@ -52,24 +52,12 @@ def validate():
 
 
 @pytest.fixture
-def without_pixels(monkeypatch):
-    """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn, and read."""
-    leave_pixels_out(monkeypatch)
+def without_charts(monkeypatch):
+    """Leave charts empty and lay none out, for tests of words and numbers alone."""
+    leave_charts_out(monkeypatch)
 
 
 @pytest.fixture
-def without_charts(without_pictures, monkeypatch):
-    """Lay out no figure either: half of a small run's time, where nobody looks at a picture and others lay it out."""
-    from ipusim.app.explain import explanation  # noqa: PLC0415
-    from ipusim.app.render import comparison, execution_trace  # noqa: PLC0415
-    from ipusim.app.render.figures import Chart  # noqa: PLC0415
-    from ipusim.app.run_folder import pictures  # noqa: PLC0415
-
-    for module, name in (
-        (execution_trace, "stack"),
-        (comparison, "stack"),
-        (pictures, "memory_chart"),
-        (explanation, "idle_chart"),
-        (explanation, "trace_with_path"),
-    ):
-        monkeypatch.setattr(module, name, lambda *_: Chart(figsize=(1, 1)))
+def without_pixels(monkeypatch):
+    """Leave PNG files empty, whose figures are laid out all the same; SVG files are drawn, and read."""
+    leave_pixels_out(monkeypatch)

@@ -72,19 +72,22 @@ COMMAND = "from ipusim.app.cli import main; main()"
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """A folder with a copy of the package that has another kind of disturbance, and a scenario."""
+    """A function that runs Python on a copy of the package that has another kind of disturbance, beside a scenario."""
     folder = tmp_path_factory.mktemp("changed")
     package = copy_package(folder)
     (folder / "s.yaml").write_text(SCENARIO)
     add(package / "hardware" / "disturbances.py", VALUE)
     add(package / "machine" / "disturbances.py", RULE)
-    return folder
+    with Interpreter(PYTHONPATH=str(folder)) as interpreter:
+        yield lambda code, *words: interpreter.run(code, *words, folder=folder)
 
 
 @pytest.mark.parametrize("change", ["sync=lock_step", "sync=point_to_point", "schedule=1f1b"])
 def test_it_disturbs_a_run_pass_by_pass(changed, change):
     """Each pass of every third micro-batch on one IPU, in every schedule and mode; nothing is jumped."""
-    run = outcome(changed, f"pipeline.{change}")
+    done = changed(RUN, f"pipeline.{change}")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
     assert run["blocks"][0], "the same run repeats itself undisturbed"
     assert not run["blocks"][1]
     assert run["ends"][1] > run["ends"][0]
@@ -95,23 +98,15 @@ def test_it_disturbs_a_run_pass_by_pass(changed, change):
 
 
 def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
-    with Interpreter(PYTHONPATH=str(changed)) as interpreter:
-        words = "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "3": 3}]'
-        done = interpreter.run(COMMAND, *words, folder=changed)
-        assert done.returncode == 2
-        assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in done.stderr
-        assert "swing, such as" in done.stderr
-        words = "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}]'
-        done = interpreter.run(COMMAND, *words, folder=changed)
-        assert done.stderr == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
-        assert "in every third micro-batch" in interpreter.run(COMMAND, "schema", folder=changed).stdout
-
-
-def outcome(folder, *words):
-    with Interpreter(PYTHONPATH=str(folder)) as interpreter:
-        done = interpreter.run(RUN, *words, folder=folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    done = changed(
+        COMMAND, "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}, {"ipu": 1, "3": 3}]'
+    )
+    assert done.returncode == 2
+    assert "disturbances.1: got a mapping of 2 keys; expected a disturbance, which has a key out of" in done.stderr
+    assert "swing, such as" in done.stderr
+    done = changed(COMMAND, "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}]')
+    assert done.stderr == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
+    assert "in every third micro-batch" in changed(COMMAND, "schema").stdout
 
 
 def add(path, text):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-
 from tests.changed_package import copy_package, put
 from tests.interpreter import Interpreter
 from tests.places import ROOT
 
 CYCLES = 5_000
+SYNCS = ("lock_step", "point_to_point")
 #: Each IPU compares its weights with a checksum at the end of an execution.
 HANDLER = """
     def _compare(self, ipu, stage, micro_batch, number, step, cause):
@@ -42,18 +41,18 @@ print(json.dumps({"end": int(run.timeline.end.max()), "often": listing.count("ch
 """
 
 
-def outcome(place, *words):
+def outcomes(place):
+    """Run the scenario in both sync modes."""
     with Interpreter(PYTHONPATH=f"{place}{os.pathsep}{ROOT}") as interpreter:
-        done = interpreter.run(RUN, *words, folder=place)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+        done = [interpreter.run(RUN, f"pipeline.sync={sync}", folder=place) for sync in SYNCS]
+    assert [each.returncode for each in done] == [0] * len(done), [each.stderr for each in done]
+    return [json.loads(each.stdout) for each in done]
 
 
-@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
-def test_it_is_printed_read_back_and_carried_out(tmp_path, sync):
+def test_it_is_printed_read_back_and_carried_out_in_both_sync_modes(tmp_path):
     package = copy_package(tmp_path)
     (tmp_path / "s.yaml").write_text(SCENARIO)
-    before = outcome(tmp_path, f"pipeline.sync={sync}")
+    every_before = outcomes(tmp_path)
     put(package / "pipeline" / "instructions.py", *following("    OUTSIDE = 27\n", "    CHECKSUM = 28\n"))
     put(
         package / "lowering" / "side_instructions.py",
@@ -66,10 +65,10 @@ def test_it_is_printed_read_back_and_carried_out(tmp_path, sync):
     law = "from ipusim.pricing.laws import CHECKSUM_CYCLES\n"
     put(package / "machine" / "execution_end.py", *before_it("from ipusim.timeline.kinds import", law))
     put(package / "machine" / "execution_end.py", *before_it("\n    def _release(", HANDLER))
-    after = outcome(tmp_path, f"pipeline.sync={sync}")
-    assert before["often"] == 0
-    assert after["often"] == 2, "once on each IPU"
-    assert after["end"] == before["end"] + 3 * CYCLES, "both IPUs at once, in each of three executions"
+    for before, after in zip(every_before, outcomes(tmp_path), strict=True):
+        assert before["often"] == 0
+        assert after["often"] == 2, "once on each IPU"
+        assert after["end"] == before["end"] + 3 * CYCLES, "both IPUs at once, in each of three executions"
 
 
 def following(anchor, text):

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from tests.changed_package import copy_package, put
+from tests.changed_package import copy_package, leave_pictures_out, put
 from tests.interpreter import Interpreter
 
 MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
@@ -61,7 +61,9 @@ print(*(each.loss for each in execute(load_job("s.yaml", sys.argv[1:])).learning
 def python(tmp_path_factory):
     """A Python with a copy of the package that has the schedule, in whose folder lies the scenario."""
     place = tmp_path_factory.mktemp("changed")
-    schedules = copy_package(place) / "schedules"
+    package = copy_package(place)
+    leave_pictures_out(package)
+    schedules = package / "schedules"
     (schedules / "lifo.py").write_text(MODULE)
     imported, row = "    interleaved_1f1b,\n", '        _free("1f1b", '
     put(schedules / "registry.py", imported, imported + "    lifo,\n")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.changed_package import copy_package, put
+from tests.changed_package import copy_package, leave_pictures_out, put
 from tests.interpreter import Interpreter
 
 #: An IPU that sends does nothing else until its tensor is there: point-to-point without overlap, whatever is asked for.
@@ -76,6 +76,7 @@ def run(tmp_path_factory):
     """Run a command with a copy of the package that has the mode, in a folder with a scenario and its schedule."""
     place = tmp_path_factory.mktemp("changed")
     package = copy_package(place)
+    leave_pictures_out(package)
     (package / "lowering" / "patient.py").write_text(LOWERING)
     for file, anchor, row in ROWS:
         put(package / file, anchor, anchor + row)

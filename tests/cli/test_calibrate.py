@@ -77,8 +77,8 @@ def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_p
 @pytest.mark.parametrize(
     "rate", [rate for rate in RATES if rate.plausible and rate.plausible[0] == 0], ids=lambda rate: rate.name
 )
-def test_a_rate_that_may_be_nothing_has_a_range_that_a_fit_can_begin_in(rate):
-    problem = Problem(read_measured([SCENARIOS / "measured_throughputs.csv"]), [rate])
+def test_a_rate_that_may_be_nothing_has_a_range_that_a_fit_can_begin_in(rate, stages):
+    problem = Problem(read_measured([stages]), [rate])
     assert np.isfinite(problem.low).all()
     assert problem.low[0] < problem.start[0] < problem.high[0]
 

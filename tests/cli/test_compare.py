@@ -8,10 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.cli.commands import ipusim
+from tests.cli.commands import ipusim, leave_charts_out
 from tests.cli.pages import ROOT
-
-pytestmark = pytest.mark.usefixtures("without_pixels")
 
 SCENARIOS = ROOT / "scenarios"
 SMALL, MEMORY, ORDERS = (
@@ -23,7 +21,9 @@ DIGITS = SCENARIOS / "digits_training.yaml"
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "kept"
-    done = ipusim("run", MEMORY, "--set", "pipeline.schedule=interleaved", "--out", folder, pictures=False)
+    with pytest.MonkeyPatch.context() as patch:
+        leave_charts_out(patch)
+        done = ipusim("run", MEMORY, "--set", "pipeline.schedule=interleaved", "--out", folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -32,6 +32,7 @@ def rows_of(folder):
     return json.loads((folder / "comparison.json").read_text())
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_scenarios_and_folders_stand_side_by_side(kept, tmp_path):
     done = ipusim("compare", MEMORY, kept, SMALL, "--schedules", "grouped,sharded", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -57,6 +58,7 @@ def test_scenarios_and_folders_stand_side_by_side(kept, tmp_path):
     assert "; memory is not known" in svg
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_a_folder_without_memory_over_time_says_so(kept, tmp_path):
     old = tmp_path / "old"
     shutil.copytree(kept, old)
@@ -69,6 +71,7 @@ def test_a_folder_without_memory_over_time_says_so(kept, tmp_path):
     assert svg.count(">memory<") == 1
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(SMALL.read_text())
@@ -78,6 +81,7 @@ def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
     assert "Best: a, grouped in lock-step, 25.19 us per weight update; as fast as b." in done.stdout
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_orders_are_compared_under_the_scenarios_own_schedule(tmp_path):
     done = ipusim("compare", ORDERS, "--orders", "ZIGZAG,SNAKE,HOOF,AUTO", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -90,6 +94,7 @@ def test_orders_are_compared_under_the_scenarios_own_schedule(tmp_path):
     assert [row["best"] for row in rows.values()] == [False, True, False, True]  # AUTO takes SNAKE
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_losses_are_compared_where_they_are_wanted(tmp_path):
     words = ("compare", DIGITS, "--schedules", "grouped,interleaved", "--set", "steps=1", "--out", tmp_path)
     assert ipusim(*words).returncode == 0
@@ -102,6 +107,7 @@ def test_losses_are_compared_where_they_are_wanted(tmp_path):
         assert f"{row['mean_loss']:.4f}" in done.stdout
 
 
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize(
     "words",
     [
@@ -129,6 +135,7 @@ def test_eighty_columns_hold_one_whole_table(words, tmp_path):
     ] == names
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_wide_names_lose_no_column_at_any_width(tmp_path):
     words = ("compare", SMALL, "--schedules", "zero_bubble_h1,gpipe", "--sync", "lock_step,point_to_point")
     whole = ipusim(*words, "--out", tmp_path, columns="200")
@@ -190,6 +197,7 @@ def test_all_mistakes_of_all_scenarios_are_told_at_once(tmp_path):
     assert "b.yaml:3:" in done.stderr
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_where_no_run_is_possible_each_file_says_why_at_its_place(tmp_path):
     for name in ("a", "b"):
         text = SMALL.read_text().replace("gradient_accumulation_count: 8", "gradient_accumulation_count: 9")

@@ -10,7 +10,7 @@ from ipusim.runs.yaml_text import dump
 from tests.cli.commands import ipusim
 from tests.scenario_data import timed
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
+pytestmark = pytest.mark.usefixtures("without_charts")
 
 
 @pytest.fixture

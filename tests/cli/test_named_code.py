@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import ipusim as package
-from tests.cli.commands import ipusim
+from tests.cli.commands import ipusim, leave_charts_out
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -65,7 +65,9 @@ def order(shape): raise SystemExit
 def ran(tmp_path_factory):
     """A folder of a run, whose parts a stranger has made."""
     folder = tmp_path_factory.mktemp("ran") / "run"
-    ipusim("run", FOUR, "--out", folder, "--quiet", pictures=False)
+    with pytest.MonkeyPatch.context() as patch:
+        leave_charts_out(patch)
+        ipusim("run", FOUR, "--out", folder, "--quiet")
     return folder
 
 
@@ -102,7 +104,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_pictures, monkeypatch):
+def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_charts, monkeypatch):
     monkeypatch.setattr(
         "ipusim.app.run_folder.view.local_perfetto", lambda: None
     )  # which would serve until it is told to end
@@ -114,7 +116,7 @@ def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, 
 
 
 @pytest.mark.parametrize("place", PYTHON | ELSEWHERE)
-def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_pictures):
+def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_charts):
     changes, named = (PYTHON | ELSEWHERE)[place]
     (stranger / "scenario.yaml").write_text(naming(changes))
     what = "Python" if place in PYTHON else "files outside of its folder"
@@ -127,7 +129,7 @@ def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_
 
 
 @pytest.mark.parametrize("place", ["a schedule", "a layer", "a loss"])
-def test_with_the_option_it_runs(stranger, place, without_pictures):
+def test_with_the_option_it_runs(stranger, place, without_charts):
     (stranger / "scenario.yaml").write_text(naming(PYTHON[place][0]))
     ipusim("explain", stranger, "--trust")
     (stranger.parent / "it ran").unlink()
@@ -136,7 +138,7 @@ def test_with_the_option_it_runs(stranger, place, without_pictures):
     (stranger.parent / "it ran").unlink()
 
 
-def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_pictures):
+def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_charts):
     path = stranger / "scenario.yaml"
     path.rename(stranger.parent / "other.yaml")
     path.symlink_to("../other.yaml")
@@ -146,7 +148,7 @@ def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_pictures):
         assert (ended.returncode, ended.stderr) == (2, refused)
 
 
-def test_files_inside_of_the_folder_are_read_as_before(stranger, without_pictures):
+def test_files_inside_of_the_folder_are_read_as_before(stranger, without_charts):
     (stranger / "stages.csv").write_text("stage,forward,backward\n0,10,20\n1,20,30\n")
     (stranger / "scenario.yaml").write_text(naming({"PIPELINE": ", cycles: stages.csv"}))
     assert "What would save most" in ipusim("explain", stranger).stdout

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from ipusim.timeline.kinds import SpanKind
 from tests.changed_package import copy_package, put
-from tests.effort import slowest
+from tests.effort import runs_slowest, slowest
 from tests.interpreter import Interpreter
 from tests.places import ROOT
 
@@ -48,6 +48,12 @@ name, content = trace_file(execute(load_job(sys.argv[1], sets)), "chrome")
 Path("chrome").mkdir()
 Path("chrome", name).write_bytes(content)
 """
+#: Leaves the picture out that only one of the slowest tests looks at.
+WITHOUT_TRACE = """
+from matplotlib.figure import Figure
+from ipusim.app.run_folder import pictures
+pictures.execution_trace = lambda *_, **_options: Figure()
+"""
 
 
 def insert(package, folder, anchor, text, after=""):
@@ -71,7 +77,7 @@ def changed(tmp_path_factory):
     }
     assert len(touched) == 4
     with Interpreter(PYTHONPATH=str(place)) as interpreter:
-        done = interpreter.run(BOTH_TRACES, SCENARIO, folder=place)
+        done = interpreter.run(("" if runs_slowest() else WITHOUT_TRACE) + BOTH_TRACES, SCENARIO, folder=place)
     assert done.returncode == 0, done.stderr
     return place, done.stdout
 

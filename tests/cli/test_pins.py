@@ -14,6 +14,7 @@ import pytest
 
 from ipusim.runs.yaml_text import dump
 from tests.cli.commands import HEEDING, ipusim
+from tests.effort import slowest
 from tests.scenario_data import timed
 
 
@@ -138,12 +139,14 @@ def test_results_are_written_over_results_alone(tmp_path):
     assert (done.returncode, "--junit: expected a file named .xml" in done.stderr) == (2, True)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
     file = written(tmp_path, expect={"time_steps": 12})
     ipusim("run", file, "--out", tmp_path / "run", "--quiet")
     assert ipusim("test", tmp_path).stdout.splitlines()[-1] == "1 held, of 1 scenario"
 
 
+@slowest
 def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})

@@ -31,7 +31,12 @@ with tf.Session() as session:
     [
         (TEXT, Outcome.RUNS, ""),
         pytest.param(TEXT.replace("x + 2", "x + 1"), Outcome.DIFFERS, "prints nothing such as total 6", marks=slowest),
-        (TEXT.replace("tf.Session", "tf.Sessions"), Outcome.REFUSED, "program.py:8: tf.Sessions is not simulated; did"),
+        pytest.param(
+            TEXT.replace("tf.Session", "tf.Sessions"),
+            Outcome.REFUSED,
+            "program.py:8: tf.Sessions is not simulated; did",
+            marks=slowest,
+        ),
         pytest.param(TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more", marks=slowest),
     ],
 )
@@ -44,6 +49,15 @@ def test_a_program_runs_differs_or_is_refused(text, outcome, why, tmp_path):
     assert bool(found.why) == bool(why)
     assert replace(found, outcome=PROGRAM.outcome, why=PROGRAM.why) == PROGRAM
     assert [path.name for path in file.parent.iterdir()] == ["program.py"]
+
+
+def test_a_program_is_judged_by_how_it_ends():
+    refused = judged(PROGRAM, 2, "total 6", f"ipusim\n/tmp/{PROGRAM.checkout}/{PROGRAM.path}:8: no more\n")
+    assert (refused.outcome, refused.why) == (Outcome.REFUSED, "program.py:8: no more")
+    differs = judged(PROGRAM, 0, "total 7", "")
+    assert (differs.outcome, differs.why) == (Outcome.DIFFERS, "prints nothing such as total 6")
+    runs = judged(PROGRAM, 0, "total 6", "")
+    assert (runs.outcome, runs.why) == (Outcome.RUNS, "")
 
 
 def test_a_program_that_takes_too_long_is_no_success():

@@ -84,8 +84,10 @@ def test_every_scenario_is_in_the_gallery_once():
 
 
 @pytest.mark.parametrize("name", ["recomputation", "memory_by_schedule", "schedules_four_ipus"])
-def test_the_command_under_a_picture_makes_it(name, workspace):
-    """One of each kind of picture."""
+def test_the_command_under_a_picture_makes_it(name, workspace, monkeypatch):
+    """One of each kind of picture, all of which are PNG files."""
+    for module in ("run_folder.pictures", "compare.comparison_files"):
+        monkeypatch.setattr(f"ipusim.app.{module}.to_svg", lambda _: b"")
     picture = PICTURES[name]
     _, *words = shlex.split(picture.command)
     done = ipusim(*words, cwd=workspace)
@@ -96,6 +98,7 @@ def test_the_command_under_a_picture_makes_it(name, workspace):
         assert made == picture.draw(), "not the same bytes twice"
 
 
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize("page", ["memory_by_schedule", "selection_orders"])
 def test_the_commands_of_a_comparison_say_what_its_page_says(page, workspace):
     text = PAGES[f"reports/{page}.md"]

@@ -13,7 +13,7 @@ from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
 from tests.effort import slowest
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
+pytestmark = pytest.mark.usefixtures("without_charts")
 
 DIGITS = str(ROOT / "scenarios" / "digits_training.yaml")
 STOPPED = """
@@ -67,7 +67,8 @@ def test_schedules_that_were_asked_for_and_refused_are_named_with_the_reason():
 
 def test_none_that_fits_is_an_error_that_writes_nothing(tmp_path):
     out = tmp_path / "out.yaml"
-    words = ("--set", f"code_bytes={1472 * 624 * 1024 - 1000}", "--seconds", "600")  # for a proof of some three
+    words = ("--set", f"code_bytes={1472 * 624 * 1024 - 1000}", "--seconds", "600")
+    words += ("--schedules", "1f1b", "--stages", "4")
     done = ipusim("suggest", DIGITS, *words, "--out", str(out))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith("No plan fits m2000, which is proven: ")

@@ -59,6 +59,7 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
         assert float(row["samples_per_s"]) == pytest.approx(count * 1.33e9 / (3000 * (count + 3) + 500), rel=1e-12)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_points_as_good_as_the_best_are_named(workspace):
     # 8 micro-batches and 3 ramps of 3,000 cycles, and an update of 500; GPipe stashes all 8, the others 4 and 7.
     held = [word for stage in range(4) for word in ("--set", f"pipeline.stages.{stage}.stash_bytes=1 MiB")]
@@ -69,6 +70,7 @@ def test_points_as_good_as_the_best_are_named(workspace):
     )
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_tables_keep_to_80_columns(workspace):
     text = sweep(
         workspace, FOUR, "--vary", f"{COUNT}=8..64x2", "--vary", "pipeline.schedule=grouped,interleaved", columns="80"
@@ -79,6 +81,7 @@ def test_tables_keep_to_80_columns(workspace):
     assert re.search(r"schedule interleaved +332,500 +20 +44 +75\.0% +100\.0% +75\.0%", table)
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_values_go_side_by_side(workspace):
     text = sweep(workspace, FOUR, "--zip", "--vary", f"{COUNT}=8,16", "--vary", "pipeline.schedule=grouped,sequential")
     assert "Best of 2 points" in text
@@ -88,6 +91,7 @@ def test_values_go_side_by_side(workspace):
     ]
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_a_study_file_says_the_same_as_options(workspace):
     (workspace / "study.yaml").write_text(
         f"scenario: {FOUR}\nvary:\n  {COUNT}: 8..32x2\n  pipeline.schedule: [grouped, interleaved]\nmeasure: bubble\n"
@@ -172,6 +176,7 @@ def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
     )
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_rows_as_parquet(workspace):
     parquet = pytest.importorskip("pyarrow.parquet")
     varied = ["--vary", f"{COUNT}=7,8", "--vary", "pipeline.schedule=grouped,1f1b"]
@@ -235,7 +240,7 @@ def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupt
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
-def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result(workspace, without_pictures):
+def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result(workspace, without_charts):
     words = ["sweep", FOUR, "--vary", f"{COUNT}=8,16,32", "--workers", "1", "--out", "out"]
     first = ipusim(*words, cwd=workspace)
     journal = workspace / "out" / ".ipusim" / "sweep.jsonl"

@@ -10,8 +10,6 @@ from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim
 from tests.house_schedules import is_a_v, takes_one_chunk, takes_one_stage
 
-pytestmark = pytest.mark.usefixtures("without_pixels")
-
 FOUR = """
 pipeline:
   gradient_accumulation_count: 8
@@ -38,6 +36,7 @@ def lines(done):
     return [" ".join(line.split()) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("sync", WORDS)
 def test_a_run_names_its_mode(four, sync, tmp_path):
     options = ("--set", "pipeline.schedule=1f1b", "--set", f"pipeline.sync={sync}")
@@ -54,15 +53,15 @@ def test_a_run_names_its_mode(four, sync, tmp_path):
     assert zoomed.returncode == 0, zoomed.stderr
 
 
+@pytest.mark.usefixtures("without_pixels")
 def test_each_schedule_has_its_own_mode_unless_others_are_asked_for(four, tmp_path):
-    own = ipusim("compare", four, "--schedules", "1f1b,grouped", "--out", tmp_path)
+    own = ipusim("compare", four, "--schedules", "1f1b,grouped", "--out", tmp_path, pictures=False)
     assert own.returncode == 0, own.stderr
     rows = [line.split()[:4] for line in lines(own)]
     assert ["1f1b", "in", "point-to-point", "24.81"] in rows
     assert ["grouped", "in", "lock-step", "24.81"] in rows
-    asked = ipusim(
-        "compare", four, "--schedules", "1f1b,grouped", "--set", "pipeline.sync=lock_step", "--out", tmp_path
-    )
+    set_for_all = ("--set", "pipeline.sync=lock_step")
+    asked = ipusim("compare", four, "--schedules", "1f1b,grouped", *set_for_all, "--out", tmp_path, pictures=False)
     assert "Comparison of four in lock-step" in lines(asked)
     assert ["1f1b", "34.59", "us"] in [line.split()[:3] for line in lines(asked)]
     both = ipusim("compare", four, "--schedules", "1f1b", "--sync", "lock_step, point_to_point", "--out", tmp_path)
@@ -74,6 +73,7 @@ def test_each_schedule_has_its_own_mode_unless_others_are_asked_for(four, tmp_pa
     assert "1f1b in lock-step: 46,000 cycles" in (tmp_path / "comparison.svg").read_text()
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_every_schedule_may_be_compared_and_those_that_refuse_say_why(four, tmp_path):
     """Two stages of each of two IPUs, which not every schedule can lay out."""
     options = ("--sync", "lock_step,point_to_point", "--set", "pipeline.device_mapping=[0,1,0,1]")

@@ -11,7 +11,7 @@ from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.effort import slowest
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
+pytestmark = pytest.mark.usefixtures("without_charts")
 
 SCENARIO = """\
 # Stages that differ.

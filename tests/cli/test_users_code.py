@@ -10,7 +10,7 @@ import pytest
 from ipusim.app.cli import main
 from ipusim.runs.execute import execute
 
-pytestmark = pytest.mark.usefixtures("without_pictures")
+pytestmark = pytest.mark.usefixtures("without_charts")
 
 SCENARIO = """\
 system: {name: m2000}

@@ -45,6 +45,7 @@ def test_each_ipu_and_cable_is_the_scenario_with_that_disturbance(tmp_path):
         assert (tmp_path / name).stat().st_size > 5_000
 
 
+@pytest.mark.usefixtures("without_charts")
 @pytest.mark.parametrize(
     ("schedules", "told"),
     [
@@ -60,6 +61,7 @@ def test_schedules_that_bear_slow_ipus_alike_are_all_named(tmp_path, schedules, 
     assert (done.returncode, told in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
     own = "disturbances=[{ipu: 0, slower: 2}]"
     _, found = swept(tmp_path, "--set", own)
@@ -86,6 +88,7 @@ def test_what_is_not_slower_is_refused(tmp_path, words, text):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("without_charts")
 def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
     own = [word for each in CABLED for word in ("--set", each)]
     disturbed = "[{ipu: 2, slower: 1.5}]"

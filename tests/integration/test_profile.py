@@ -25,10 +25,9 @@ from ipusim.ipu.runtime.host import Running
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.execute import execute
 from ipusim.timeline.timeline import Span
+from tests.cli.commands import leave_charts_out
 from tests.effort import slowest
 from tests.perfetto_reader import PerfettoReader
-
-pytestmark = pytest.mark.usefixtures("without_pictures")  # but for those of the run that tests share
 
 #: What a scenario of layers with arithmetic leaves.
 FILES = {
@@ -44,6 +43,14 @@ FILES = {
     "memory.png",
 }
 COUNT = 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_charts():
+    """Leave pictures empty, of which names alone are looked at, and lay none out."""
+    with pytest.MonkeyPatch.context() as patch:
+        leave_charts_out(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

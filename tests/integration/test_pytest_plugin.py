@@ -72,8 +72,9 @@ def outcomes(text):
 
 
 def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project):
-    """Also where a worker of pytest-xdist runs them."""
-    pytest_in(project, "--ipusim-update", "test_mine.py", "-k", "other or as_it_is")
+    """A scenario that is named alone too; and also where a worker of pytest-xdist runs them."""
+    done = pytest_in(project, "--ipusim-update", "plans/good.yaml", "test_mine.py", "-k", "holds or other or as_it_is")
+    assert "3 passed, 2 deselected" in done.stdout
     assert sorted(path.name for path in project.rglob("*.pin.json")) == ["good.pin.json", "sixteen.pin.json"]
     check_outcomes(project)
     if runs_slowest():
@@ -97,8 +98,7 @@ def check_outcomes(project, *words):
         assert part in said
 
 
-def test_scenarios_alone_and_without_any_of_it(project):
-    assert "1 passed" in pytest_in(project, "plans/good.yaml").stdout
+def test_a_project_without_any_of_it(project):
     (project / "pytest.ini").write_text("[pytest]\n")
     assert "4 tests collected" in pytest_in(project, "--collect-only", "-q").stdout
 

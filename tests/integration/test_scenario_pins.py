@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,14 +15,22 @@ from ipusim.app.regression import hold as holding
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.file import pin_bytes, pin_path, read_pin
 from ipusim.app.regression.hold import hold
-from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from tests.effort import draws_everything, share
+from tests.effort import draws_everything, share, slowest
 from tests.golden import losses
 from tests.places import SCENARIOS
 from tests.replay.record import machine
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
+#: Scenarios that take long, of which others show the same: the largest training, the steps of the tutorial that come to
+#: the losses of its first (two more train in pipelines), and the larger of two BERTs.
+LONG = (
+    "bert_large",
+    "transformer_eight_ipus",
+    "tutorial_step2_sharding",
+    "tutorial_step3_pipelining",
+    "tutorial_step4_configurable_stages",
+)
 #: Values of every kind, that a stranger may put anywhere in a pin.
 STRANGE = (None, True, -1, 2**70, 1e308, float("nan"), "", "x" * 300, "\x1b[2J", [], {}, [[]], {"a": {"b": []}})
 
@@ -42,24 +52,33 @@ def check_losses(name, run, golden):
     np.testing.assert_allclose(means, right, rtol=1e-4)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_scenario_is_as_it_expects_and_as_it_is_pinned(file, monkeypatch):
+@functools.cache
+def held(file):
+    """Hold a scenario against its expectations and its pin; returns what was found, and the run."""
     runs = []
-    monkeypatch.setattr(holding, "execute", lambda job: runs.append(execute(job)) or runs[-1])
-    found = holding.hold(file)
+    with mock.patch.object(holding, "execute", lambda job: runs.append(execute(job)) or runs[-1]):
+        found = hold(file)
+    (run,) = runs
+    return found, run
+
+
+@pytest.mark.parametrize(
+    "file", [pytest.param(file, marks=slowest if file.stem in LONG else (), id=file.stem) for file in FILES]
+)
+def test_every_scenario_is_as_it_expects_and_as_it_is_pinned(file):
+    found, run = held(file)
     assert (found.missed, found.difference, found.mistake) == ((), "", "")
     assert found.pinned
     assert found.expectations
     content = pin_path(file).read_bytes()
     assert len(content) < 50_000
     assert pin_bytes(json.loads(content)) == content
-    (run,) = runs
     check_losses(file.stem, run, losses.read())
 
 
 def test_a_loss_that_differs_in_its_last_bit_is_seen_where_the_pin_lets_it_pass():
     file = SCENARIOS / "tutorial_step1_single_ipu.yaml"
-    run = execute(load_job(file))
+    _, run = held(file)
     golden = [{"machine": machine(), "scenarios": {file.stem: losses.losses_of(run)}}]
     check_losses(file.stem, run, golden)
     first, *others = run.learning.losses

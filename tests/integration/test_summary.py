@@ -10,10 +10,12 @@ from ipusim.app.render.window import execution_window
 from ipusim.app.run_folder.report import run_files
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
+from tests.cli.commands import leave_charts_out
 from tests.places import SCENARIOS
 
 
-def test_the_summary_is_frozen_comparable_and_all_of_the_file():
+def test_the_summary_is_frozen_comparable_and_all_of_the_file(monkeypatch):
+    leave_charts_out(monkeypatch)
     path = SCENARIOS / "data_parallel_4x4.yaml"
     one, other = (execute(load_job(path, ("steps=1",))) for _ in range(2))
     assert one.summary == other.summary

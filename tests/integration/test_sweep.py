@@ -10,6 +10,7 @@ from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OutputError
 from ipusim.runs.execute import execute
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
@@ -57,6 +58,7 @@ def test_losses_are_those_of_the_run():
     assert found.outcomes[0].loss != found.outcomes[1].loss
 
 
+@slowest
 @pytest.mark.filterwarnings("ignore")  # of the cluster itself
 def test_a_cluster_that_closes_during_a_sweep_is_one_message():
     distributed = pytest.importorskip("distributed")
