@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import numpy.typing as npt
+import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ipusim.app.render.figures import own_settings, to_png
 from ipusim.app.render.style import DPI
 from reports.gallery import GALLERY
+from tests.effort import slowest
 from tests.places import ROOT
 
 PICTURES = {picture.scenario: picture for picture in GALLERY}
+#: Scenarios whose pictures show every look, every file, and one row to sixteen: the rest is drawn with ``--all``.
+_DRAWN = (
+    "tutorial_step1_single_ipu",
+    "schedules_four_ipus",
+    "zero_bubble",
+    "small_superstep",
+    "memory_by_schedule",
+    "optimizer_state_offload",
+    "concurrent_stages",
+    "variables_on_host",
+    "data_parallel_4x4",
+    "inference",
+    "bert_large",
+)
+
+
+def drawn_of(names: Iterable[str]) -> list[Any]:
+    """Return names of scenarios as parameters of a test that draws each of their pictures."""
+    return [name if name in _DRAWN else pytest.param(name, marks=slowest) for name in names]
 
 
 @cache

@@ -14,6 +14,7 @@ from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
 from tests.browser.folders import run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows
+from tests.effort import slowest
 
 STAGES = [
     {"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output_bytes": 65536, "gradient_bytes": 65536}
@@ -117,8 +118,15 @@ def test_alike_runs_begin_on_one_scale_and_one_run_has_no_choice(show):
     assert show("short").locator("[data-do=share]").count() == 0
 
 
-@pytest.mark.parametrize("name", ["short", "alike", "replicas"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        ("short", "light"),
+        ("alike", "light"),
+        ("replicas", "dark"),
+        *(pytest.param(*case, marks=slowest) for case in (("short", "dark"), ("alike", "dark"), ("replicas", "light"))),
+    ],
+)
 def test_the_critical_path_goes_from_row_to_row_only_where_another_ipu_goes_on(show, timelines, name, scheme):
     timeline = timelines[1][name]
     page = show(name, color_scheme=scheme)
@@ -148,13 +156,14 @@ def test_the_critical_path_goes_from_row_to_row_only_where_another_ipu_goes_on(s
     assert crossed == expected
 
 
-@pytest.mark.parametrize("key", ["ArrowRight", "n", "Escape", "Tab", "PageDown"])
-def test_the_tip_goes_when_keys_are_used(show, key):
+def test_the_tip_goes_when_keys_are_used(show):
     page = show("short")
-    page.locator("canvas.trace").focus()
-    assert hover(page, "IPU 1", shows(page)[1] / 2)
-    page.keyboard.press(key)
-    assert fields(page, "#tip") == {}
+    for key in ("ArrowRight", "n", "Escape", "Tab", "PageDown"):
+        page.locator("canvas.trace").focus()
+        page.keyboard.press("0")  # all of it again, whatever the key before has shown
+        assert hover(page, "IPU 1", sum(shows(page)) / 2), key
+        page.keyboard.press(key)
+        assert fields(page, "#tip") == {}, key
 
 
 def test_the_tip_goes_when_the_page_scrolls(show):

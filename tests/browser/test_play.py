@@ -13,6 +13,7 @@ from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.browser.folders import run_into
 from tests.browser.shown import rgb
+from tests.effort import slowest
 
 STASH = 2**16
 STAGES = [
@@ -115,8 +116,15 @@ def middle_of(timeline, kind, stage, micro_batch):
     return (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "light"),
+        (1280, "dark"),
+        pytest.param(390, "dark", marks=slowest),
+        pytest.param(1280, "light", marks=slowest),
+    ],
+)
 def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, timelines, scheme, width):
     page = show("grouped", "1f1b", width=width, height=800, color_scheme=scheme)
     assert page.title() == "four on m2000"
@@ -163,11 +171,13 @@ def test_steps_go_from_time_step_to_time_step_and_back_with_figures_and_stashes(
     assert now(page) == 0
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_at_the_end_the_bubble_is_that_of_the_summary(show, timelines, name):
-    page, timeline = show(name), timelines[1][name]
+def test_at_the_end_the_bubble_is_that_of_the_summary(show, timelines):
+    page = show(*RUNS)
     page.keyboard.press("End")
-    assert figure(page, "bubble") == f"{100 * bubble_of(timeline, find_execution(timeline, 0)).idle_fraction:.1f} %"
+    for section, name in enumerate(RUNS):
+        timeline = timelines[1][name]
+        idle = bubble_of(timeline, find_execution(timeline, 0)).idle_fraction
+        assert figure(page, "bubble", section) == f"{100 * idle:.1f} %", name
 
 
 def test_a_stash_says_which_micro_batches_wait_in_what_state_and_how_many_bytes(show, timelines):

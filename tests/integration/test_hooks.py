@@ -60,7 +60,7 @@ def test_a_hook_changes_nothing_and_stands_beside_the_evaluation(job):
 def test_a_checkpoint_of_replicas_that_store_parts_is_whole():
     parts = (
         "system.name=pod16",
-        "system.auto_select_ipus=16",
+        "system.auto_select_ipus=8",
         "system.enable_remote_buffers=true",
         "pipeline.replicated_weight_sharding=true",
     )

@@ -21,6 +21,7 @@ from ruamel.yaml import YAML
 
 import ipusim
 from ipusim.app.page.page import report_page
+from ipusim.app.render import figures
 from ipusim.app.run_folder.report import RESULT_FILES
 from ipusim.app.scenario import ScenarioError, load_request
 from ipusim.base.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
@@ -47,6 +48,14 @@ LEARNING = {
     "optimizer": {"type": "sgd", "learning_rate": 0.01},
     "steps": 2,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def coarse():
+    """Draw a fifth of the pixels each way: nothing here counts them, and most of the time went into them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "DPI", 36)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -362,7 +371,7 @@ def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
     assert text.startswith(f"{path}:1:{place}: pipeline.gradient_accumulation_count: ")
 
 
-def test_a_comparison_names_what_is_refused(tmp_path):
+def test_a_comparison_names_what_is_refused(tmp_path, without_pictures):
     odd = TIMED | {"pipeline": TIMED["pipeline"] | {"gradient_accumulation_count": 9}}
     found = ipusim.compare(odd, ["grouped", "sharded"])
     assert list(found.runs) == ["sharded"]
@@ -476,7 +485,7 @@ def test_without_pandas_all_but_frames_works(timed, monkeypatch):
     assert "<table>" in timed._repr_html_()
 
 
-def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path):
+def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path, without_pictures):
     said = timed.explain()
     assert said.words[0] == "Time goes into useful compute 72.7%, fill and drain 27.3%."
     idle = said.idle()

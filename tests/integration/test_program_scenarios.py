@@ -24,6 +24,7 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
+from tests.effort import slowest
 
 
 def learning(make):
@@ -132,8 +133,16 @@ def ran(first=hidden, last=loss_of, mode=IPUOutfeedMode.ALL, x=None, labels=None
     return program
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize(("first", "layered"), [(hidden, True), (doubled, False)])
+@pytest.mark.parametrize(
+    ("option", "first", "layered"),
+    [
+        *((option, hidden, True) for option in OPTIONS),
+        *(
+            pytest.param(option, doubled, False, marks=() if place % 3 == 0 else slowest)
+            for place, option in enumerate(OPTIONS)
+        ),
+    ],
+)
 def test_it_takes_the_programs_time(option, first, layered, tmp_path):
     program = ran(first, **OPTIONS[option])
     said = as_scenario(program.as_job())

@@ -14,6 +14,7 @@ from ipusim.base.errors import OutputError, ProgramError, ProgramTypeError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.tensorflow.keras import layers
+from tests.effort import runs_slowest
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 4, 6)).astype(np.float32)
@@ -111,24 +112,26 @@ class Training:
 
 @pytest.mark.parametrize("optimizer", [name for name, make in OPTIMIZERS.items() if make() is not None])
 def test_every_checkpoint_goes_on_to_the_same_bits(optimizer, tmp_path):
+    runs = 3 if runs_slowest() else 2
+
     def whole():
         training, session = Training(optimizer), tf.Session()
         saver = tf.train.Saver(max_to_keep=None)
         found = []
-        for step in range(3):
+        for step in range(runs):
             saver.save(session, tmp_path / "model", global_step=step)
             found.append(training.losses(session))
         saver.save(session, tmp_path / "last")
         return np.concatenate(found)
 
     expected = in_context(whole)
-    for step in range(3):
+    for step in range(runs):
 
         def part(step=step):
             training, session = Training(optimizer), tf.Session()
             session.run(tf.global_variables_initializer())
             tf.train.Saver().restore(session, str(tmp_path / f"model-{step}"))
-            found = training.losses(session, 3 - step)
+            found = training.losses(session, runs - step)
             tf.train.Saver().save(session, tmp_path / f"from {step}")
             return found
 

@@ -32,7 +32,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import rarest, seeds
+from tests.effort import rarest, seeds, slowest
 from tests.places import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -176,7 +176,8 @@ def test_runs_of_different_clocks_share_seconds(lock_step):
 
 @pytest.mark.parametrize(("ipus", "runs", "together"), [(64, 1, 1), (64, 2, 1), (64, 4, 2), (16, 4, 1), (256, 8, 32)])
 def test_rows_of_many_ipus_stand_for_several_each_and_say_so(lock_step, ipus, runs, together):
-    one = lock_step("grouped", mapping=tuple(range(ipus)), count=2 * ipus)
+    schedule, count = ("grouped", 2 * ipus) if ipus <= 64 else ("sequential", 4)
+    one = lock_step(schedule, mapping=tuple(range(ipus)), count=count)
     shown = folded(one, most_rows(runs, 0) // runs, execution_window(one))
     assert (shown.ipus_to_a_row, rows_of(shown.timeline, shown.ipus_to_a_row)) == (together, ipus // together)
     assert shown.words == (f"{together} IPUs to a row" if together > 1 else "")
@@ -277,8 +278,18 @@ def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(repl
     assert max(line.get_ydata().max() for line in chart.axes[-1].lines) < 4
 
 
-@pytest.mark.parametrize(("runs", "ipus"), [(2, 4), (8, 4), (8, 16), (8, 64), (20, 4)])
-@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize(
+    ("runs", "ipus", "memory"),
+    [
+        (2, 4, False),
+        (8, 64, False),
+        (8, 16, True),
+        (8, 64, True),
+        (20, 4, True),
+        *(pytest.param(*case, marks=slowest) for case in [(8, 4, False), (8, 16, False), (20, 4, False)]),
+        *(pytest.param(*case, marks=slowest) for case in [(2, 4, True), (8, 4, True)]),
+    ],
+)
 def test_a_comparison_is_no_higher_than_a_screen_however_many_runs_it_has(lock_step, replicated, runs, ipus, memory):
     strip = strip_of(replicated, replicated.memory) if memory else None
     run = lock_step("interleaved", mapping=tuple(range(ipus)), count=max(16, ipus))

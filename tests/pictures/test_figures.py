@@ -13,6 +13,7 @@ from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import OutputError
 from tests.drawn import assert_legible, drawn_texts, words
+from tests.effort import slowest
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 HOST = {"infeed": 30, "host_wait": 8, "outfeed": 15}
@@ -44,7 +45,10 @@ PICTURES = {
         ]
     ),
     "a comparison of 64 IPUs": lambda build: comparison(
-        [Compared(build(name, mapping=tuple(range(64)), count=128)) for name in ("grouped", "interleaved", "sharded")]
+        [
+            Compared(build(name, mapping=tuple(range(64)), count=count))
+            for name, count in (("grouped", 128), ("interleaved", 128), ("sharded", 4))
+        ]
     ),
 }
 
@@ -131,8 +135,18 @@ def test_comparison_refuses_nothing_to_compare():
         comparison([])
 
 
-@pytest.mark.parametrize("to_bytes", [to_png, to_svg, to_pdf])
-@pytest.mark.parametrize("name", ["grouped", "comparison"])
+@pytest.mark.parametrize(
+    ("name", "to_bytes"),
+    [
+        ("grouped", to_png),
+        ("comparison", to_svg),
+        ("one IPU", to_pdf),
+        pytest.param("grouped", to_svg, marks=slowest),
+        pytest.param("grouped", to_pdf, marks=slowest),
+        pytest.param("comparison", to_png, marks=slowest),
+        pytest.param("comparison", to_pdf, marks=slowest),
+    ],
+)
 def test_equal_figures_are_equal_bytes_under_any_settings(lock_step, to_bytes, name):
     first = to_bytes(PICTURES[name](lock_step))
     with mpl.rc_context({"font.size": 20, "lines.linewidth": 7, "svg.fonttype": "none", "axes.facecolor": "red"}):
@@ -152,7 +166,7 @@ def test_a_dense_run_stays_small_as_svg(lock_step):
 
 
 def test_no_figure_is_left_open(lock_step):
-    to_png(PICTURES["two IPUs"](lock_step))
+    to_png(PICTURES["one IPU"](lock_step))
     import matplotlib._pylab_helpers as helpers  # noqa: PLC0415
 
     assert not helpers.Gcf.figs

@@ -12,7 +12,7 @@ from ipusim.app.render import layout, shortened
 from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.execution_trace import execution_trace
-from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.shortened import in_periods
@@ -30,7 +30,7 @@ from tests.timelines import lay_out_timeline
 
 @pytest.fixture(scope="module")
 def whole():
-    return lay_out_timeline(count=60, infeed=15, host_wait=5, outfeed=7, executions=7)
+    return lay_out_timeline(count=32, infeed=15, host_wait=5, outfeed=7, executions=7)
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +62,14 @@ def spans_of(read):
 def test_a_trace_of_many_spans_has_ramps_and_periods_and_says_what_it_leaves_out(
     whole, short, read_perfetto, monkeypatch
 ):
-    monkeypatch.setattr(shortened, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(shortened, "_MOST_SPANS", 700)
     some, every = (spans_of(read_perfetto(trace(each))) for each in (in_periods(short), whole))
     gaps = {each for each in some if "not drawn" in each[1]}
     assert some - gaps < every
     texts = sorted({name for _, name, *_ in gaps})
     assert texts == [
+        "10 more periods of 1 micro-batch, not drawn: --full-trace",
         "3 more periods of 1 execution, not drawn: --full-trace",
-        "38 more periods of 1 micro-batch, not drawn: --full-trace",
     ]
     clock = whole.info.clock_hz
     for span in every - some:
@@ -80,7 +80,7 @@ def test_a_trace_of_many_spans_has_ramps_and_periods_and_says_what_it_leaves_out
 
 
 def test_numbers_over_time_are_those_of_the_whole_run_where_anything_is_drawn(whole, short, read_perfetto, monkeypatch):
-    monkeypatch.setattr(shortened, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(shortened, "_MOST_SPANS", 700)
     some, every = (read_perfetto(trace(each)) for each in (in_periods(short), whole))
     gaps = [(each.start_ns, each.end_ns) for each in some.slices if "not drawn" in each.name]
     assert some.counters.keys() == every.counters.keys()
@@ -95,7 +95,7 @@ def test_numbers_over_time_are_those_of_the_whole_run_where_anything_is_drawn(wh
 
 def test_a_whole_trace_of_too_many_spans_is_refused(short, monkeypatch):
     monkeypatch.setattr(timelines, "MOST_SPANS", 1000)
-    with pytest.raises(OptionError, match=r"^full_trace: expected a run of at most 1,000 spans, got one of 6,\d+: "):
+    with pytest.raises(OptionError, match=r"^full_trace: expected a run of at most 1,000 spans, got one of 3,\d+: "):
         in_periods(short, full=True)
 
 
@@ -107,13 +107,13 @@ def test_pictures_of_no_more_spans_than_a_run_may_record_are_the_same(whole, sho
         Window(0, whole.makespan_cycles),
         Window(whole.makespan_cycles // 3, whole.makespan_cycles // 2),
     ):
-        one, other = (to_png(execution_trace(each, window.start, window.end)) for each in (whole, short))
+        one, other = (to_svg(execution_trace(each, window.start, window.end)) for each in (whole, short))
         assert one == other
 
 
 @pytest.mark.parametrize(("execution", "width_in"), [(0, 10.0), (4, 10.0), (0, 6.0)])
 def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, short, monkeypatch, execution, width_in):
-    monkeypatch.setattr(timelines, "MOST_SPANS", 400)
+    monkeypatch.setattr(timelines, "MOST_SPANS", 200)
     monkeypatch.setattr(layout, "WIDTH_IN", width_in)
     window = execution_window(whole, execution)
     figure = execution_trace(short, window.start, window.end)
@@ -153,12 +153,19 @@ def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
     assert ends == [window.end for window in windows]
 
 
-def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(monkeypatch):
+@pytest.fixture(scope="module")
+def holding():
+    """A run whose stages hold something, whole, and the same as a Timeline with blocks."""
     stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
-    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 40, "stages": stages}
     run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
-    window, short = execution_window(run.timeline), folded(run.timeline)
-    assert to_png(memory_chart(short, run.memory, window)) == to_png(memory_chart(run.timeline, run.memory, window))
+    return run, folded(run.timeline)
+
+
+def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(holding, monkeypatch):
+    run, short = holding
+    window = execution_window(run.timeline)
+    assert to_svg(memory_chart(short, run.memory, window)) == to_svg(memory_chart(run.timeline, run.memory, window))
     monkeypatch.setattr(timelines, "MOST_SPANS", 100)
     figure = memory_chart(short, run.memory, window)
     texts = words(figure)
@@ -167,11 +174,9 @@ def test_memory_is_drawn_with_the_same_break_and_its_peak_where_it_is(monkeypatc
     assert_legible(figure, drawn_texts(figure))
 
 
-def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(monkeypatch, tmp_path):
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 90_000} for number in (0, 1)]
-    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 80, "stages": stages}
-    run = execute(job_from({"system": {"name": "m2000"}, "pipeline": pipeline}))
-    short = replace(run, timeline=folded(run.timeline))
+def test_the_files_of_a_run_have_a_full_trace_where_that_is_asked_for(holding, monkeypatch, tmp_path):
+    run = holding[0]
+    short = replace(run, timeline=holding[1])
     assert short.timeline.repeats
     monkeypatch.setattr(pictures, "execution_trace", lambda *_, **__: Chart())
     monkeypatch.setattr(pictures, "memory_chart", lambda *_, **__: Chart())

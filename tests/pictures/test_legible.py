@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from matplotlib.text import Text
 
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
-from tests.gallery import PICTURES, assert_same_picture, figure, figure_pixels, pixels, png
+from tests.gallery import PICTURES, assert_same_picture, drawn_of, figure, figure_pixels, pixels, png
 
 #: Pixels of the width that GitHub gives a picture in a README.
 README_WIDTH = 850
@@ -19,14 +20,22 @@ README_WIDTH = 850
 _WITHOUT_TAILS = 0.2
 
 every_picture = pytest.mark.parametrize("name", PICTURES)
+drawn_pictures = pytest.mark.parametrize("name", drawn_of(PICTURES))
 
 
-def texts(drawn):
-    """All texts that are drawn, each with its extent in pixels, (x0, y0, x1, y1)."""
-    canvas = FigureCanvasAgg(drawn)
+@cache
+def texts(name):
+    """All texts that a picture draws, each with its extent in pixels, (x0, y0, x1, y1)."""
+    drawn = figure(name)
+    FigureCanvasAgg(drawn)
     found = [text for text in drawn.findobj(Text) if text.get_visible() and text.get_text().strip()]
     shown = [text for text in found if text.axes is None or text.axes.axison or text in text.axes.texts]
-    return [(text, text.get_window_extent(canvas.get_renderer()).extents) for text in shown]
+    return [(text, extent_of(text)) for text in shown]
+
+
+@cache
+def extent_of(text):
+    return text.get_window_extent().extents
 
 
 def letters(text, extent):
@@ -42,15 +51,14 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
-@every_picture
+@drawn_pictures
 def test_a_picture_is_as_its_scenario_runs_now(name):
     assert_same_picture(png(name), f"{name}.png")
 
 
 @every_picture
 def test_no_text_lies_over_another(name):
-    drawn = figure(name)
-    found = texts(drawn)
+    found = texts(name)
     boxes = np.array([letters(text, extent) for text, extent in found])
     x0, y0, x1, y1 = boxes.T
     over = (x0[:, None] < x1) & (x0 < x1[:, None]) & (y0[:, None] < y1) & (y0 < y1[:, None])
@@ -67,7 +75,7 @@ def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
         rows = {}
         for text in axes.texts:
             if text.get_text()[0].isdigit() and axes.get_ylim()[1] == 0:
-                x0, _, x1, _ = text.get_window_extent().extents
+                x0, _, x1, _ = extent_of(text)
                 # Of an upright number the extent has room for tails, which digits have not.
                 middle, half = (x0 + x1) / 2, (x1 - x0) / 2
                 if text.get_rotation():
@@ -82,14 +90,13 @@ def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
 def test_text_is_large_enough_at_a_readmes_width(name):
     drawn = figure(name)
     scale = README_WIDTH / (72 * drawn.get_size_inches()[0])
-    assert min(text.get_fontsize() for text, _ in texts(drawn)) * scale >= 8
+    assert min(text.get_fontsize() for text, _ in texts(name)) * scale >= 8
 
 
-@every_picture
+@drawn_pictures
 def test_text_stands_out_from_what_it_stands_on(name):
     """Of every text, its colour against each pixel that its letters cover, in the picture without them."""
-    drawn = figure(name)
-    found = texts(drawn)
+    drawn, found = figure(name), texts(name)
     written = figure_pixels(name).astype(float)
     for text, _ in found:
         text.set_visible(False)
@@ -117,7 +124,7 @@ def test_no_line_at_a_phase_or_sync_crosses_a_number(name):
     for axes in drawn.axes:
         if axes.get_ylim()[1]:
             continue  # no rows
-        boxes = np.array([letters(text, text.get_window_extent().extents) for text in axes.texts]).reshape(-1, 4)
+        boxes = np.array([letters(text, extent_of(text)) for text in axes.texts]).reshape(-1, 4)
         lines = [patch for patch in (*axes.artists, *axes.patches) if patch.get_zorder() == 3]
         for line in lines:
             ends = axes.transData.transform(line.get_path().vertices).reshape(-1, 2, 2)

@@ -13,6 +13,7 @@ from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
@@ -53,8 +54,22 @@ def test_numbers_do_not_stop_at_nine(name):
         assert not drawn or drawn == there, key
 
 
-@pytest.mark.parametrize("count", [8, 16, 24, 40, 64, 104, 160, 240])
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
+@pytest.mark.parametrize(
+    ("schedule", "count"),
+    [
+        ("grouped", 8),
+        ("interleaved", 16),
+        ("sequential", 24),
+        ("interleaved", 40),
+        ("grouped", 64),
+        ("grouped", 104),
+        ("sequential", 160),
+        ("interleaved", 240),
+        *(pytest.param("grouped", count, marks=slowest) for count in (16, 24, 40, 160, 240)),
+        *(pytest.param("interleaved", count, marks=slowest) for count in (8, 24, 64, 104, 160)),
+        *(pytest.param("sequential", count, marks=slowest) for count in (8, 16, 40, 64, 104, 240)),
+    ],
+)
 def test_each_row_has_all_numbers_or_a_regular_selection_or_none(lock_step, schedule, count):
     timeline = lock_step(schedule, mapping=(0, 1, 2, 3), count=count, forward=[100, 60, 200, 30], backward=170)
     for shown in (execution_window(timeline), phase_window(timeline, "main")):

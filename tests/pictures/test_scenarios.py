@@ -81,7 +81,7 @@ def lines_of_legend(figure):
     return [[text.get_text() for text in line] for _, line in lines]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
 def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(name):
     figure = trace(name)
     lines = lines_of_legend(figure)
@@ -93,7 +93,7 @@ def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(n
     assert all(len(line) > 1 for line in lines)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
 def test_the_legend_of_a_memory_chart_does_too(name):
     if not result(name).describes_memory:
         pytest.skip("its stages do not say what they hold")
