@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.effort import slowest
 from tests.ran_programs import once
 
 
@@ -22,13 +23,14 @@ def test_one_ipu_runs_several_steps_in_one_execution():
 
 
 def test_digits_over_four_ipus_reach_95_percent():
-    out = once("keras_sequential", "--epochs", "8").out
+    out = once("keras_sequential", "--epochs", "5").out
     assert " dense_3 (Dense)                               3\n" in out
     (accuracy,) = re.findall(r"^Held out: loss [\d.]+, accuracy ([\d.]+)$", out, flags=re.MULTILINE)
     assert float(accuracy) > 0.95
     assert f"Predicted (384, 10): {accuracy} are right\n" in out
 
 
+@slowest
 def test_functional_models_tell_each_step():
     out = once("keras_functional").out
     told = re.findall(r"^After (\d+) steps: mean loss ([\d.]+)$", out, flags=re.MULTILINE)

@@ -16,6 +16,7 @@ from ipusim.ipu.tensorflow.keras import layers
 from ipusim.ipu.tensorflow.keras.program import Program
 from ipusim.model.data.dataset_files import digits
 from ipusim.runs.execute import execute
+from tests.effort import slowest
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
 #: A share that leaves a whole number of batches of 16 to train on.
@@ -72,15 +73,16 @@ def compiled(model, metrics=()):
     return model
 
 
-def test_digits_over_four_ipus_equal_their_scenario_and_reach_95_percent(received):
-    """All losses of twelve epochs bit by bit, and what the digits that were held out are taken for."""
+@pytest.mark.parametrize("epochs", [4, pytest.param(12, marks=slowest)])
+def test_digits_over_four_ipus_equal_their_scenario_and_reach_95_percent(epochs, received):
+    """All losses of all epochs bit by bit, and what the digits that were held out are taken for."""
 
     def trained():
         train, held_out = digits(np.float32).split(SHARE, 0)
         model = classifier()
         model.set_pipeline_stage_assignment([0, 0, 1, 2, 3])
         model.set_pipelining_options(8, gradient_accumulation_reduction_method="mean")
-        history = compiled(model).fit(train.x, train.y, batch_size=16, epochs=12, verbose=0)
+        history = compiled(model).fit(train.x, train.y, batch_size=16, epochs=epochs, verbose=0)
         losses = np.concatenate([each[0] for each in received])
         taken = model(held_out.x).argmax(axis=1) == held_out.y
         model.compile(model.optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"], steps_per_execution=4)
@@ -88,9 +90,10 @@ def test_digits_over_four_ipus_equal_their_scenario_and_reach_95_percent(receive
         return history, losses, taken, evaluated, model.get_weights()
 
     history, losses, taken, (_, accuracy), weights = four_ipus(trained)
-    twin = execute(load_job(Path("scenarios/digits_training.yaml"), (f"data.hold_out={SHARE}",))).learning
+    changes = (f"data.hold_out={SHARE}", f"steps={epochs}")
+    twin = execute(load_job(Path("scenarios/digits_training.yaml"), changes)).learning
     np.testing.assert_array_equal(losses, [each.loss for each in twin.losses])
-    means = [twin.mean_loss_by_step[step] for step in range(12)]
+    means = [twin.mean_loss_by_step[step] for step in range(epochs)]
     np.testing.assert_allclose(history.history["loss"], means, rtol=1e-6)
     assert accuracy > 0.95
     assert accuracy == pytest.approx(np.mean(taken[:388]))

@@ -15,6 +15,7 @@ from ipusim.base.units import format_seconds
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 BY_SCHEDULE = SCENARIOS / "memory_by_schedule.yaml"
@@ -36,7 +37,11 @@ def period(job):
         ("memory_by_schedule", ("pipeline.schedule=1f1b",)),
         ("digits_training", ("numerics=off", "pipeline.repeat_count=2", "steps=1", "evaluate=null")),
         ("optimizer_state_offload", ("numerics=off", "steps=1", "pipeline.repeat_count=2", "evaluate=null")),
-        ("transformer_eight_ipus", ("numerics=off", "steps=1", "pipeline.repeat_count=1", "evaluate=null")),
+        pytest.param(
+            "transformer_eight_ipus",
+            ("numerics=off", "steps=1", "pipeline.repeat_count=1", "evaluate=null"),
+            marks=slowest,
+        ),
         ("data_parallel_4x4", ("numerics=off", "steps=1", "pipeline.repeat_count=1", "evaluate=null")),
     ],
 )
@@ -178,7 +183,7 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
         assert "Memory at each IPU's peak" not in done.stdout
     asked = ipusim("check", "s.yaml", "--memory", cwd=tmp_path).stdout
     assert asked.index("Memory at each IPU's peak") < asked.index("What holds it") < asked.index("What would take less")
-    long = ("--set", "pipeline.schedule=gpipe", "--set", "pipeline.gradient_accumulation_count=100000")
+    long = ("--set", "pipeline.schedule=gpipe", "--set", "pipeline.gradient_accumulation_count=20000")
     done = ipusim("check", "s.yaml", *long, cwd=tmp_path)
     assert "as nothing repeats itself here: --memory." in done.stdout
     fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
@@ -236,7 +241,7 @@ numerics: off
 """
 
 
-@pytest.mark.parametrize("recompute", [None, ("yes",)], ids=["any plan", "recomputing"])
+@pytest.mark.parametrize("recompute", [None, pytest.param(("yes",), marks=slowest)], ids=["any plan", "recomputing"])
 def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(tmp_path, recompute, monkeypatch):
     scenario, best = tmp_path / "s.yaml", tmp_path / "best.yaml"
     scenario.write_text(TRANSFORMER)

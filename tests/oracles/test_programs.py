@@ -67,13 +67,15 @@ def test_a_program_of_the_tutorial_equals_its_scenario(case):
     assert program.timeline.rows(SpanKind.INFEED).size
 
 
-def test_the_pipeline_trains_as_the_tutorial_shows():
-    """To a mean loss below 0.05, step by step that of the scenario."""
-    out = once("step3_pipelining", "--epochs", "5").out
-    means = twin_of("tutorial_step3_pipelining", 5, ()).learning.mean_loss_by_step
-    assert printed(out) == [(step, float(step), float(f"{means[step]:.3f}")) for step in range(5)]
-    assert printed(out)[-1][-1] < 0.05
-    assert "Steps 5 x examples per step 5120 (== 25600 training examples, 5.0 epochs of 5120 examples)\n" in out
+@pytest.mark.parametrize(("epochs", "below"), [(2, 1.5), pytest.param(5, 0.05, marks=slowest)])
+def test_the_pipeline_trains_as_the_tutorial_shows(epochs, below):
+    """To a low mean loss, step by step that of the scenario."""
+    out = once("step3_pipelining", "--epochs", str(epochs)).out
+    means = twin_of("tutorial_step3_pipelining", epochs, ()).learning.mean_loss_by_step
+    assert printed(out) == [(step, float(step), float(f"{means[step]:.3f}")) for step in range(epochs)]
+    assert printed(out)[-1][-1] < below
+    count = 5120 * epochs
+    assert f"Steps {epochs} x examples per step 5120 (== {count} training examples, {epochs}.0 epochs of 5120" in out
 
 
 @slowest
@@ -85,10 +87,10 @@ def test_loops_train_as_the_tutorial_shows(name):
 
 
 def test_layers_are_printed_as_in_the_tutorial():
-    ran = once("step4_configurable_stages", "--epochs", "1", "--splits", "dense128")
+    ran = once("step4_configurable_stages", "--epochs", "1", "--splits", "dense128", "dense64", "dense32")
     out, (program,) = ran.out, ran.compiled
     assert "Layers:\n flatten, dense256, dense128, dense64, dense32, logits, cel\n" in out
-    assert "Stages:\n 0. flatten-dense256\n 1. dense128-dense64-dense32-logits-cel\n" in out
+    assert "Stages:\n 0. flatten-dense256\n 1. dense128\n 2. dense64\n 3. dense32-logits-cel\n" in out
     assert sorted(program.variables)[:2] == [
         "FCModel/stage0_dense256/dense256/dense/bias",
         "FCModel/stage0_dense256/dense256/dense/kernel",

@@ -13,7 +13,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
 from tests.effort import slowest
 from tests.places import SCENARIOS
-from tests.ran_programs import PROGRAMS, once
+from tests.ran_programs import PROGRAMS, Ran, once
 
 #: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives, look rows up
 #: on the host or have it compute, or whose hosts update variables or do something together between session runs.
@@ -28,7 +28,10 @@ WITHOUT = {
 }
 RECORDED = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem not in WITHOUT]
 #: Programs that take long, also in tests of their own.
-LONG = ("training", "step5_estimator", "outfeed_iteration", "sequences", "keras_functional")
+LONG = (
+    *("training", "step5_estimator", "outfeed_iteration", "sequences", "keras_functional"),
+    *("evaluation", "concurrent_stages"),
+)
 #: What makes a program shorter, or other than it is by itself: as it runs in other tests already, where there are such.
 ARGUMENTS = {
     "keras_saving": ["--epochs", "1"],
@@ -36,7 +39,7 @@ ARGUMENTS = {
     "keras_single_ipu": ["--epochs", "1"],
     "step1_single_ipu": ["--epochs", "2"],
     "step2_sharding": ["--epochs", "1"],
-    "step3_pipelining": ["--epochs", "2", "--schedule", "Interleaved"],
+    "step3_pipelining": ["--epochs", "1", "--schedule", "Interleaved"],
     "step4_configurable_stages": ["--epochs", "1", "--splits", "dense128"],
     "step5_estimator": ["--epochs", "2", "--model-dir", "{folder}/model"],
 }
@@ -102,8 +105,17 @@ def test_what_the_host_updates_is_refused():
         as_scenario(last.as_job())
 
 
-def test_what_replicas_do_together_is_refused():
-    (program,) = once("replicas").recorded
+def of_one_weight_update(name, repeat_count, folder):
+    """Run a program for one weight update in place of ``repeat_count`` of them."""
+    text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
+    assert text.count(f"repeat_count={repeat_count},") == 1
+    file = folder / f"{name}.py"
+    file.write_text(text.replace(f"repeat_count={repeat_count},", "repeat_count=1,"))
+    return Ran(file, ())
+
+
+def test_what_replicas_do_together_is_refused(tmp_path):
+    (program,) = of_one_weight_update("replicas", 20, tmp_path).recorded
     text = (
         r"^no scenario takes the time that the program 'pipeline' takes: replicas call all_reduce of float32\[2, 64\] "
         r"in pipeline_stage_0, which a scenario does not say$"
@@ -112,8 +124,8 @@ def test_what_replicas_do_together_is_refused():
         as_scenario(program.as_job())
 
 
-def test_what_is_looked_up_on_the_host_is_refused():
-    (program,) = once("host_embedding").recorded
+def test_what_is_looked_up_on_the_host_is_refused(tmp_path):
+    (program,) = of_one_weight_update("host_embedding", 16, tmp_path).recorded
     with pytest.raises(UnsupportedProgramError, match="pipeline_stage_0 looks up rows in tables on the host, which a"):
         as_scenario(program.as_job())
 

@@ -12,14 +12,24 @@ import pytest
 from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.ipu.tensorflow.keras import datasets
 from tests.cli.commands import ipusim
-from tests.effort import draws_everything, rarest
+from tests.effort import draws_everything, rarest, slowest
 from tests.seed_programs import names, seed_program, seeds_folder
 
 #: The programs of the pipelining tutorial, whose text shows what each prints, in the order of that.
 TUTORIAL = ("001_step1", "001_step2", "001_step3", "001_step4")
 #: A program that takes ten thousand steps, and the tutorial's last one cut otherwise.
 LONG = ("002_infeed", "001_step4_four_stages", "001_step4_dense128")
+#: What a program says that another one of the seeds, or one of scenarios/python/, says as well.
+AGAIN = (
+    *("001_estimator", "001_step1", "001_step2", "001_step3"),
+    *("002_inference", "002_training", "003_outfeed_while_it_runs"),
+)
 PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", re.MULTILINE)
+
+
+def marked(name):
+    return pytest.param(name, marks=[rarest] * (name in LONG) + [slowest] * (name in AGAIN))
+
 
 pytestmark = pytest.mark.skipif(
     seeds_folder() is None, reason="the seeds are not beside the checkout: see tests/seed_programs.py"
@@ -41,9 +51,7 @@ def images(monkeypatch):
     monkeypatch.setattr(datasets, "_drawn", _drawn)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[rarest] * (name in LONG)) for name in names() if name not in TUTORIAL]
-)
+@pytest.mark.parametrize("name", [marked(name) for name in names() if name not in TUTORIAL])
 def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_path, monkeypatch):
     program = seed_program(name, seeds())
     file = tmp_path / f"{name}.py"
@@ -54,18 +62,18 @@ def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_pa
 
 
 @pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize("name", TUTORIAL)
+@pytest.mark.parametrize("name", [marked(name) for name in TUTORIAL])
 def test_ipusim_run_trains_a_program_of_the_tutorial_as_its_text_says(name, tmp_path):
     """The images are drawn, easier than the text's: the loss begins within 0.25 of its, and falls at least as far.
 
-    By default it trains for two of the text's eleven steps, the first of which is printed.
+    By default it trains for the first of the text's eleven steps, of which that one and the last are printed.
     """
     (text,) = seeds().glob("001_*.txt")
     shown = PRINTED.findall(text.read_text(encoding="utf-8"))
     assert len(shown) == 2 * len(TUTORIAL)
     file = tmp_path / f"{name}.py"
     file.write_text(seed_program(name, seeds()).text)
-    steps = 11 if draws_everything() else 2
+    steps = 11 if draws_everything() else 1
     done = ipusim("run", file, "--out", tmp_path / "out", "--profile-steps", 1, "--", "--steps", steps)
     assert done.returncode == 0, done.stderr
     printed = PRINTED.findall(done.stdout)

@@ -27,7 +27,7 @@ from ipusim.app.suggest.words import plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.runs.request.request import Request
-from tests.effort import draws_everything, slowest
+from tests.effort import draws_everything, runs_slowest, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 MIB = 1024 * 1024
@@ -81,7 +81,7 @@ def test_a_search_has_one_thread_of_arithmetic() -> None:
         threads.update(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
 
     before = threadpool_info()
-    suggest(dense(4, 64), progress=progress)
+    suggest(dense(4, 64), Limits(schedules=("grouped",)), progress=progress)
     assert threads == {1}
     assert threadpool_info() == before
 
@@ -213,7 +213,9 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
     request = load_request(SCENARIOS / f"{name}.yaml", ["memory=report"])
     limits = Limits(ipus=(4,), replicas=(1,), stages=(3, 4, 6, 8), offload=("no",))
     tried = 0
-    for baseline, choice, layout, search in laid_out(request, limits)[:: 3 if draws_everything() else 9]:
+    for baseline, choice, layout, search in laid_out(request, limits)[
+        :: 3 if draws_everything() else 9 if runs_slowest() else 18
+    ]:
         units = search.units(baseline.micro_batch_size)
         every = [*combinations(range(1, len(units)), choice.stages - 1)]
         inner = every[:: max(len(every) // 500, 1)]

@@ -19,7 +19,7 @@ from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.synthesis import NAME, synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import seeds, slowest
+from tests.effort import runs_slowest, seeds, slowest
 from tests.exact_orders import Exact
 from tests.oracles.test_house_schedules import TABLE_5
 
@@ -100,6 +100,14 @@ def test_what_is_found_is_never_worse_than_any_named_schedule_that_fits_and_most
     assert 2 * len(better) >= len(room) > 0
 
 
+@pytest.fixture
+def clock_of_turns(monkeypatch):
+    """Count turns of the search for a clock: on a loaded machine another search would find other words."""
+    turns = count()
+    monkeypatch.setattr(synthesis, "time", SimpleNamespace(monotonic=lambda: next(turns) * TURN))
+
+
+@pytest.mark.usefixtures("clock_of_turns")
 @pytest.mark.parametrize("seed", seeds(30))
 def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
     random = Random(f"small {seed}")
@@ -113,13 +121,11 @@ def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
     assert found.best.times.makespan_cycles == Exact(times, 4).makespan()
 
 
+@pytest.mark.usefixtures("clock_of_turns")
 @pytest.mark.parametrize("seed", seeds(20))
-def test_what_is_found_takes_as_much_more_with_each_further_period(seed, monkeypatch):
-    # A clock of turns of the search: on a loaded machine another search would find other words.
-    turns = count()
-    monkeypatch.setattr(synthesis, "time", SimpleNamespace(monotonic=lambda: next(turns) * TURN))
+def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     request, most = drawn(1000 + seed)
-    found = synthesize(request, seconds=SHORT, memory=most)
+    found = synthesize(request, seconds=SHORT if runs_slowest() else SHORT / 4, memory=most)
     if found.made is None or not found.is_periodic:
         return
     with schedules.scoped():
@@ -176,7 +182,9 @@ def of_table_5(row):
     return count, tasks, words_of(tasks, job.plan.order.passes.tolist()), begins[-1]
 
 
-@pytest.mark.parametrize("number", seeds(30)[: len(TABLE_5)])
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[slowest] * (number > 2)) for number in seeds(30)[: len(TABLE_5)]]
+)
 def test_zero_bubbles_automatic_schedules_are_reached(number):
     """ZB-1p with a micro-batch whole until its weights' half ends, ZB-2p with a third of it between the halves.
 
