@@ -5,8 +5,10 @@ Of those that are drawn in hundreds it is one in thirty, and one in ten with ``-
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pytest
 
@@ -18,6 +20,8 @@ rarest = pytest.mark.rarest
 ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 5, 5
 #: The same of examples that are drawn in hundreds.
 ONE_IN_OF_HUNDREDS, ONE_IN_OF_HUNDREDS_WITH_ALL = 30, 10
+
+T = TypeVar("T")
 
 _whole = [(False, False)]
 
@@ -54,6 +58,11 @@ def one_in(examples: int = 1) -> int:
 def share(examples: int) -> int:
     """Return how many of so many examples are drawn."""
     return min(examples, max(FEWEST, -(-examples // one_in(examples))))
+
+
+def in_turn(values: Sequence[T], key: str) -> Sequence[T]:
+    """Return one half of the values, the one or the other by what the key is; all of them with ``--all``."""
+    return values if runs_slowest() else values[zlib.crc32(key.encode()) % 2 :: 2]
 
 
 def seeds(examples: int) -> range:

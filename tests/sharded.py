@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.effort import runs_slowest, share, slowest
+
 #: Every shard draws from a seed of its own, and the smallest example, which all of them draw first, beyond its share.
 SHARDS = 10
+#: Those that run, by default a few with more examples each: every shard begins with the smallest one.
+SOME_SHARDS = [*range(3), *(pytest.param(shard, marks=slowest) for shard in range(3, SHARDS))]
+
+
+def some(examples):
+    """Return the number of examples of which each shard checks its part, of so many in all."""
+    return share(examples) if runs_slowest() else 3 * SHARDS
 
 
 def check_shard(shard, strategy, check, *, examples):
@@ -24,11 +34,11 @@ def check_shard(shard, strategy, check, *, examples):
 
 
 def drawn(strategy, *, examples):
-    """Return what all shards draw, the same examples that they check."""
-    found = []
+    """Yield what all shards draw, the same examples that they check; a shard draws when its first is asked for."""
     for shard in range(SHARDS):
+        found = []
         check_shard(shard, strategy, found.append, examples=examples)
-    return found
+        yield from found
 
 
 @lru_cache(maxsize=None, typed=True)

@@ -18,6 +18,7 @@ from ipusim.app.run_folder.report import picture_window
 from ipusim.base.errors import IpusimError, ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.timeline.timeline import Span, Timeline
+from tests.drawn_text import any_text
 from tests.effort import share
 
 FLIPS = share(400)
@@ -118,9 +119,9 @@ VALUES = st.one_of(
     st.integers(-(2**70), 2**70),
     st.sampled_from([-1, 0, 1, 2, 2**31, 2**53, 2**62, 2**63]),
     st.floats(),
-    st.text(max_size=8),
-    st.lists(st.one_of(st.integers(-2, 3), st.text(max_size=4)), max_size=4),
-    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+    any_text(max_size=8),
+    st.lists(st.one_of(st.integers(-2, 3), any_text(max_size=4)), max_size=4),
+    st.dictionaries(any_text(max_size=3), st.integers(), max_size=2),
 )
 
 

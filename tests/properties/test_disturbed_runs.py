@@ -15,10 +15,12 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import seeds
+from tests.effort import runs_slowest, seeds
 from tests.properties.test_repeats import drawn
 from tests.tiling import check_tiling
 
+#: Passes of a run of several executions, at most, by default.
+MOST_PASSES = 4000
 #: A training of two stages with arithmetic.
 LEARNING = {
     "system": {"name": "m2000", "auto_select_ipus": 4},
@@ -102,8 +104,10 @@ def test_of_several_executions_those_before_between_and_behind_changes_are_left_
     while plain is None:
         with suppress(RequestError):  # of a count that its schedule cannot lay out
             scenario = drawn(rng.randrange(10**6))
-            scenario["pipeline"]["repeat_count"] = rng.choice((12, 20, 40))
+            scenario["pipeline"]["repeat_count"] = rng.choice((12, 20, 40) if runs_slowest() else (16, 24, 40))
             plain = assemble(Request.from_dict(scenario, name="drawn", folder=Path()))
+            passes = plain.of_whole(lambda of: len(of.plan.table)) * plain.executions
+            plain = plain if passes <= MOST_PASSES or runs_slowest() else None
     length = execute(plain).timeline.makespan_cycles
     first, stalled = rng.randrange(length), rng.randrange(length)
     disturbances = [
@@ -114,7 +118,9 @@ def test_of_several_executions_those_before_between_and_behind_changes_are_left_
     job = assemble(plain.request.replace({"disturbances": disturbances}))
     run, whole = execute(job), execute(job, jump=False)
     assert run.timeline.expanded() == whole.timeline, disturbances
-    assert run.summary.to_dict() == whole.summary.to_dict(), disturbances
+    assert run.summary.times_dict() == whole.summary.times_dict(), disturbances
+    if seed % 3 == 0 or runs_slowest():  # with the parts of the time, for which the run is simulated without each
+        assert run.summary.to_dict() == whole.summary.to_dict(), disturbances
 
 
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from ipusim.base.errors import FileError
 from ipusim.base.json_stream import JsonStream
+from tests.drawn_text import any_text
 from tests.effort import share, slowest
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | any_text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text(max_size=3), inner, max_size=4),
     max_leaves=12,
 )
 SAFE = settings(max_examples=share(300), deadline=None)
@@ -43,7 +44,7 @@ def read(content, size, most=10**6):
 
 @SAFE
 @given(
-    st.lists(VALUES, max_size=5) | st.dictionaries(st.text(max_size=3), VALUES, max_size=5),
+    st.lists(VALUES, max_size=5) | st.dictionaries(any_text(max_size=3), VALUES, max_size=5),
     st.integers(1, 40),
     st.sampled_from([None, 1, 3]),
     st.booleans(),

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -35,27 +37,50 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
-from tests.effort import share, slowest
+from tests.effort import runs_slowest, share, slowest
 from tests.house_schedules import FREE, mapping_of
-from tests.replay.requests import DRAWN, drawn_requests, scenario_of
+from tests.replay.requests import DRAWN, Requested, drawn_requests, scenario_of
 
-#: Passes of a drawn run, and tensors that may wait for a stage in it, at most.
-MOST_PASSES, MOST_WAITING = 30_000, 100
+#: Passes of a drawn run by default and with ``--all``, and tensors that may wait for a stage in it, at most.
+MOST_PASSES, MOST_PASSES_WITH_ALL, MOST_WAITING = 6_000, 30_000, 100
+#: Of how many times as many micro-batches as drawn a run is, by default and with ``--all``.
+TIMES, TIMES_WITH_ALL = (8, 12, 20), (8, 20, 60)
 #: How many of each sort are drawn: of all options, of users' Orders, of stages known by their cycles, with tables.
 SORTS = {"options": 10, "cycles": 16, "orders": 3, "tables": 4}
+#: Of one sort more than a share, as most of its small runs are over before they repeat themselves.
+FEWEST = {"cycles": 10}
+
+
+@cache
+def requests_of(sorts: tuple[tuple[str, int], ...]) -> list[Requested]:
+    """Return so many drawn requests of each sort, drawn once for all that run them."""
+    return drawn_requests({**dict.fromkeys(DRAWN, 0), **dict(sorts)})
+
+
+def drawn_jobs(sort: str, folder: Path, seed: int = 0) -> Iterator[tuple[str, Job]]:
+    """Yield a share of a sort's Jobs, each by its name."""
+    yield from jobs({sort: max(share(SORTS[sort]), FEWEST.get(sort, 0))}, folder, seed)
+
+
+@cache
+def drawn_runs(sort: str) -> list[tuple[str, Run]]:
+    """Return the runs of a share of a sort's Jobs, each by its name, which several tests look at."""
+    with TemporaryDirectory() as folder:
+        return [(name, execute(job)) for name, job in drawn_jobs(sort, Path(folder))]
 
 
 def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[str, Job]]:
     """Yield drawn Jobs of time alone with many micro-batches and executions, each by its name."""
-    rng = random.Random(seed)
-    for drawn in drawn_requests({**dict.fromkeys(DRAWN, 0), **sorts}):
+    rng, large = random.Random(seed), runs_slowest()
+    times, most_passes = (TIMES_WITH_ALL, MOST_PASSES_WITH_ALL) if large else (TIMES, MOST_PASSES)
+    for drawn in requests_of(tuple(sorts.items())):
         for name, text in drawn.files.items():
             (folder / name).write_text(text)
         off = ["memory=report"]  # tensors that wait for an IPU are as many more as there are micro-batches
         off += [] if drawn.name.startswith(("cycles", "orders")) else ["numerics=off"]
         pipeline = load_job(folder / drawn.file, off).request.options.pipeline
         counts = {
-            "gradient_accumulation_count": pipeline.gradient_accumulation_count * rng.choice([8, 20, 60]),
+            "gradient_accumulation_count": pipeline.gradient_accumulation_count * rng.choice(times),
             "repeat_count": pipeline.repeat_count * rng.choice([1, 3, 5]),
         }
         if drawn.name.startswith("orders"):  # which are of one count
@@ -64,16 +89,16 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
         job = load_job(folder / drawn.file, [*off, *changes])
         # Where tensors pile up on links that are too slow for them, a run takes as long as the square of their number.
         piled_up = any(tensors > MOST_WAITING for tensors in job.plan.waiting.values())
-        if not piled_up and job.of_whole(lambda of: len(of.plan.table)) * job.executions <= MOST_PASSES:
+        if not piled_up and job.of_whole(lambda of: len(of.plan.table)) * job.executions <= most_passes:
             yield f"{drawn.name} {' '.join(changes)}", job
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None:
+def test_jumping_over_repeats_changes_nothing(sort: str) -> None:
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
     jumped = 0
-    for name, job in jobs({sort: share(SORTS[sort])}, tmp_path):
-        part, whole = execute(job), execute(job.whole, jump=False)
+    for name, part in drawn_runs(sort):
+        job, whole = part.job, execute(part.job.whole, jump=False)
         assert part.timeline.expanded() == whole.timeline, name
         assert int(part.timeline.weights.sum()) == len(whole.timeline), name
         assert part.summary.to_dict() == whole.summary.to_dict(), name
@@ -88,7 +113,7 @@ def test_jumping_over_repeats_changes_nothing(sort: str, tmp_path: Path) -> None
 def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path: Path) -> None:
     """With an IPU that is slower for good, or for the first part of a run, and with one that is slower at its end."""
     slowed = jumped = 0
-    for number, (name, job) in enumerate(jobs({sort: share(SORTS[sort])}, tmp_path, seed=1)):
+    for number, (name, job) in enumerate(drawn_jobs(sort, tmp_path, seed=1)):
         length = int(execute(job).timeline.makespan_cycles)
         first, until = [(0, None), (length // 50, length // 20), (length - length // 20, length)][number % 3]
         slow = {"ipu": job.program.shape.mapping[-1], "slower": 1.25, "from": first}
@@ -103,15 +128,20 @@ def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path:
     assert jumped
 
 
-@pytest.mark.parametrize("system", ["free", "m2000"])
 @pytest.mark.parametrize(
-    ("schedule", "sync"),
+    ("schedule", "sync", "system"),
     [
-        ("grouped", "lock_step"),
-        ("1f1b", "lock_step"),
-        ("1f1b", "point_to_point"),
-        ("eager_1f1b", "point_to_point"),
-        ("zero_bubble_h2", "point_to_point"),
+        pytest.param(*of, system, marks=() if (number + other) % 2 == 0 else slowest)
+        for number, of in enumerate(
+            [
+                ("grouped", "lock_step"),
+                ("1f1b", "lock_step"),
+                ("1f1b", "point_to_point"),
+                ("eager_1f1b", "point_to_point"),
+                ("zero_bubble_h2", "point_to_point"),
+            ]
+        )
+        for other, system in enumerate(["free", "m2000"])
     ],
 )
 def test_a_disturbed_execution_jumps_before_between_and_behind_its_disturbances(
@@ -121,7 +151,7 @@ def test_a_disturbed_execution_jumps_before_between_and_behind_its_disturbances(
     stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(4)]
     for one, other in pairwise(stages):
         one["output_bytes"] = other["gradient_bytes"] = 10_000
-    pipeline = {"schedule": schedule, "sync": sync, "gradient_accumulation_count": 800, "stages": stages}
+    pipeline = {"schedule": schedule, "sync": sync, "gradient_accumulation_count": 320, "stages": stages}
     data = {"system": {"name": system}, "pipeline": pipeline}
     plain = assemble(Request.from_dict(data))
     length = timeline_of(plain).makespan_cycles
@@ -148,7 +178,7 @@ def test_a_replica_that_is_done_early_is_no_part_of_what_repeats_itself() -> Non
     assert run.timeline.expanded() == execute(run.job, jump=False).timeline
 
 
-@pytest.mark.parametrize("count", [100_000, 1_000_000])
+@pytest.mark.parametrize("count", [pytest.param(100_000, marks=slowest), 1_000_000])
 def test_a_million_micro_batches_with_a_passing_disturbance_take_as_long_as_few(count: int) -> None:
     job = flight(7, 4, 100, 200, count)
     passing = {"ipu": 2, "slower": 2, "from": "10 ms", "until": "10.1 ms"}
@@ -185,7 +215,7 @@ def flight(cycles: int, ipus: int, forward: int, backward: int, count: int) -> J
     return assemble(Request.from_dict(data, name=f"transfers of {cycles} cycles"))
 
 
-@pytest.mark.parametrize("ipus", [4, 8, 16, 24])
+@pytest.mark.parametrize("ipus", [4, 8, 16, pytest.param(24, marks=slowest)])
 @pytest.mark.parametrize("cycles", [0, 7])
 def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: int, cycles: int) -> None:
     """A micro-batch takes the largest mean over loops of k + 1 neighbours, of their passes and 2 k transfers.
@@ -248,15 +278,18 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
 @pytest.mark.parametrize("schedule", [name for name in FREE if find(name).period is not None])
 def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
     """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
-    data = flight(0, 4, 100, 200, 400).request.to_dict()
+    data = flight(0, 4, 100, 200, 96).request.to_dict()
     data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
     data["pipeline"]["device_mapping"] = list(mapping_of(schedule, 4))
     data["expect"] = {"time_steps": "at least 1"}
     job = assemble(Request.from_dict(data, name="lock-step"))
-    assert job.plan.shape.micro_batches < 100
-    summary = execute(job.whole, jump=False).summary.to_dict()
+    assert job.plan.shape.micro_batches < 96
+    whole, again = (execute(each, jump=False).summary for each in (job.whole, job))
+    summary = whole.to_dict()
     assert execute(job).summary.to_dict() == summary
-    assert execute(job, jump=False).summary.to_dict() == summary
+    assert again.times_dict() == whole.times_dict()
+    if runs_slowest():  # with the parts of the time, for which the run is simulated without each
+        assert again.to_dict() == summary
     told, _ = judged_before(job.whole)
     assert [each.value for each in told] == [summary["time_steps"]]
     assert not judged_before(job)[0]

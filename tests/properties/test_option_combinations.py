@@ -26,7 +26,7 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.runs.execute import execute
 from ipusim.runs.session import Session
 from tests import formulas
-from tests.effort import share, slowest
+from tests.effort import slowest
 from tests.explained import check_changes, check_explained, check_waterfall
 from tests.house_schedules import (
     COMPUTING,
@@ -40,7 +40,7 @@ from tests.house_schedules import (
 )
 from tests.recorded import check_recorded
 from tests.scenario_data import job_from
-from tests.sharded import SHARDS, among, check_shard, drawn
+from tests.sharded import SOME_SHARDS, among, check_shard, drawn, some
 
 EXAMPLES = 370
 
@@ -545,9 +545,9 @@ def sent(scenario, values):
     return np.reshape(values, (-1, replicas_of(scenario)))[a_step - 1 :: a_step].ravel()
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", SOME_SHARDS)
 def test_options_together_change_no_result(shard):
-    check_shard(shard, scenarios(), check_scenario, examples=share(EXAMPLES))
+    check_shard(shard, scenarios(), check_scenario, examples=some(EXAMPLES))
 
 
 def check_scenario(scenario):
@@ -615,7 +615,7 @@ def test_layers_optimizers_and_parts_are_drawn_together():
     And enough of them are looked at for what takes long.
     """
     seen = set()
-    examples = drawn(scenarios(), examples=EXAMPLES)
+    examples = [*drawn(scenarios(), examples=EXAMPLES)]
     for scenario in examples:
         options = {scenario.get("optimizer", {}).get("type")}
         if replicas_of(scenario) > 1:

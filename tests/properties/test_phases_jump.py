@@ -17,14 +17,14 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import seeds
+from tests.effort import runs_slowest, seeds
 
 IN_PHASES = [name for name in names() if find(name).in_phases]
 
 
 def drawn(seed: int) -> Job:
     """Return a Job of stages without a word on memory, whose times, copies and feeds are drawn."""
-    rng = random.Random(seed)
+    rng, large = random.Random(seed), runs_slowest()
     name, ipus, loops = rng.choice(IN_PHASES), rng.randint(2, 5), rng.choice([1, 2, 2, 3])
     even, training = rng.random() < 0.6, rng.random() < 0.8
     sync = rng.choice(["point_to_point", "lock_step"])
@@ -42,8 +42,8 @@ def drawn(seed: int) -> Job:
         "sync": sync,
         "stages": [{**stage, "name": f"s{number}"} for number, stage in enumerate(stages)],
         "device_mapping": mapping,
-        "gradient_accumulation_count": rng.choice([100, 151, 240]),
-        "repeat_count": rng.choice([1, 1, 2, 6]),
+        "gradient_accumulation_count": rng.choice([100, 151, 240] if large else [80, 121, 160]),
+        "repeat_count": rng.choice([1, 1, 2, 6 if large else 4]),
     }
     system: dict[str, Any] = {"name": rng.choice(["free", "m2000", "bow_pod16"][: 3 if ipus <= 4 else 1])}
     if system["name"] == "bow_pod16" and rng.random() < 0.3:

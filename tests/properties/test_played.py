@@ -11,18 +11,15 @@ from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.memory import stashed_micro_batches
 from ipusim.app.render.page import played
-from ipusim.runs.execute import execute
-from tests.effort import share
 from tests.played import computed, data_of, rows, waiting
-from tests.properties.test_jump import SORTS, jobs
+from tests.properties.test_jump import SORTS, drawn_runs
 
 
 @pytest.mark.parametrize("sort", SORTS)
-def test_what_is_played_sums_up_to_the_summary_and_waits_as_memory_says(sort, tmp_path, monkeypatch):
+def test_what_is_played_sums_up_to_the_summary_and_waits_as_memory_says(sort, monkeypatch):
     """What is left out of a run is as if it were drawn, at every step."""
     seen = left_out = 0
-    for name, job in jobs({sort: share(SORTS[sort])}, tmp_path):
-        run = execute(job)
+    for name, run in drawn_runs(sort):
         timeline = run.timeline
         if not find_execution(timeline, 0).execution_cycles:
             continue

@@ -103,7 +103,7 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
         for index in range(4)
     )
     feeds = {"infeed": Infeed(90_000, 2), "outfeed": Outfeed(60_000, buffer_depth=2)}
-    program = PipelineProgram(profiles, shape, name, repeat_count=3, **feeds)
+    program = PipelineProgram(profiles, shape, name, repeat_count=2, **feeds)
     system = build_system("m2000", mapping=shape.mapping)
     plan = complete(plan_of(schedule, shape, sync), program, system.replicas)
     costs, whole = (

@@ -34,7 +34,7 @@ from ipusim.app.run_folder.memory_file import _OF_ENTRIES as OF_ENTRIES
 from ipusim.base.errors import IpusimError
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import ipusim as command_line
-from tests.effort import share
+from tests.effort import share, slowest
 from tests.forged_files import archive, bomb
 
 SCENARIO = """
@@ -256,6 +256,14 @@ KINDS = {
 NO_FILES = tuple(KINDS)[:8]
 
 
+#: Every command with one of the two parts of a scenario that name code, in turn, and with both where all is run.
+NAMING = [
+    pytest.param(command, kind, marks=() if (number + later) % 2 == 0 else slowest)
+    for number, command in enumerate(READ)
+    for later, kind in enumerate(("schedule in Python", "layer in Python"))
+]
+
+
 def check(real, command, part, kind, seed):
     """Do a command on a folder of which one part is replaced, and look at all that it must not do."""
     top = real.parent
@@ -288,8 +296,7 @@ def check(real, command, part, kind, seed):
         assert ended.stdout.startswith(f"Best of 3 points by throughput: {BEST}")
 
 
-@pytest.mark.parametrize("kind", ["schedule in Python", "layer in Python"])
-@pytest.mark.parametrize("command", READ)
+@pytest.mark.parametrize(("command", "kind"), NAMING)
 def test_no_command_on_a_folder_runs_what_its_scenario_names(real, command, kind):
     check(real, command, "scenario.yaml", kind, 0)
 

@@ -19,6 +19,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
+from ipusim.runs.run import Run
 from ipusim.schedules.registry import any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
 from ipusim.schedules.schedule import Schedule
@@ -106,15 +107,20 @@ def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
         yield f"{name} {job.schedule.name} {sort}", load_job(folder / "s.yaml"), sort
 
 
-def check_the_same(job: Job, name: str = "") -> bool:
-    """Hold a run that may jump against one of the whole Plan; tell whether it has jumped within executions."""
+def check_the_same(job: Job, name: str = "") -> tuple[Run, Run]:
+    """Hold a run that may jump against one of the whole Plan; return both."""
     part, whole = execute(job), execute(job.whole, jump=False)
     assert part.timeline.expanded() == whole.timeline, name
     assert part.summary.to_dict() == whole.summary.to_dict(), name
     for replica in range(job.system.replicas):
         for curve, other in zip(held(part, replica), held(whole, replica), strict=True):
             assert all(map(np.array_equal, curve, other)), name
-    return any(repeat.micro_batches for repeat in part.timeline.repeats)
+    return part, whole
+
+
+def jumps(run: Run) -> bool:
+    """Tell whether a run has jumped within executions."""
+    return any(repeat.micro_batches for repeat in run.timeline.repeats)
 
 
 @slowest
@@ -125,13 +131,13 @@ def test_drawn_tables_jump_and_change_nothing(tmp_path: Path) -> None:
     for checked, (name, job, sort) in enumerate(users_jobs(tmp_path)):
         if checked >= least and min(jumped.values()) >= 1 and sum(jumped.values()) >= 3:
             break  # before all that could be drawn
-        jumps = check_the_same(job, name)
+        has_jumped = jumps(check_the_same(job, name)[0])
         if sort.startswith("joined"):
-            jumped["joined"] += jumps
+            jumped["joined"] += has_jumped
         elif job.program.shape.micro_batches >= LONG:
             house = load_job(tmp_path / "drawn.yaml", [*HOUSE, f"{COUNT}={job.program.shape.micro_batches}"])
-            assert jumps == any(repeat.micro_batches for repeat in execute(house).timeline.repeats), name
-            jumped["as the house"] += jumps
+            assert has_jumped == jumps(execute(house)), name
+            jumped["as the house"] += has_jumped
     assert min(jumped.values()) >= 1, jumped
     assert sum(jumped.values()) >= 3, jumped
 
@@ -146,11 +152,12 @@ def table_job(folder: Path, order: Order, *changes: str) -> Job:
 @pytest.mark.parametrize("sync", list(Sync))
 @pytest.mark.parametrize("name", ["1f1b", "zero_bubble_h1", "interleaved", "sequential"])
 def test_a_table_that_torch_wrote_is_simulated_in_part(tmp_path: Path, name: str, sync: Sync) -> None:
-    job = table_job(tmp_path, find(name).order(FOUR), f"pipeline.sync={sync.value}", "pipeline.repeat_count=3")
+    order = find(name).order(replace(FOUR, micro_batches=200))
+    job = table_job(tmp_path, order, f"pipeline.sync={sync.value}", "pipeline.repeat_count=3")
     assert job.plan.shape.micro_batches < 40
-    assert check_the_same(job)
-    part, whole = execute(job).timeline, execute(job, jump=False).timeline
-    assert len(part) * 8 < len(whole) == int(part.weights.sum())
+    part, whole = check_the_same(job)
+    assert jumps(part)
+    assert len(part.timeline) * 8 < len(whole.timeline) == int(part.timeline.weights.sum())
 
 
 def test_a_table_repeats_itself_in_as_many_micro_batches_as_its_passes_do(tmp_path: Path) -> None:
@@ -173,8 +180,9 @@ def test_only_the_part_of_a_table_that_was_cut_is_jumped_over(tmp_path: Path, sy
     parts = [replace(FOUR, micro_batches=count) for count in (300, 100)]
     order = joined(find("1f1b").order(parts[0]), find("sequential").order(parts[1]))
     job = table_job(tmp_path, order, f"pipeline.sync={sync.value}")
-    assert check_the_same(job)
-    timeline = execute(job).timeline
+    run, _ = check_the_same(job)
+    timeline = run.timeline
+    assert jumps(run)
     (block,) = timeline.repeats
     assert block.times * block.micro_batches > 200
     ends = job.plan.shape.micro_batches - 100
@@ -183,13 +191,14 @@ def test_only_the_part_of_a_table_that_was_cut_is_jumped_over(tmp_path: Path, sy
 
 @pytest.mark.parametrize("name", ["gpipe", "drawn"])
 def test_a_table_without_a_period_is_simulated_whole(tmp_path: Path, name: str) -> None:
-    order = find("gpipe").order(FOUR)
+    shape = replace(FOUR, micro_batches=200)
+    order = find("gpipe").order(shape)
     if name == "drawn":  # each micro-batch for itself, in any order
-        serial, turn = find("sequential").order(FOUR), random.Random(3).sample(range(400), 400)
-        order = Order("drawn", FOUR, table=np.column_stack([serial.passes[:, :3], np.take(turn, serial.passes[:, 3])]))
+        serial, turn = find("sequential").order(shape), random.Random(3).sample(range(200), 200)
+        order = Order("drawn", shape, table=np.column_stack([serial.passes[:, :3], np.take(turn, serial.passes[:, 3])]))
     job = table_job(tmp_path, order)
     assert not isinstance(job.schedule, Repeating)
-    assert not check_the_same(job)
+    assert not jumps(check_the_same(job)[0])
 
 
 def test_what_is_wrong_in_a_table_is_told_with_its_own_micro_batches(tmp_path: Path) -> None:

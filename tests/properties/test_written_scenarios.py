@@ -12,12 +12,13 @@ from ipusim.app.scenario.source import description_of
 from ipusim.app.scenario.write import scenario_text
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import Located, dump
+from tests.drawn_text import any_text
 from tests.scenario_data import timed
 
 TIMED = timed(1)
 
 
-@given(st.text())
+@given(any_text())
 def test_any_description_becomes_a_comment_that_reads_back_as_its_words(description):
     text = scenario_text(Request.from_dict(TIMED, description=description), Path(), ["Written by a test."])
     words = " ".join("".join(c if c.isprintable() else " " for c in description).split())

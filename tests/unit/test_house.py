@@ -23,6 +23,15 @@ def test_no_circle_of_modules_imports_each_other() -> None:
     assert [sorted(circle) for circle in nx.strongly_connected_components(imports) if len(circle) > 1] == []
 
 
+def statements(node):
+    """Yield all statements of a module, and nothing of what they compute, in which no function is defined."""
+    for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+        within = getattr(node, part, None)
+        for each in within if isinstance(within, list) else ():
+            yield each
+            yield from statements(each)
+
+
 def test_no_module_is_long_and_no_function_but_one_of_graphcores_signature():
     modules = {path: path.read_text() for path in (ROOT / "ipusim").rglob("*.py")}
     lengths = {path: len(text.splitlines()) for path, text in modules.items()}
@@ -31,7 +40,7 @@ def test_no_module_is_long_and_no_function_but_one_of_graphcores_signature():
     functions = [
         (node.end_lineno - node.lineno + 1, node.name)
         for text in modules.values()
-        for node in ast.walk(ast.parse(text))
+        for node in statements(ast.parse(text))
         if isinstance(node, ast.FunctionDef)
     ]
     assert [name for length, name in functions if length > 60] == ["pipeline"]

@@ -22,6 +22,7 @@ from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from tests.collectives import check_collective, collective_cost, replica_groups
+from tests.effort import runs_slowest
 
 
 def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:
@@ -203,7 +204,7 @@ def test_a_plan_without_one_of_its_transfers_is_refused(algorithm: str) -> None:
     check_collective(collective)
     for number, transfers in enumerate(collective.rounds):
         for index, each in enumerate(transfers):
-            if each.start == each.stop:
+            if each.start == each.stop or not (runs_slowest() or (number + index) % 3 == 0):
                 continue
             rest = transfers[:index] + transfers[index + 1 :]
             with pytest.raises(PlanError, match=r"holds a wrong element|does not hold"):

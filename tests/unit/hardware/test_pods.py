@@ -16,6 +16,7 @@ from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
 from tests.collectives import check_collective, collective_cost, replica_groups
+from tests.effort import slowest
 
 
 def labels(pods: PodRing, source: int, target: int) -> list[str]:
@@ -113,7 +114,7 @@ def test_a_sync_across_pods_goes_half_way_round_them() -> None:
 
 
 @pytest.mark.parametrize(("machine", "pods", "links"), [("pod128", 2, 2), ("pod256", 4, 1)])
-@pytest.mark.parametrize("length", [1, 63, 1000, 10_000_019])
+@pytest.mark.parametrize("length", [1, pytest.param(63, marks=slowest), pytest.param(1000, marks=slowest), 10_000_019])
 def test_the_all_reduce_across_pods_takes_its_closed_form(machine: str, pods: int, links: int, length: int) -> None:
     system = build_system(machine, mapping=range(min(64 * pods, 64)), ipus=64 * pods, selection_order="ZIGZAG")
     cost = collective_cost(system, across_pods_all_reduce(system, range(64 * pods), length, 1))

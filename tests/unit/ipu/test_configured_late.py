@@ -16,6 +16,7 @@ from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimize
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import slowest
 
 X = np.random.default_rng(2).normal(2.0, 3.0, (64, 2, 3)).astype(np.float32)
 
@@ -91,7 +92,7 @@ def ran(make, late, **asked):
 @pytest.mark.parametrize(
     ("make", "asked", "replicas"),
     [
-        (training, {"ipus": 8}, 4),
+        pytest.param(training, {"ipus": 8}, 4, marks=slowest),
         (training, {"ipus": 8, "group": 4}, 4),
         (training, {"ipus": 2, "recompute": True}, 1),
         (loop, {"ipus": 4, "group": 2}, 4),

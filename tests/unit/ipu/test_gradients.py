@@ -57,6 +57,7 @@ from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.table import rows
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
+from tests.effort import in_turn
 from tests.special_points import assert_gradient, with_special_points
 
 RNG = np.random.default_rng(7)
@@ -421,7 +422,13 @@ def check(function, arrays):
     for place, found in zip(places, pull(np.ones(())), strict=True):
         moved = [array.copy() if at == place else array for at, array in enumerate(everything)]
         label = f"input {place}" if place < count else names[place - count]
-        assert_gradient(found, lambda moved=moved: scalar(*moved), moved[place], rtol=2e-5, atol=3e-7, label=label)
+        elements = [*np.ndindex(moved[place].shape)]
+        some = in_turn(elements, f"{label} {np.shape(found)}") if len(elements) > 3 else elements
+
+        def moves(moved=moved):
+            return scalar(*moved)
+
+        assert_gradient(found, moves, moved[place], rtol=2e-5, atol=3e-7, label=label, places=some)
     return names
 
 

@@ -113,7 +113,7 @@ def test_partial_sums_in_half_precision_take_less_time_and_compute_the_same(kind
         assert {work.partials_itemsize for work in works if work.products} == {np.dtype(dtype).itemsize}
         planned = [each for work in works if work.products for each in plans(work, GC200, DEFAULT_PLANNER_RATES)]
         cycles[dtype] = sum(each.plan.cycles * each.times for each in planned)
-        outputs[dtype] = model(x)
+        outputs[dtype] = model(x[:4])
         assert kind.from_config(layer.get_config()).get_config()["partials_dtype"] == np.dtype(dtype).name
     assert cycles[np.float16] < cycles[np.float32]
     np.testing.assert_array_equal(outputs[np.float16], outputs[np.float32])

@@ -15,6 +15,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientAccumulationOptimizerV2
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
+from tests.effort import slowest
 
 #: Schedules and recomputation modes that Graphcore does not have together.
 UNSUPPORTED = {
@@ -75,7 +76,7 @@ def by_hand(executions=2, count=8, rate=0.01):
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("mode", list(RecomputationMode))
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [pytest.param(False, marks=slowest), True])
 def test_a_counter_counts_each_micro_batch_once_in_every_schedule(schedule, mode, recompute):
     arguments = {"pipeline_schedule": schedule, "recomputation_mode": mode, "config": configured(recompute)}
     stages = [counted, lambda x, now: (tf.reduce_sum(x), now)]

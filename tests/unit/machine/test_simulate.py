@@ -25,6 +25,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE
+from tests.effort import slowest
 from tests.places import ROOT
 from tests.price_and_run import price_and_run
 
@@ -41,7 +42,7 @@ def run(shape, schedule, system="free", **changes):
 
 
 @pytest.mark.parametrize(("forward", "backward"), [(1, 2), (3, 3), (5, 2), (7, 0)])
-@pytest.mark.parametrize(("stages", "rounds"), [(2, 1), (3, 2), (4, 1), (4, 4), (8, 2)])
+@pytest.mark.parametrize(("stages", "rounds"), [(2, 1), (3, 2), (4, 1), pytest.param(4, 4, marks=slowest), (8, 2)])
 def test_closed_forms_of_duration(stages, rounds, forward, backward):
     f, b, n = forward, backward, stages
     count = 2 * n * rounds

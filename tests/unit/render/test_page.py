@@ -20,6 +20,7 @@ from ipusim.app.render.page.run import tables_of_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.pipeline.holders import LAYERS
 from ipusim.timeline.kinds import LOOKS, SpanKind
+from tests.drawn_text import any_text
 from tests.page_columns import unpacked
 from tests.places import ROOT
 
@@ -51,7 +52,7 @@ def test_the_narrowest_type_that_holds_a_column_is_taken(values, kind):
     assert pack({"a": np.array(values, dtype=np.int64)}).columns[0]["type"] == kind
 
 
-@given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner, max_size=3), max_leaves=5))
+@given(st.recursive(any_text(), lambda inner: st.dictionaries(any_text(), inner, max_size=3), max_leaves=5))
 def test_json_in_the_page_is_the_same_data_and_cannot_end_its_element(data):
     text = json_text({"it": data})
     assert json.loads(text) == {"it": data}

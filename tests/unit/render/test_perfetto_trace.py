@@ -180,11 +180,17 @@ def test_links_name_what_they_carry_on_their_way(read_perfetto):
     assert sum(each.args["bytes"] for each in shares) == carried
 
 
-def test_memory_of_every_ipu_is_a_counter_in_bytes(read_perfetto):
+@pytest.fixture(scope="module")
+def sixteen(read_perfetto):
+    """A run of 16 IPUs, the name of its trace, and what is read of that."""
     result = execute(load_job("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
     name, compressed = trace_file(result)
+    return result, name, read_perfetto(gzip.decompress(compressed))
+
+
+def test_memory_of_every_ipu_is_a_counter_in_bytes(sixteen):
+    result, name, trace = sixteen
     assert name == "trace.pftrace.gz"
-    trace = read_perfetto(gzip.decompress(compressed))
     memory = {path: values for path, values in trace.counters.items() if path[-1] == "memory"}
     assert len(memory) == 16
     assert {trace.units[path] for path in memory} == {"UNIT_SIZE_BYTES"}
@@ -196,9 +202,8 @@ def test_memory_of_every_ipu_is_a_counter_in_bytes(read_perfetto):
         assert "stage" in path[1]
 
 
-def test_parts_of_the_time_are_counters_with_the_shares_of_the_verdict(read_perfetto):
-    result = execute(load_job("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
-    trace = read_perfetto(gzip.decompress(trace_file(result)[1]))
+def test_parts_of_the_time_are_counters_with_the_shares_of_the_verdict(sixteen):
+    result, _, trace = sixteen
     parts = {path[-1]: values for path, values in trace.counters.items() if path[-1].startswith("time goes into ")}
     assert sum(cycles for ((_, cycles),) in parts.values()) == result.summary.waterfall.run_cycles
     told = waterfall_words(result.summary.waterfall)

@@ -52,6 +52,8 @@ def test_what_replicas_do_together_is_priced_once_for_cuts_that_have_it_alike(mo
     priced = []
     original = pricing.all_reduce_cycles
     monkeypatch.setattr(pricing, "all_reduce_cycles", lambda *of: priced.append(of) or original(*of))
-    suggest(load_request(SCENARIOS / "digits_training.yaml"), Limits(replicas=(2,)), runners_up=0)
+    suggest(
+        load_request(SCENARIOS / "digits_training.yaml"), Limits(replicas=(2,), schedules=("grouped",)), runners_up=0
+    )
     assert priced
     assert all(one not in priced[:place] for place, one in enumerate(priced))

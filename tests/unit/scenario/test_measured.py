@@ -10,6 +10,7 @@ from ipusim.app.scenario import ScenarioError, load_job, load_request
 from ipusim.runs.execute import execute
 from ipusim.runs.request.profile import read_stages
 from ipusim.schedules import registry
+from tests.effort import slowest
 from tests.places import SCENARIOS
 
 TIMES = """\
@@ -49,7 +50,7 @@ def test_the_gradient_of_a_stages_input_has_the_bytes_that_came_to_it_unless_the
     assert [stage.gradient_bytes for stage in read_stages(own(text), 10**9)] == [3, 5, 0]
 
 
-@pytest.mark.parametrize("stages", [2, 3, 5, 8])
+@pytest.mark.parametrize("stages", [2, pytest.param(3, marks=slowest), 5, pytest.param(8, marks=slowest)])
 def test_its_count_is_legal_under_every_schedule_of_the_house_and_the_least_that_is_for_grouped(own, stages):
     path = own("stage,forward,backward\n" + "".join(f"{stage},1,2\n" for stage in range(stages)))
     job = load_job(path)

@@ -24,6 +24,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry
 from ipusim.schedules.schedule import Schedule
+from tests.effort import slowest
 from tests.house_schedules import COMPUTING, MEETING
 from tests.own_schedules import registered
 
@@ -324,7 +325,9 @@ def test_time_alone_is_simulated_of_models_of_any_size(load) -> None:  # type: i
     assert experiment.program.stages[1].parameter_bytes == 4 * 65536 * 65537
 
 
-@pytest.mark.parametrize(("name", "ipus", "replicas"), [("pod256", 256, 128), ("bow_pod128", 128, 64)])
+@pytest.mark.parametrize(
+    ("name", "ipus", "replicas"), [pytest.param("pod256", 256, 128, marks=slowest), ("bow_pod128", 128, 64)]
+)
 def test_a_device_is_as_large_as_its_machine(load, name: str, ipus: int, replicas: int) -> None:  # type: ignore[no-untyped-def]
     experiment = load(TRAINING, f"system.name={name}", f"system.auto_select_ipus={ipus}")
     assert (experiment.system.count, experiment.system.replicas) == (ipus, replicas)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ipusim.runs.problems import RequestError
+from tests.effort import slowest
 from tests.scenario_data import job_from
 
 CLASSES = {"type": "synthetic", "shape": [4, 3], "classes": 3, "samples": 40}
@@ -41,9 +42,18 @@ def scenario(name: str, **more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("precision", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("hold_out", [None, 0.25, 7])
-@pytest.mark.parametrize("name", MODELS)
+PRECISIONS, HOLD_OUTS = ("float16", "float32", "float64"), (None, 0.25, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "hold_out", "precision"),
+    [
+        pytest.param(name, hold_out, precision, marks=() if (one + other + number) % 3 == 0 else slowest)
+        for number, name in enumerate(MODELS)
+        for one, hold_out in enumerate(HOLD_OUTS)
+        for other, precision in enumerate(PRECISIONS)
+    ],
+)
 def test_synthetic_data_cost_the_same_whether_they_are_made_or_not(name: str, hold_out: Any, precision: str) -> None:
     asked = scenario(name, precision=precision)
     asked["data"] = asked["data"] | {"hold_out": hold_out}

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.memory_summary import FullestMemory
@@ -79,7 +80,8 @@ def error(kind, *how, **more):
 def folder(tmp_path_factory):
     run = execute(assemble(LARGE.replace({"pipeline.schedule": "interleaved"})))
     place = tmp_path_factory.mktemp("runs") / "kept"
-    with ResultsFolder(place) as results:
+    with ResultsFolder(place) as results, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda *_, **_options: None)  # no test looks at the picture
         results.write(run_files(run, part_window(run.timeline), place))
     return place
 

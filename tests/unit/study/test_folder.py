@@ -18,6 +18,7 @@ import pytest
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.base.errors import OutputError
 from ipusim.base.files import write_file
+from tests.interpreter import Interpreter
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 
@@ -37,9 +38,43 @@ def write(folder, names=NAMES, outdated=(), **files):
         opened.write({f"{name}.txt": content.encode() for name, content in files.items()})
 
 
-def python(code, *words, **options):
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+#: Runs code in a process of its own that has imported already what results are written with.
+FORKED = """
+import os, sys, traceback
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    sys.stdout = sys.stderr = os.fdopen(write, "w")
+    try:
+        exec({code!r}, {{"__name__": "__main__"}})
+    except BaseException:
+        traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)
+os.close(write)
+with os.fdopen(read) as printed:
+    print(printed.read(), end="")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    """Return a Python of its own, of which processes fork: what runs in them changes who and what a process may be."""
+    with Interpreter(first="import ipusim.app.run_folder.folder") as running:
+        yield running
+
+
+@pytest.fixture
+def python(interpreter, tmp_path):
+    """Return a function that runs code in a process of its own."""
+
+    def run(code, *words):
+        return interpreter.run(FORKED.format(code=textwrap.dedent(code)), *words, folder=tmp_path)
+
+    return run
 
 
 @pytest.fixture
@@ -134,7 +169,7 @@ def test_a_move_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch, at):
     assert waiting(tmp_path) == set()
 
 
-def test_a_full_disk_leaves_all_as_it_was(tmp_path):
+def test_a_full_disk_leaves_all_as_it_was(tmp_path, python):
     write(tmp_path, a="1", b="2")
     code = """
         import resource, signal, sys
@@ -151,7 +186,7 @@ def test_a_full_disk_leaves_all_as_it_was(tmp_path):
     """
     for folder in (tmp_path, tmp_path / "new" / "one"):
         done = python(code, folder)
-        assert done.stdout.startswith(f"{folder}: cannot be written: "), done.stderr
+        assert done.stdout.startswith(f"{folder}: cannot be written: "), done.stdout
     assert results(tmp_path) == {"a.txt": "1", "b.txt": "2"}
     assert waiting(tmp_path) == set()
 
@@ -244,7 +279,7 @@ def test_a_list_from_anywhere_removes_nothing_that_it_names(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
-def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path):
+def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path, python):
     code = """
         import os, sys
         from pathlib import Path
@@ -272,7 +307,7 @@ def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path):
     assert done.stdout.splitlines() == [
         *[f"{refused}which writes none"] * 2,
         f"{tmp_path}: another run writes its results here; name another folder",
-    ], done.stderr
+    ], done.stdout
     assert results(tmp_path) == {"a.txt": "parent"}
     assert waiting(tmp_path) == set()
     write(tmp_path, a="3")
@@ -290,7 +325,7 @@ def test_two_runs_into_one_folder_are_one_too_many(tmp_path):
     assert results(folder) == {"a.txt": "3"}
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path):
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path, python):
     code = """
         import os, signal, sys
         from pathlib import Path
@@ -328,7 +363,7 @@ def public():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
-def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_only_one_takes_results(public):
+def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_only_one_takes_results(public, python):
     code = """
         import os, sys
         from pathlib import Path
@@ -363,7 +398,7 @@ def test_permissions_decide_before_the_run_and_a_writable_folder_under_a_read_on
         "opened",
         f"{locked}: cannot be written: .ipusim: Permission denied; name another place",
         f"{locked}/new: cannot be written: Permission denied; name another place",
-    ], done.stderr
+    ], done.stdout
     assert (writable / "a").read_text() == "1"
     assert (writable / "b").read_text() == "2"
 

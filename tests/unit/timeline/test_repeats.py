@@ -188,10 +188,16 @@ FORGED = {
 }
 
 
+@pytest.fixture(scope="module")
+def one_execution():
+    """A run of 40 micro-batches with blocks."""
+    return folded(lay_out_timeline(count=40))
+
+
 @pytest.mark.parametrize("name", FORGED)
-def test_files_whose_blocks_lie_are_refused(name, tmp_path):
+def test_files_whose_blocks_lie_are_refused(name, one_execution, tmp_path):
     number, text = FORGED[name]
-    timeline = folded(lay_out_timeline(count=40))
+    timeline = one_execution
     (block,) = timeline.repeats
     table = np.array(list(timeline))
     path = tmp_path / "timeline.npz"
@@ -203,8 +209,8 @@ def test_files_whose_blocks_lie_are_refused(name, tmp_path):
     assert str(refused.value).endswith(f"found something else: {text}")
 
 
-def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(tmp_path):
-    timeline = folded(lay_out_timeline(count=40))
+def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(one_execution, tmp_path):
+    timeline = one_execution
     (block,) = timeline.repeats
     table = np.array(list(timeline))
     table[block.last :, Span._fields.index("micro_batch")] = 0
