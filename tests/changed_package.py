@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from pathlib import Path
 
@@ -10,19 +9,8 @@ from tests.places import ROOT
 
 
 def copy_package(place: Path) -> Path:
-    """Copy the package into a folder, and return where it is there.
-
-    With what is compiled of it: modules that a test leaves as they are need not be compiled once more. Python compares
-    each with its source, whose time and length the copy keeps, and compiles those that :func:`put` has changed.
-    """
-    package = Path(shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__")))
-    for source in package.rglob("*.py"):
-        compiled = Path(importlib.util.cache_from_source(ROOT / source.relative_to(place)))
-        if compiled.exists():
-            copied = Path(importlib.util.cache_from_source(source))
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(compiled, copied)
-    return package
+    """Copy the package into a folder, and return where it is there."""
+    return Path(shutil.copytree(ROOT / "ipusim", place / "ipusim", ignore=shutil.ignore_patterns("__pycache__")))
 
 
 def put(path: Path, anchor: str, text: str) -> None:

@@ -19,7 +19,7 @@ from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.synthesis import NAME, synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import runs_slowest, seeds, slowest
+from tests.effort import runs_slowest, seeds, share, slowest
 from tests.exact_orders import Exact
 from tests.oracles.test_house_schedules import TABLE_5
 
@@ -121,13 +121,17 @@ def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
     assert found.best.times.makespan_cycles == Exact(times, 4).makespan()
 
 
+#: Of twenty drawn requests those for which an order is made that is better than all schedules, and repeats itself.
+BETTERED = (1, 4, 5, 6, 7, 8, 13, 14, 16, 19)
+
+
 @pytest.mark.usefixtures("clock_of_turns")
-@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("seed", BETTERED[: share(len(BETTERED))])
 def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     request, most = drawn(1000 + seed)
     found = synthesize(request, seconds=SHORT if runs_slowest() else SHORT / 4, memory=most)
-    if found.made is None or not found.is_periodic:
-        return
+    assert found.made is not None
+    assert found.is_periodic
     with schedules.scoped():
         schedules.register(schedules.in_words(NAME, found.words))
         # Apart by a multiple of all periods up to 8 micro-batches: links or slots may repeat themselves after several.
