@@ -180,6 +180,16 @@ def without_pictures(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 
+@pytest.fixture(scope="module")
+def coarse():
+    """Draw a fifth of the pixels each way, for a module that counts none: most of the time went into them."""
+    from ipusim.app.render import figures  # noqa: PLC0415
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "DPI", 36)
+        yield
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print what the tests of each folder took: seconds of all workers together, and of a clock."""
     seconds, workers, began, ended = Counter(), set(), [], []

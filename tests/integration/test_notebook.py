@@ -21,7 +21,6 @@ from ruamel.yaml import YAML
 
 import ipusim
 from ipusim.app.page.page import report_page
-from ipusim.app.render import figures
 from ipusim.app.run_folder.report import RESULT_FILES
 from ipusim.app.scenario import ScenarioError, load_request
 from ipusim.base.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
@@ -29,6 +28,8 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 from tests import table_names
 from tests.effort import slowest
+
+pytestmark = pytest.mark.usefixtures("coarse")
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 STAGES = [{"name": f"s{n}", "forward": 1000, "backward": 2000} for n in range(4)]
@@ -48,14 +49,6 @@ LEARNING = {
     "optimizer": {"type": "sgd", "learning_rate": 0.01},
     "steps": 2,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def coarse():
-    """Draw a fifth of the pixels each way: nothing here counts them, and most of the time went into them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "DPI", 36)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def free(schedule, mapping, count, cycles, training=True, **options):
     return price_and_run(plan, program, build_system("free", mapping=mapping)).makespan_cycles
 
 
-def in_turn(choices, turn):
+def one_of(choices, turn):
     """Return all choices; by default one of them, of the next case another one."""
     return choices if runs_slowest() else choices[turn % len(choices) :][:1]
 
@@ -66,7 +66,7 @@ def profile(index, forward, backward, first=None, second=None, output=0, gradien
 @pytest.mark.parametrize("ipus", range(2, 9))
 def test_gpipe_and_1f1b_take_as_long_as_their_papers_say(ipus, count):
     """Huang et al. 2019, section 2.3; Narayanan et al. 2021, section 2.2.1: bubble (N - 1)(f + b)."""
-    for forward, backward in in_turn(((1, 2), (3, 3), (5, 2)), ipus + count):
+    for forward, backward in one_of(((1, 2), (3, 3), (5, 2)), ipus + count):
         right = (count + ipus - 1) * (forward + backward)
         for schedule in ("gpipe", "1f1b"):
             assert free(schedule, tuple(range(ipus)), count, (forward, backward)) == right
@@ -78,7 +78,7 @@ def test_interleaved_1f1b_has_ramps_as_short_as_its_chunks(ipus, chunks):
     """Narayanan et al. 2021, section 2.2.2: bubble (N - 1)(f + b) / v, f and b being those of all chunks of an IPU."""
     for rounds in (1, 2, 3):
         count, mapping = ipus * rounds, tuple(range(ipus)) * chunks
-        for forward, backward in in_turn(((1, 2), (2, 2), (3, 1)), ipus + chunks + rounds):
+        for forward, backward in one_of(((1, 2), (2, 2), (3, 1)), ipus + chunks + rounds):
             right = (count * chunks + ipus - 1) * (forward + backward)
             assert free("interleaved_1f1b", mapping, count, (forward, backward)) == right
 
@@ -87,7 +87,7 @@ def test_interleaved_1f1b_has_ramps_as_short_as_its_chunks(ipus, chunks):
 def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
     """Qi et al. 2024, section 2.3: (N - 1)(f + I - W) instead of (N - 1)(f + I + W)."""
     for place, count in enumerate((ipus, ipus + 1, 2 * ipus, 3 * ipus + 1)):
-        for cycles in in_turn((1, 7), ipus + place):
+        for cycles in one_of((1, 7), ipus + place):
             mapping = tuple(range(ipus))
             found = free("zero_bubble_h1", mapping, count, (cycles, 2 * cycles, cycles, cycles))
             assert found == 3 * count * cycles + (ipus - 1) * cycles

@@ -9,19 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.app.render import figures
 from ipusim.app.run_folder import pictures, report
 from ipusim.runs.execute import execute
 from tests.effort import slowest
 from tests.scenario_data import job_from
 
-
-@pytest.fixture(scope="module", autouse=True)
-def coarse():
-    """Draw a fifth of the pixels each way, here and in processes that begin here: which they are is all the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "DPI", 36)
-        yield
+pytestmark = pytest.mark.usefixtures("coarse")
 
 
 @pytest.fixture(scope="module")
