@@ -71,8 +71,6 @@ class Row:
             have hues far from each other and from what stands beside them on a track; ``F1.3`` and
             ``B1.3`` by themselves would both be pink.
         category: of its slices in trace files.
-        colour: by chrome://tracing's own names; it would give every ``F0.1`` a colour of its own (Perfetto leaves the
-            numbers out when it picks one, and this key unread).
         look: in pictures; None for what lies on no IPU's row.
         use: what its cycles are counted as; None for what is not counted, as it is no IPU's or lies beside the rest.
         track: where it lies.
@@ -87,7 +85,6 @@ class Row:
     doc: str
     name: str
     category: str
-    colour: str
     look: Look | None = None
     use: Use | None = None
     track: Track = Track.IPU

@@ -25,16 +25,16 @@ _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", n
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
-_HOST_COPY: Final = partial(Row, category="host", colour="black", look=_HOST_IO, numbered=True)
+_HOST_COPY: Final = partial(Row, category="host", look=_HOST_IO, numbered=True)
 _PASS: Final = partial(Row, category="pass")
-_COPY: Final = partial(Row, category="copy", colour="thread_state_running")
+_COPY: Final = partial(Row, category="copy")
 _WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
 _ON_IPU: Final = partial(_HOST_COPY, use=_HOST_TRANSFER)
 _ON_IO_TILES: Final = partial(_HOST_COPY, use=_OVERLAPPED_IO, track=Track.IO_TILES)
 _FAULT: Final = partial(Row, category="fault", part=Part.BETWEEN)
-_TOGETHER: Final = partial(Row, category="collective", colour="rail_load")
+_TOGETHER: Final = partial(Row, category="collective")
 _REMOTE: Final = partial(
-    Row, category="Streaming Memory", colour="olive", use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
+    Row, category="Streaming Memory", use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
 )
 
 
@@ -64,7 +64,6 @@ class SpanKind(IntEnum):
         Pass.FORWARD,
         doc="A stage's forward pass over a micro-batch.",
         name=f"{Pass.FORWARD.letter}→",
-        colour="thread_state_runnable",
         look=Look("forward", "#56b4e9", "#000000", essential=True),
         use=Use("forward", computes=True),
         of_pass=Pass.FORWARD,
@@ -73,7 +72,6 @@ class SpanKind(IntEnum):
         Pass.BACKWARD,
         doc="A stage's backward pass over a micro-batch.",
         name=f"{Pass.BACKWARD.letter}←",
-        colour="thread_state_iowait",
         look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
         use=Use("backward", computes=True),
         of_pass=Pass.BACKWARD,
@@ -82,7 +80,6 @@ class SpanKind(IntEnum):
         Pass.RECOMPUTE,
         doc="A stage's forward pass, run again for its backward pass.",
         name=f"{Pass.RECOMPUTE.letter}→",
-        colour="yellow",
         look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
         use=Use("recompute", computes=True),
         of_pass=Pass.RECOMPUTE,
@@ -91,7 +88,6 @@ class SpanKind(IntEnum):
         19,
         doc="The half of a stage's backward pass that gives the gradient of its input.",
         name=f"{Pass.INPUT_GRADIENT.letter}⟵",
-        colour="thread_state_iowait",
         look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
         use=Use("input_gradient", computes=True),
         of_pass=Pass.INPUT_GRADIENT,
@@ -100,7 +96,6 @@ class SpanKind(IntEnum):
         20,
         doc="The half of a stage's backward pass that gives the gradients of its weights.",
         name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
-        colour="rail_animation",
         look=Look("gradients of the weights", "#009e73", "#4fc3a1", "...", essential=True),
         use=Use("weight_gradient", computes=True),
         of_pass=Pass.WEIGHT_GRADIENT,
@@ -148,7 +143,6 @@ class SpanKind(IntEnum):
         doc="The stages of an IPU update their weights.",
         name="weight update",
         category="weight update",
-        colour="rail_response",
         look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#000000", "update", essential=True),
         use=Use("weight_update", computes=True),
         part=Part.UPDATE,
@@ -209,7 +203,6 @@ class SpanKind(IntEnum):
         doc="All IPUs meet before a merged inter-IPU copy.",
         name="sync",
         category="sync",
-        colour="grey",
         look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
         use=Use("sync", "sync", 2, always=("meets",), idle=Idle.COPIES),
     )
@@ -217,7 +210,6 @@ class SpanKind(IntEnum):
         9,
         doc="An IPU waits for the host: that is behind (infeed empty, outfeed full), or does what it is asked for.",
         name="wait for host",
-        colour="terrible",
         look=_HOST_WAIT,
         use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
     )
@@ -225,7 +217,6 @@ class SpanKind(IntEnum):
         17,
         doc="The I/O tiles of an IPU wait because the host is behind.",
         name="wait for host",
-        colour="terrible",
         look=_HOST_WAIT,
         track=Track.IO_TILES,
     )
@@ -233,7 +224,6 @@ class SpanKind(IntEnum):
         21,
         doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
         name="wait for tensor",
-        colour="white",
         look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
         use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
     )
@@ -251,7 +241,6 @@ class SpanKind(IntEnum):
         10,
         doc="An IPU has finished its part of a time-step and waits for slower ones.",
         name="wait for sync",
-        colour="white",
         look=Look("sync wait", "#ededed", "#000000"),
         use=Use("sync_wait", "sync wait", 5, always=("meets",)),
     )
@@ -260,7 +249,6 @@ class SpanKind(IntEnum):
         doc="The host has ended a session run and begins the next: its own code, losses, the learning rate.",
         name="between session runs",
         category="host",
-        colour="black",
         look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
         use=Use("host_call", "host call", 7, idle=Idle.HOST),
         part=Part.BETWEEN,
@@ -269,7 +257,6 @@ class SpanKind(IntEnum):
         32,
         doc="All IPUs stand while a checkpoint is written, from which a run goes on that has lost an IPU.",
         name="checkpoint",
-        colour="grey",
         look=Look("checkpoint", "#dcd6ee", "#6a5fa0", "...", "#3d3566", "checkpoint", essential=True),
         use=Use("checkpoint", "checkpoint", 7, idle=Idle.DISTURBANCES),
     )
@@ -277,7 +264,6 @@ class SpanKind(IntEnum):
         33,
         doc="Executions since the last checkpoint, up to the loss of an IPU: all of them are done again.",
         name="lost work",
-        colour="terrible",
         look=Look("lost work", "#f6d5d5", "#a33a3a", "xxx", "#6b1010", "lost", essential=True),
         use=Use("lost_work", "lost work", 7, idle=Idle.DISTURBANCES),
     )
@@ -285,7 +271,6 @@ class SpanKind(IntEnum):
         34,
         doc="An IPU is lost, and it has not been noticed.",
         name="detection",
-        colour="bad",
         look=Look("detection of the loss", "#f3e0c8", "#8a5a12", "++", "#4a2f00", "detection", essential=True),
         use=Use("detection", "detection", 7, idle=Idle.DISTURBANCES),
     )
@@ -293,7 +278,6 @@ class SpanKind(IntEnum):
         35,
         doc="The program starts again from the last checkpoint.",
         name="restart",
-        colour="good",
         look=Look("restart", "#d9e4d2", "#4b6e2f", "\\\\", "#233a10", "restart", essential=True),
         use=Use("restart", "restart", 7, idle=Idle.DISTURBANCES),
     )
@@ -301,7 +285,6 @@ class SpanKind(IntEnum):
         36,
         doc="The program starts again from the last checkpoint, with a spare IPU in the place of the lost one.",
         name="restart on a spare IPU",
-        colour="good",
         look=Look("restart on a spare IPU", "#9fc5b0", "#1f4f38", "//", "#0d2a1c", "spare", essential=True),
         use=Use("spare_restart", "spare restart", 7, idle=Idle.DISTURBANCES),
     )
@@ -316,7 +299,6 @@ class SpanKind(IntEnum):
         doc="The host prepares one infeed element, takes one outfeed element, or does what it is asked for.",
         name="host",
         category="host",
-        colour="black",
         track=Track.HOST,
     )
 

@@ -33,9 +33,9 @@ def test_64_ipus_1024_micro_batches(result):
     found = []
     for _ in range(ROUNDS):
         start = time.process_time()  # of the processor: whatever else the machine does is not counted
-        name, content = trace_file(run)
+        content = trace_file(run)
         found.append(time.process_time() - start)
-    print(f"\n{name} of 64 IPUs x 1024 micro-batches: {len(content) / 1e6:.1f} MB in {min(found):.2f} s")
+    print(f"\nTrace file of 64 IPUs x 1024 micro-batches: {len(content) / 1e6:.1f} MB in {min(found):.2f} s")
     assert len(content) <= 20_000_000
     assert min(found) <= 2.0
 
@@ -44,10 +44,10 @@ def test_four_stages_65536_micro_batches_take_bounded_memory(result):
     run = result("m2000", 4, 65_536)
     columns = run.timeline._table.nbytes
     tracemalloc.start()
-    name, content = trace_file(run)
+    content = trace_file(run)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    print(f"\n{name} of 4 stages x 65,536 micro-batches: {len(content) / 1e6:.1f} MB in the file,")
+    print(f"\nTrace file of 4 stages x 65,536 micro-batches: {len(content) / 1e6:.1f} MB in the file,")
     print(f"{peak / 1e6:.0f} MB of memory at most, beside {columns / 1e6:.0f} MB of the timeline")
     assert len(content) <= 50_000_000
     assert peak <= 2 * columns

@@ -7,6 +7,7 @@ import gzip
 import pytest
 
 from ipusim.app.run_folder.report import trace_file
+from ipusim.app.run_folder.stored import TRACE_FILE
 from ipusim.app.run_folder.view import local_perfetto, serve
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
@@ -31,11 +32,11 @@ def perfetto():
 @slowest
 def test_perfetto_drops_no_slice_and_shows_ipus_by_their_logical_number(browser, perfetto, read_perfetto, tmp_path):
     result = execute(load_job(SCENARIOS / "zero_bubble.yaml", ["numerics=off", "steps=1", "pipeline.repeat_count=2"]))
-    name, content = trace_file(result)
-    (tmp_path / name).write_bytes(content)
+    content = trace_file(result)
+    (tmp_path / TRACE_FILE).write_bytes(content)
     expected = read_perfetto(gzip.decompress(content))
     page = browser.new_page()
-    with serve(tmp_path / name, perfetto) as address:
+    with serve(tmp_path / TRACE_FILE, perfetto) as address:
         page.goto(address)
         page.wait_for_function("window.app?.trace?.engine", timeout=60_000)
 

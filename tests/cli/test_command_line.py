@@ -85,26 +85,6 @@ def test_run_writes_every_file_and_prints_a_summary(trained):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_a_trace_file_for_chrome_takes_the_place_of_that_for_perfetto(tmp_path, read_perfetto):
-    traces = {}
-    for name, words in (("trace.pftrace.gz", ()), ("trace.json.gz", ("--trace-format", "chrome"))):
-        assert ipusim("run", SMALL, "--out", tmp_path / "out", *words).returncode == 0
-        (path,) = (tmp_path / "out").glob("trace.*.gz")
-        assert path.name == name
-        traces[name] = gzip.decompress(path.read_bytes())
-    slices = [event for event in json.loads(traces["trace.json.gz"])["traceEvents"] if event["ph"] == "X"]
-    found = read_perfetto(traces["trace.pftrace.gz"]).slices
-    assert sorted(event["name"] for event in slices) == sorted(each.name for each in found)
-
-
-def test_an_unknown_trace_format_is_refused_before_the_run(tmp_path):
-    done = ipusim("run", SMALL, "--out", tmp_path / "out", "--trace-format", "svg")
-    assert done.returncode == 2
-    assert done.stderr == "--trace-format: expected perfetto or chrome, got 'svg'\n"
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.usefixtures("without_charts")
 def test_run_goes_to_reports_by_default(tmp_path):
     assert ipusim("run", SMALL, cwd=tmp_path).returncode == 0
     assert (tmp_path / "reports" / "schedules_four_ipus" / "summary.json").exists()

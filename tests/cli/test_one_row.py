@@ -25,7 +25,6 @@ KIND = f"""    DRAIN = Row(
         doc="An IPU pours out.",
         name="drain to host",
         category="drain",
-        colour="rail_idle",
         look=Look("drained", "{FACE}", "#000000"),
         use=Use("drain", "draining", idle=Idle.HOST),
     )
@@ -33,20 +32,13 @@ KIND = f"""    DRAIN = Row(
 HOLDER = f"""    SPARE = "spare room", "spare", 3, Look("spare room", "{FACE}", "#000000")
 """
 
-#: A run with all its files, and the other trace file of the same: the pictures are the same in both.
-BOTH_TRACES = """
+#: A run with all its files.
+RUN = """
 import sys
-from pathlib import Path
 from ipusim.app.cli import app
-from ipusim.runs.execute import execute
-from ipusim.app.scenario import load_job
-from ipusim.app.run_folder.report import trace_file
 sets = "outfeed.element_bytes=20MB", "pipeline.gradient_accumulation_count=8"
 words = [word for each in sets for word in ("--set", each)]
-app(["run", sys.argv[1], *words, "--verbose", "--out", "perfetto"], standalone_mode=False)
-name, content = trace_file(execute(load_job(sys.argv[1], sets)), "chrome")
-Path("chrome").mkdir()
-Path("chrome", name).write_bytes(content)
+app(["run", sys.argv[1], *words, "--verbose", "--out", "out"], standalone_mode=False)
 """
 #: Leaves the picture out that only one of the slowest tests looks at.
 WITHOUT_TRACE = """
@@ -77,9 +69,9 @@ def changed(tmp_path_factory):
     }
     assert len(touched) == 4
     with Interpreter(PYTHONPATH=str(place)) as interpreter:
-        done = interpreter.run(("" if runs_slowest() else WITHOUT_TRACE) + BOTH_TRACES, SCENARIO, folder=place)
+        done = interpreter.run(("" if runs_slowest() else WITHOUT_TRACE) + RUN, SCENARIO, folder=place)
     assert done.returncode == 0, done.stderr
-    return place, done.stdout
+    return place / "out", done.stdout
 
 
 def shows(path):
@@ -90,23 +82,20 @@ def shows(path):
 @slowest
 def test_a_kind_in_one_row_shows_in_the_picture_and_its_legend(changed):
     out, _ = changed
-    assert shows(out / "perfetto" / "trace.png")
-    assert ">drained<" in (out / "perfetto" / "trace.svg").read_text("utf-8")
+    assert shows(out / "trace.png")
+    assert ">drained<" in (out / "trace.svg").read_text("utf-8")
 
 
-def test_a_kind_in_one_row_shows_in_both_trace_files(changed):
+def test_a_kind_in_one_row_shows_in_the_trace_file(changed, read_perfetto):
     out, _ = changed
-    assert b"drain to host" in gzip.decompress((out / "perfetto" / "trace.pftrace.gz").read_bytes())
-    events = json.loads(gzip.decompress((out / "chrome" / "trace.json.gz").read_bytes()))["traceEvents"]
-    found = [event for event in events if event["name"] == "drain to host"]
-    assert found
-    assert {(event["cat"], event["cname"]) for event in found} == {("drain", "rail_idle")}
+    trace = read_perfetto(gzip.decompress((out / "trace.pftrace.gz").read_bytes()))
+    assert {each.category for each in trace.slices if each.name == "drain to host"} == {"drain"}
 
 
 def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(changed):
     out, printed = changed
     assert "draining" in printed
-    summary = json.loads((out / "perfetto" / "summary.json").read_text("utf-8"))
+    summary = json.loads((out / "summary.json").read_text("utf-8"))
     assert sum(summary["waterfall"]["cycles"].values()) == summary["throughput"]["run_cycles"]
     drained = [use["drain_cycles"] for use in summary["pipeline_use"]]
     assert drained[-1] > 0
@@ -116,9 +105,9 @@ def test_a_kind_in_one_row_shows_in_the_table_and_the_summary(changed):
 
 def test_a_holder_in_one_row_shows_in_the_chart_the_table_and_the_summary(changed):
     out, printed = changed
-    assert shows(out / "perfetto" / "memory.png")
+    assert shows(out / "memory.png")
     assert " spare " in printed
-    memory = json.loads((out / "perfetto" / "summary.json").read_text("utf-8"))["memory"]
+    memory = json.loads((out / "summary.json").read_text("utf-8"))["memory"]
     for ipu in memory["ipus"]:
         assert list(ipu["holders"])[-2:] == ["spare_room", "live_tensors"]
         assert ipu["holders"]["spare_room"] == 80_000_000

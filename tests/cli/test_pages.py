@@ -116,7 +116,7 @@ def test_view_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, mo
 
 def test_view_refuses_what_has_no_trace(tmp_path):
     done = ipusim("view", tmp_path)
-    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz or trace.json.gz, got none with either\n"
+    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz, got a folder without\n"
     assert (done.returncode, done.stderr) == (2, said)
     done = ipusim("view", tmp_path / "none")
     said = f"{tmp_path / 'none'}: expected a run folder, got no such folder\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import math
 from collections import Counter
 from fractions import Fraction
@@ -55,28 +54,10 @@ def run(name, *overrides):
 
 @pytest.mark.parametrize("path", [pytest.param(path, marks=ALIKE.get(path.stem, ()), id=path.stem) for path in FILES])
 def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
-    """Neither in Perfetto's nanoseconds, nor as a reader of JSON rounds or truncates its microseconds to them."""
-    result = run(path.stem, *SHORTER.get(path.stem, ()))
-    content = {}
-    for trace_format in ("perfetto", "chrome"):
-        _, compressed = trace_file(result, trace_format)
-        content[trace_format] = gzip.decompress(compressed)
-    slices = [each for each in read_perfetto(content["perfetto"]).slices if each.category not in ("execution", "phase")]
-    overlaps = {"perfetto": sum(bool(each.around) for each in slices)}
-    events = [
-        event
-        for event in json.loads(content["chrome"])["traceEvents"]
-        if event["ph"] == "X" and event["cat"] not in ("execution", "phase")
-    ]
-    for name, whole in (("rounded", round), ("truncated", math.floor)):
-        reached: dict[tuple[int, int], int] = {}
-        overlaps[name] = 0
-        for event in sorted(events, key=lambda event: whole(event["ts"] * 1000)):  # stable, as viewers sort
-            track, start = (event["pid"], event["tid"]), whole(event["ts"] * 1000)
-            overlaps[name] += start < reached.get(track, 0)
-            reached[track] = start + whole(event["dur"] * 1000)
-    assert len(slices) == len(events) > 0
-    assert overlaps == {"perfetto": 0, "rounded": 0, "truncated": 0}
+    found = read_perfetto(gzip.decompress(trace_file(run(path.stem, *SHORTER.get(path.stem, ())))))
+    slices = [each for each in found.slices if each.category not in ("execution", "phase")]
+    assert slices
+    assert not any(each.around for each in slices)
 
 
 def test_the_tutorials_steps_train_alike():

@@ -111,17 +111,9 @@ def test_ipus_are_listed_by_their_logical_number(run, folder, name):
     assert found in ([*range(8)], [*range(4)])  # of all replicas, or of one that stands for all
 
 
-@pytest.mark.parametrize("trace_format", ["perfetto", "chrome"])
-def test_trace_files_have_tracks_in_that_order_too(run, read_perfetto, trace_format):
-    content = gzip.decompress(trace_file(run.result, trace_format)[1])
-    if trace_format == "perfetto":
-        found = read_perfetto(content)
-        names = [each.name for each in sorted(found.descriptors.values(), key=lambda each: each.sibling_order_rank)]
-    else:
-        events = [each for each in json.loads(content)["traceEvents"] if each["ph"] == "M"]
-        order = {each["tid"]: each["args"]["sort_index"] for each in events if each["name"] == "thread_sort_index"}
-        names = {each["tid"]: each["args"]["name"] for each in events if each["name"] == "thread_name"}
-        names = [names[thread] for thread in sorted(names, key=lambda thread: order[thread])]
+def test_trace_files_have_tracks_in_that_order_too(run, read_perfetto):
+    found = read_perfetto(gzip.decompress(trace_file(run.result)))
+    names = [each.name for each in sorted(found.descriptors.values(), key=lambda each: each.sibling_order_rank)]
     assert named(names) == [*range(8)]
     assert not [name for name in names if "(on" in name]
 

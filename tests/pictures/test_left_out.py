@@ -9,7 +9,6 @@ import pytest
 
 from ipusim.api import timelines
 from ipusim.app.render import layout, shortened
-from ipusim.app.render.chrome_trace import write_chrome_trace
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png, to_svg
@@ -41,15 +40,14 @@ def short(whole):
     return found
 
 
-def trace(timeline, write=write_perfetto_trace):
+def trace(timeline):
     file = io.BytesIO()
-    write(TraceContent(timeline), file.write)
+    write_perfetto_trace(TraceContent(timeline), file.write)
     return file.getvalue()
 
 
-@pytest.mark.parametrize("write", [write_perfetto_trace, write_chrome_trace])
-def test_a_trace_of_few_spans_has_all(whole, short, write):
-    assert trace(in_periods(short), write) == trace(whole, write)
+def test_a_trace_of_few_spans_has_all(whole, short):
+    assert trace(in_periods(short)) == trace(whole)
 
 
 def spans_of(read):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.app.cli.shape import plan_for
-from ipusim.app.run_folder.report_options import check_picture, check_trace_format
+from ipusim.app.run_folder.report_options import check_picture
 from ipusim.base.errors import OptionError
 
 ROOT = Path(__file__).parents[2]
@@ -26,13 +26,11 @@ def test_options_have_their_own_names_until_a_door_has_another_word():
 def test_what_was_given_stands_in_the_message_whatever_it_is():
     with pytest.raises(OptionError, match=r"^phase: expected ramp-up, .*, got '\{\}\{0\}'$"):
         check_picture(2, phase="{}{0}")
-    with pytest.raises(OptionError, match=r"^trace_format: expected perfetto or chrome, got '\{x\}'$"):
-        check_trace_format("{x}")
     with pytest.raises(OptionError, match=r"^mapping: expected IPUs below 1024, .* got '\{\}'$"):
         plan_for("grouped", None, None, "{}", False, False)
 
 
 def test_no_flag_of_the_command_line_stands_outside_of_it():
-    flags = re.compile(r"--(from|to|phase|execution|trace-format|out|count|mapping|stages)\b")
+    flags = re.compile(r"--(from|to|phase|execution|out|count|mapping|stages)\b")
     holding = {path.parent.name for path in (ROOT / "ipusim").rglob("*.py") if flags.search(path.read_text("utf-8"))}
     assert holding == {"cli"}

@@ -44,9 +44,6 @@ def run(
     end: End = None,
     phase: PhaseName = None,
     execution: Execution = None,
-    trace_format: Annotated[
-        str, typer.Option("--trace-format", metavar="FORMAT", help="of the trace file: perfetto or chrome")
-    ] = "perfetto",
     full_trace: Annotated[
         bool, typer.Option("--full-trace", help="the trace file leaves nothing out of a run that repeats itself")
     ] = False,
@@ -64,10 +61,7 @@ def run(
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
     options = programs.ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
     programs.check_options(scenario, arguments, overrides, options)
-    from ipusim.app.run_folder.report_options import check_trace_format
-
-    check_trace_format(trace_format)
-    results = _Results(start, end, phase, execution, trace_format, full_trace)
+    results = _Results(start, end, phase, execution, full_trace)
     if programs.is_program(scenario):
         if no_jump:
             raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
@@ -99,7 +93,6 @@ class _Results:
     end: int | None
     phase: str | None
     execution: int | None
-    trace_format: str
     full_trace: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -135,9 +128,7 @@ class _Results:
         from ipusim.app.run_folder.report import run_files
 
         shown = self.window(result.timeline)
-        files = run_files(
-            result, shown, folder, self.trace_format, comments, full_trace=self.full_trace, drawing=self.drawing
-        )
+        files = run_files(result, shown, folder, comments, full_trace=self.full_trace, drawing=self.drawing)
         self.names[folder] = tuple(files)
         return files
 
@@ -177,7 +168,7 @@ def _executed(
         reads = job.request.paths(scenario)
         with (
             interruptible() as heed,
-            drawing_ahead(job, results.window, results.trace_format, full_trace=results.full_trace) as results.drawing,
+            drawing_ahead(job, results.window, full_trace=results.full_trace) as results.drawing,
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as results_folder,
         ):
             with progress(job.name, heed) as report:

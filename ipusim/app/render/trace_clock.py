@@ -13,7 +13,6 @@ import numpy as np
 from ipusim.app.render.arrays import Integers
 
 _NS_PER_S: Final = 10**9
-_NS_PER_US: Final = 1000
 
 
 def to_nanoseconds(cycles: Integers, clock_hz: int) -> Integers:
@@ -21,15 +20,3 @@ def to_nanoseconds(cycles: Integers, clock_hz: int) -> Integers:
     seconds, rest = np.divmod(cycles, clock_hz)
     nanoseconds: Integers = seconds * _NS_PER_S + (rest * _NS_PER_S + clock_hz // 2) // clock_hz
     return nanoseconds
-
-
-def to_microseconds(nanoseconds: Integers) -> list[float]:
-    """Return whole nanoseconds as microseconds that give them back, whether a viewer rounds or truncates.
-
-    Of most nanoseconds the nearest number of microseconds is a little less than they are, and where a viewer
-    truncates its product with 1000, a nanosecond would be lost; the next larger number is taken for those.
-    """
-    nearest = nanoseconds / _NS_PER_US
-    short = nearest * _NS_PER_US < nanoseconds
-    microseconds: list[float] = np.where(short, np.nextafter(nearest, np.inf), nearest).tolist()
-    return microseconds

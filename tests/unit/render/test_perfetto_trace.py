@@ -1,7 +1,10 @@
 import gzip
 import io
 import re
+import subprocess
+import sys
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -14,6 +17,7 @@ from ipusim.analysis.phases import phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.packets import filled
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.verdict import waterfall_words
 from ipusim.app.run_folder.report import trace_file
@@ -66,6 +70,8 @@ def test_tracks_are_nested_and_stand_in_the_order_of_logical_ipus(trace):
         (run, "host", "infeed"),
         (run, "host", "outfeed"),
     ]
+    groups = {(run,), (run, "IPU-Links"), (run, "host")}
+    assert {each.track for each in trace.slices} | trace.units.keys() == set(trace.tracks) - groups
     ranks = [each.sibling_order_rank for each in trace.descriptors.values()]
     assert ranks == sorted(ranks)
     assert {each.child_ordering for each in trace.descriptors.values()} == {3}  # EXPLICIT
@@ -94,8 +100,12 @@ def test_links_stand_in_the_order_of_their_ipus_not_of_their_names(lock_step, re
 
 def test_phases_tile_their_executions(timeline, trace):
     bands = [each for each in trace.slices if each.track[1] == "phases"]
-    assert [each.name for each in bands if not each.around] == ["execution 0", "execution 1"]
+    around = [each for each in bands if not each.around]
+    assert [each.name for each in around] == ["execution 0", "execution 1"]
     inside = [each for each in bands if each.around]
+    ends = [each.end_ns for each in inside if each.name == "weight update"]
+    assert [each.end_ns for each in around] == ends
+    assert around[0].start_ns == inside[0].start_ns
     assert [each.name for each in inside] == [phase.name for phase in phases_of(timeline)]
     assert [each.args["cycles"] for each in inside] == [phase.cycles for phase in phases_of(timeline)]
     for one, other in pairwise(inside):
@@ -146,10 +156,26 @@ def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace)
         assert (source.kind, source.micro_batch) == (target.kind, target.micro_batch)
         assert target.stage - source.stage == (1 if source.kind is Pass.FORWARD else -1)
         assert maker.end_ns <= taker.start_ns
+        assert maker.track != taker.track
         assert maker.args["execution"] == taker.args["execution"]
         found[source] += 1
     assert set(found.values()) == {2}  # once in each execution
     assert len(found) == 8 * 2 * 3
+
+
+def test_stages_of_one_ipu_hand_over_without_a_flow(lock_step, read_perfetto):
+    one = read_perfetto(written(lock_step("single", mapping=(0, 0), count=4)))
+    assert not [each for each in one.slices if each.leaving or each.arriving]
+    two = read_perfetto(written(lock_step("grouped", mapping=(0, 0, 1), count=6)))
+    crossing = Counter((each.name[:3], len(each.leaving)) for each in two.slices if each.leaving)
+    assert crossing == {("F1.", 1): 6, ("B2.", 1): 6}
+
+
+def test_slices_say_the_layers_of_stages_that_have_any(lock_step, read_perfetto):
+    timeline = lock_step("grouped", mapping=(0, 1), count=4)
+    trace = read_perfetto(written(timeline.about(replace(timeline.info, layers=("dense, relu", "")))))
+    said = {(each.args["stage"], each.args.get("layers")) for each in trace.slices if "stage" in each.args}
+    assert said == {(0, "dense, relu"), (1, None)}
 
 
 def test_each_copy_names_the_tensors_that_it_moves(trace):
@@ -182,15 +208,13 @@ def test_links_name_what_they_carry_on_their_way(read_perfetto):
 
 @pytest.fixture(scope="module")
 def sixteen(read_perfetto):
-    """A run of 16 IPUs, the name of its trace, and what is read of that."""
+    """A run of 16 IPUs, and what is read of its trace."""
     result = execute(load_job("scenarios/data_parallel_4x4.yaml", ["steps=1", "numerics=off"]))
-    name, compressed = trace_file(result)
-    return result, name, read_perfetto(gzip.decompress(compressed))
+    return result, read_perfetto(gzip.decompress(trace_file(result)))
 
 
 def test_memory_of_every_ipu_is_a_counter_in_bytes(sixteen):
-    result, name, trace = sixteen
-    assert name == "trace.pftrace.gz"
+    result, trace = sixteen
     memory = {path: values for path, values in trace.counters.items() if path[-1] == "memory"}
     assert len(memory) == 16
     assert {trace.units[path] for path in memory} == {"UNIT_SIZE_BYTES"}
@@ -203,7 +227,7 @@ def test_memory_of_every_ipu_is_a_counter_in_bytes(sixteen):
 
 
 def test_parts_of_the_time_are_counters_with_the_shares_of_the_verdict(sixteen):
-    result, _, trace = sixteen
+    result, trace = sixteen
     parts = {path[-1]: values for path, values in trace.counters.items() if path[-1].startswith("time goes into ")}
     assert sum(cycles for ((_, cycles),) in parts.values()) == result.summary.waterfall.run_cycles
     told = waterfall_words(result.summary.waterfall)
@@ -250,6 +274,7 @@ def test_a_run_that_takes_no_time_keeps_its_passes(lock_step, read_perfetto):
     table[:, 1] = table[:, 0] = 0
     found = read_perfetto(written(type(timeline)(timeline.info, table))).slices
     assert Counter(each.category for each in found)["pass"] == 16
+    assert {each.end_ns for each in found} == {0}
 
 
 def test_an_empty_timeline_is_a_file_of_tracks(lock_step, read_perfetto):
@@ -257,6 +282,22 @@ def test_an_empty_timeline_is_a_file_of_tracks(lock_step, read_perfetto):
     trace = read_perfetto(written(type(timeline)(timeline.info, timeline._table[:0])))
     assert not trace.slices
     assert trace.tracks
+
+
+def test_nanoseconds_are_exact_where_a_product_would_overflow():
+    cycles = [0, 1, 2, 10**15 + 1, 2**59]
+    for clock in (1_330_000_000, 1_850_000_000):
+        exact = [Fraction(each * 10**9, clock) for each in cycles]
+        found = to_nanoseconds(np.array(cycles), clock).tolist()
+        assert all(abs(each - right) <= Fraction(1, 2) for each, right in zip(found, exact, strict=True))
+
+
+def test_neither_trace_files_nor_tables_load_matplotlib():
+    program = (
+        "import sys, ipusim.app.render.perfetto_trace, ipusim.app.render.tables; print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("largest", [0, 127, 128, 2**28 - 1, 2**28, 2**35, 2**62])
