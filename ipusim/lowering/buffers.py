@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import Column, PlanShape
 
@@ -23,7 +24,7 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
     ``passes`` has the columns of an Order, shape (passes, 4), in the order of each IPU.
     """
     _, kind, stage, micro_batch = passes.T
-    back = np.isin(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
+    back = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
     rows = np.flatnonzero(back | (kind == Pass.FORWARD))
     copies = len(shape.copies)
     at = np.full((copies, 2, shape.stages, shape.micro_batches), _NEVER)  # by copy, way, stage, micro-batch

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ipusim.machine.delivery import tensor_numbers
 from ipusim.machine.facility import Context, Facility, IpuId
-from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code
+from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code, any_of
 from ipusim.timeline.kinds import KIND_OF_PASS
 
 #: The code of an instruction that only notes the state; no Plan has it.
@@ -44,7 +44,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T
     prices = np.array([[costs.passes.get((kind, at), 0) for at in range(plan.shape.stages)] for kind in range(PASSES)])
-    passes, of_tensor = code < PASSES, np.isin(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
+    passes, of_tensor = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
     if slots := list(costs.composites(plan)):
@@ -84,7 +84,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     first = np.zeros(len(code), np.int64)
     first[ends] = np.diff(before[ends], prepend=0)
     step = before - np.cumsum(first)
-    step[np.isin(code, OF_UPDATE) & (stage == NONE)] = last
+    step[any_of(code, OF_UPDATE) & (stage == NONE)] = last
     # Where results leave behind a meeting, they belong to the time-step before it; so does their sum without an update.
     step[code == Code.OUTFEED] -= plan.sync.meets
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training

@@ -15,7 +15,7 @@ from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
-from ipusim.pipeline.instructions import NONE, Code
+from ipusim.pipeline.instructions import NONE, Code, any_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import Column, PlanShape
 from ipusim.pricing.costs import Send
@@ -114,7 +114,7 @@ class Delivery(Facility):
     def _described(self, context: Context, replica: int) -> list[int]:
         """Return the description of the way of each tensor that an IPU sends, by its number."""
         table = context.plan.instructions
-        ipu, code, stage, micro_batch, number = table[np.isin(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
+        ipu, code, stage, micro_batch, number = table[any_of(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._shape)
         sizes = np.array([way.send.bytes for way in self._ways], np.int64)
         if self._sent_ends is not None:

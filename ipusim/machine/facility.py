@@ -146,5 +146,6 @@ class Context:
 
     def described(self, kind: SpanKind, ipus: Iterable[IpuId]) -> dict[int, int]:
         """Return the description of spans of a kind on each of these IPUs, by its number."""
-        of = ((ipu.number, Description(kind, ipu.number, replica=ipu.replica)) for ipu in ipus)
-        return {number: self.recorder.describe(description) for number, description in of}
+        own = list(ipus)
+        first = self.recorder.describe(*(Description(kind, ipu.number, replica=ipu.replica) for ipu in own))
+        return {ipu.number: first + at for at, ipu in enumerate(own)}

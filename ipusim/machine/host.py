@@ -55,9 +55,8 @@ class HostStream:
         self._worker, self._port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
         self.left, self.track, self.ipu = elements, track, transfer.ipu
         self._work = recorder.describe(Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica))
-        self._transfers = {
-            micro_batch: recorder.describe(transfer._replace(micro_batch=micro_batch)) for micro_batch in micro_batches
-        }
+        first = recorder.describe(*(transfer._replace(micro_batch=micro_batch) for micro_batch in micro_batches))
+        self._transfers = {micro_batch: first + at for at, micro_batch in enumerate(micro_batches)}
         beside = transfer.kind.row.track is Track.IO_TILES
         wait = SpanKind.OVERLAPPED_WAIT if beside else SpanKind.HOST_WAIT
         self._wait = recorder.describe(Description(wait, transfer.ipu, replica=replica))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ipusim.base.errors import PlanError
 from ipusim.pipeline.grid import format_grid
-from ipusim.pipeline.instructions import NONE
+from ipusim.pipeline.instructions import NONE, any_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Rule, Violation
@@ -204,7 +204,7 @@ def _segments(rows: _Rows) -> list[Violation]:
         return []
     key = plan.stage * plan.shape.micro_batches + plan.micro_batch
     for kinds, further in (((Pass.FORWARD,), -1), ((Pass.BACKWARD, Pass.INPUT_GRADIENT), 1)):
-        chosen = np.flatnonzero(rows.known & np.isin(plan.kind, kinds))
+        chosen = np.flatnonzero(rows.known & any_of(plan.kind, kinds))
         run_at = np.full(plan.shape.stages * plan.shape.micro_batches, NONE)
         run_at[key[chosen]] = chosen
         segment = plan.micro_batch[chosen] % segments + further

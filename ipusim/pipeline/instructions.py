@@ -6,6 +6,7 @@ meaning is the code's. The codes of passes are those of :class:`~ipusim.pipeline
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -99,6 +100,14 @@ OF_UPDATE: Final = (
     Code.UPDATE,
     Code.HOST_UPDATE,
 )
+
+
+def any_of(column: npt.NDArray[np.int64], numbers: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """Return a mask of a column that is true at any of a few ``numbers``; ``np.isin`` takes ten times as long."""
+    mask = np.zeros(column.shape, np.bool_)
+    for number in numbers:
+        mask |= column == number
+    return mask
 
 
 def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:

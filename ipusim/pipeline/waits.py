@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.pipeline.instructions import NONE, PASSES, Code, text_of
+from ipusim.pipeline.instructions import NONE, PASSES, Code, any_of, text_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.standstill import MEETINGS, all_end, standstill
@@ -55,7 +55,7 @@ def endings(plan: Plan) -> list[Violation]:
     first = np.searchsorted(ipu, plan.ipus)
     met = np.cumsum(times)
     met -= (met - times)[first][np.searchsorted(plan.ipus, ipu)]
-    rows = np.flatnonzero(np.isin(code, [kind for kind in MEETINGS if kind != Code.MEET]))
+    rows = np.flatnonzero(any_of(code, [kind for kind in MEETINGS if kind != Code.MEET]))
     met_at = [[(int(code[row]), int(met[row])) for row in rows[ipu[rows] == one]] for one in plan.ipus]
     return standstill(plan) if any(other != met_at[0] for other in met_at) else []
 
@@ -70,7 +70,7 @@ def feeds(plan: Plan) -> list[Violation]:
     beside = graph.code == Code.BEGIN_IO
     taken = np.flatnonzero((graph.code == Code.INFEED) | (beside & (graph.micro != NONE)))
     handed_out = np.flatnonzero(
-        np.isin(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))
+        any_of(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))
     )
     of = np.where(beside, graph.number, graph.micro)
     for stage, moved, number, before in ((0, taken, graph.micro, True), (last, handed_out, of, False)):
@@ -99,7 +99,7 @@ class _Graph:
         self.plan, shape = plan, plan.shape
         self.ipu, self.code, self.stage, self.micro, self.number = plan.instructions.T
         known = (self.micro >= 0) & (self.micro < shape.micro_batches)
-        self.send = np.flatnonzero(np.isin(self.code, _SENDS) & known)
+        self.send = np.flatnonzero(any_of(self.code, _SENDS) & known)
         self.receive = np.flatnonzero((self.code == Code.RECEIVE) & known)
         self.passes = np.flatnonzero((self.code < PASSES) & known)
         self.size = shape.stages * shape.micro_batches
@@ -119,7 +119,7 @@ class _Graph:
     def _made(self) -> npt.NDArray[np.int64]:
         """Return the pass that makes each tensor."""
         kind = self.code[self.passes]
-        making = np.isin(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
+        making = any_of(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
         rows = self.passes[making]
         return self._first(rows, self._key(rows, self.code[rows] != Pass.FORWARD, self.stage[rows]))
 
@@ -137,7 +137,7 @@ class _Graph:
         kind, last = self.code[self.passes], self.plan.shape.stages - 1
         stage = self.stage[self.passes]
         forward = (kind == Pass.FORWARD) & (stage > 0)
-        backward = np.isin(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT)) & (stage < last)
+        backward = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT)) & (stage < last)
         rows = self.passes[forward | backward]
         back = self.code[rows] != Pass.FORWARD
         return rows, self._key(rows, back, self.stage[rows] + np.where(back, 1, -1))

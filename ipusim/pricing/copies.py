@@ -12,6 +12,7 @@ from ipusim.base.cache import shared
 from ipusim.hardware.formulas import Sum
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Edge
 from ipusim.pipeline.plan import Plan
@@ -134,7 +135,7 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
     step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
     made: list[tuple[int, ...]] = [()] * plan.emitted
-    handing = ~np.isin(plan.kind, _HANDING_ON_NOTHING)
+    handing = ~any_of(plan.kind, _HANDING_ON_NOTHING)
     for key in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
         time_step, step = divmod(key, shape.steps)
         if step in edges:

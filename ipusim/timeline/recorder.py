@@ -54,7 +54,7 @@ class Recorder:
 
     def describe(self, *descriptions: Description) -> int:
         """Store descriptions and return the number by which ``record`` knows the first; the others follow."""
-        return self.describe_rows(np.array(descriptions, dtype=np.int64))
+        return self.describe_rows(np.array(descriptions, np.int64).reshape(-1, len(Description._fields)))
 
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
         """Store an array of descriptions, shape (spans, 7) in the order of Description's fields."""
