@@ -182,7 +182,8 @@ def block_between(
     if not size or int(np.searchsorted(start, 2 * end - begin)) != last + size:
         return None
     block = Repeat(first, last, 1, end - begin, micro_batches, time_steps, executions)
-    return block if _follow(columns, block, first) else None
+    own = {name: column[first : last + size] for name, column in columns.items()}
+    return block if _have_copies(own, block).all() else None
 
 
 def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
@@ -192,21 +193,19 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
         columns: of a Timeline without blocks, by name.
         block: of it.
     """
-    first, size = block.first, block.last - block.first
-    behind = block.first
-    while first >= size and _follow(columns, block, first - size):
-        first -= size
-    while _follow(columns, block, behind):
-        behind += size
-    return block._replace(first=first, last=first + size, times=1 + (behind - first) // size)
-
-
-def _follow(columns: Mapping[str, Column], block: Repeat, first: int) -> bool:
-    """Whether rows from ``first`` on, as many as a block has, are followed by as many that are its next copy."""
     size = block.last - block.first
-    own, behind = slice(first, first + size), slice(first + size, first + 2 * size)
-    if behind.stop > len(columns["start"]):
-        return False
+    have = _have_copies(columns, block)
+    ends = np.flatnonzero(~have)
+    at = int(np.searchsorted(ends, block.first))
+    begin, end = np.concatenate(([-1], ends, [len(have)]))[at : at + 2].tolist()
+    before, behind = (block.first - begin - 1) // size, (end - block.first) // size
+    first = block.first - before * size
+    return block._replace(first=first, last=first + size, times=1 + before + behind)
+
+
+def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
+    """Return of each row that has one a block's length behind it whether that is its copy; shape (rows - length,)."""
+    size = block.last - block.first
     added = {
         "start": block.cycles,
         "end": block.cycles,
@@ -215,10 +214,11 @@ def _follow(columns: Mapping[str, Column], block: Repeat, first: int) -> bool:
         "execution": block.executions,
         "cause": size,
     }
-    return all(
-        np.array_equal(np.where(column[own] == NONE, NONE, column[own] + added.get(name, 0)), column[behind])
-        for name, column in columns.items()
-    )
+    have = np.ones(max(0, len(columns["start"]) - size), np.bool_)
+    for name, column in columns.items():
+        own = column[: len(have)]
+        have &= np.where(own == NONE, NONE, own + added.get(name, 0)) == column[size:]
+    return have
 
 
 def phases(columns: Mapping[str, Column]) -> Column:
