@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-@contextmanager
-def setting(variable: ContextVar[Any], value: T) -> Iterator[T]:
-    """Set a variable of the context in the block, which gets the value."""
-    token = variable.set(value)
-    try:
-        yield value
-    finally:
-        variable.reset(token)
+class setting(AbstractContextManager[T]):  # noqa: N801 - it stands where a function would
+    """Set a variable of the context in the block, which gets the value; not in itself.
+
+    A class, as every call of a stage enters several, which contextlib's generators are too slow for.
+    """
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any], value: T) -> None:
+        """Take both."""
+        self._variable, self._value = variable, value
+
+    def __enter__(self) -> T:
+        """Set it."""
+        self._token: Token[Any] = self._variable.set(self._value)
+        return self._value
+
+    def __exit__(self, *_: object) -> None:
+        """Set it to what it was."""
+        self._variable.reset(self._token)
 
 
 class Scoped(Generic[T]):

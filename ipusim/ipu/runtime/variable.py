@@ -316,7 +316,9 @@ def named_variable(name: str, initial: Array, trainable: bool = True, *, shares:
     """
     result: NamedVariable | None = (used() or {}).get(name, store().by_name.get(name) if shares else None)
     if result is None:
-        result = NamedVariable(name, np.array(initial), trainable, in_stage=functions.inside())
+        # A stage that runs asks in every pass, for what the program has already: what it gives is not kept.
+        kept = used() is not None or not functions.inside()
+        result = NamedVariable(name, np.array(initial) if kept else initial, trainable, in_stage=functions.inside())
         if not functions.inside():
             add(result)
     if used() is not None and (result.shape, result.dtype) != (initial.shape, initial.dtype):

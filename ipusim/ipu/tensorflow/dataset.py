@@ -22,12 +22,12 @@ from ipusim.ipu.tensorflow.dataset_elements import (
     DatasetIterator,
     Element,
     SessionIterator,
-    at,
     called,
     drawn,
     element_of,
     now,
     padded,
+    rows,
     stacked,
     taking_turns,
     typed,
@@ -85,7 +85,7 @@ class Dataset:
 
         def begin() -> Iterator[Element]:
             arrays = now(element)
-            return (at(arrays, row) for row in range(len(next(leaves(arrays)))))
+            return rows(arrays, len(next(leaves(arrays))))
 
         return Dataset(begin, length)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
@@ -63,9 +63,14 @@ def applied(function: Callable[..., Any], *elements: Element) -> Element:
     return function(*elements)
 
 
-def at(element: Element, row: int) -> Element:
-    """Return the element at an index along the first axis of all arrays."""
-    return applied(lambda array: array[row], element)
+def rows(element: Element, count: int) -> Iterator[Element]:
+    """Return the ``count`` elements along the first axis of all arrays."""
+    if isinstance(element, Mapping):
+        parts = rows(tuple(element.values()), count)
+        return (dict(zip(element, part, strict=True)) for part in parts)
+    if isinstance(element, tuple) and element:
+        return zip(*(rows(part, count) for part in element), strict=True)
+    return repeat((), count) if isinstance(element, tuple) else iter(element)
 
 
 def stacked(elements: Sequence[Element]) -> Element:

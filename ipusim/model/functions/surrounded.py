@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import ONLY_REPLICA, Replica
@@ -31,8 +31,7 @@ class HostScope:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """The context of a function; by default it runs by itself, outside of every stage.
 
     Attributes:
@@ -92,7 +91,7 @@ class Surrounded:
 
     def __enter__(self) -> None:
         """Change the surroundings."""
-        self._token: Token[Surroundings] = _NOW.set(replace(_NOW.get(), **self._changes))
+        self._token: Token[Surroundings] = _NOW.set(_NOW.get()._replace(**self._changes))
 
     def __exit__(self, *_: object) -> None:
         """Restore those from before."""

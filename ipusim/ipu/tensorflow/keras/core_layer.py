@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -77,7 +77,7 @@ class CoreLayer(Layer):
         Raises ProgramTypeError for an unknown argument, UnsupportedProgramError for what is not simulated,
         ModelError for a value that the layer does not take.
         """
-        own = [field.name for field in fields(self.core)]
+        own = _arguments_of(self.core)
         _take_sizes(kwargs, own)
         order = self._order or own
         if len(args) > len(order):
@@ -145,7 +145,7 @@ class CoreLayer(Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
-        own = {field.name: getattr(self._layer, field.name) for field in fields(self.core)}
+        own = {name: getattr(self._layer, name) for name in _arguments_of(self.core)}
         own |= {name: keras_name(core) for name, core in own.items() if name.endswith("activation")}
         options = {_INITIALIZERS.get(name, name): described(value) for name, value in self._arguments.items()}
         return super().get_config() | own | options
@@ -179,7 +179,7 @@ class CoreLayer(Layer):
                 return item
         if name == "activation" and "_after" in stored and hasattr(stored.get("_layer"), name):
             return stored["_after"] or activations.get(keras_name(stored["_layer"].activation))
-        if "_layer" in stored and name in [field.name for field in fields(self.core)]:
+        if "_layer" in stored and name in _arguments_of(self.core):
             return getattr(stored["_layer"], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -295,7 +295,13 @@ class CoreLayer(Layer):
         return variable
 
 
-def _take_sizes(kwargs: dict[str, Any], own: list[str]) -> None:
+@cache  # a layer may be made in every pass
+def _arguments_of(core: Any) -> tuple[str, ...]:
+    """Return the names of the arguments of a layer of the core."""
+    return tuple(field.name for field in fields(core))
+
+
+def _take_sizes(kwargs: dict[str, Any], own: tuple[str, ...]) -> None:
     """Turn other ways to say the shape of a layer's input into ``input_shape``, where they are no argument of its own.
 
     An initializer has Keras' name then.
