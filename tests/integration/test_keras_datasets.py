@@ -115,7 +115,7 @@ def test_reviews_are_lists_of_words_as_keras_numbers_them():
 
 
 def test_words_tell_good_reviews_from_bad_ones():
-    (x, y), (x_test, y_test) = datasets.imdb.load_data(num_words=2000)
+    (x, y), (x_test, y_test) = datasets.imdb.load_data(num_words=2000, maxlen=150)
     counts = np.zeros((2, 2000))
     for review, label in zip(x[:5000], y[:5000], strict=True):
         np.add.at(counts[label], review, 1)

@@ -64,9 +64,12 @@ class DrawnImages:
         images = np.empty((count, self._pictures.shape[1]), np.uint8)
         for first in range(0, count, _ROWS):
             rows = slice(first, first + _ROWS)
-            lit = self._pictures[pictures[rows]]
+            lit = images[rows]
+            np.take(self._pictures, pictures[rows], 0, out=lit, mode="clip")  # "raise", by default, copies
             noise = self._noise[noises[rows]]
-            images[rows] = lit + (np.where(lit > 0, noise, 0) if self._dark else noise)
+            if self._dark:
+                noise *= lit > 0
+            lit += noise
         images[0, 0], images[0, -1] = 0, 255  # the whole range of a pixel, as real images have it
         return images.reshape(count, *self._shape), labels
 

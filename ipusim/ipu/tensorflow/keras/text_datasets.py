@@ -94,8 +94,11 @@ def _as_lists(texts: Texts) -> tuple[Array, Array]:
 
 
 def _parts(texts: Texts, first: int) -> tuple[Texts, Texts]:
-    numbers = np.arange(len(texts.lengths))
-    return _picked(texts, numbers[:first]), _picked(texts, numbers[first:])
+    end = texts.lengths[:first].sum()
+    return (
+        Texts(texts.words[:end], texts.lengths[:first], texts.labels[:first]),
+        Texts(texts.words[end:], texts.lengths[first:], texts.labels[first:]),
+    )
 
 
 def _joined(parts: Sequence[Texts]) -> Texts:
