@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from enum import Enum, IntEnum
 from fractions import Fraction
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -155,6 +156,7 @@ _OTHERS: Final[Mapping[str, Field]] = {
 }
 
 
+@cache
 def _fields() -> Fields:
     """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
     others = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -147,6 +147,13 @@ class Category:
             for name, field in fields.items()
         }
         self.__dict__.update(_path=prefix, _fields=fields, **values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Category:
+        """Return one with copies of the values, of the same attributes."""
+        result = object.__new__(type(self))
+        values = ((name, value if name == "_fields" else deepcopy(value, memo)) for name, value in vars(self).items())
+        result.__dict__.update(values)
+        return result
 
     def __getattr__(self, name: str) -> Any:
         """Refuse an unknown attribute.

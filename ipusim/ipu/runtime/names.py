@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ipusim.ipu.runtime.context import Scoped
@@ -52,7 +52,7 @@ class Counts:
 
     def copy(self) -> Counts:
         """Return counts that go on from these by themselves."""
-        return replace(self, uses=dict(self.uses), variables=set(self.variables), owners=dict(self.owners))
+        return Counts(dict(self.uses), self.layers, set(self.variables), dict(self.owners), self.parts)
 
     def go_on_from(self, other: Counts) -> None:
         """Count on from others."""

@@ -196,6 +196,8 @@ def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems
 
 def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
     """Return the rates that a request sets, and those to which its file gives another value than the default."""
+    if not rates.file and not findings.is_set(("rates",)):
+        return []
     return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
 
 

@@ -115,8 +115,7 @@ class Request:
         here: Any = self.options
         for key in path:
             if isinstance(here, BaseModel):
-                names = {field.alias or name: name for name, field in type(here).model_fields.items()}
-                name = names.get(str(key))
+                name = _names(type(here)).get(str(key))
                 if name not in here.model_fields_set:
                     return False
                 here = getattr(here, str(name))
@@ -240,6 +239,12 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     if isinstance(value, list | tuple):
         return [option if type(option) in _PLAIN else plain(option, (*path, at)) for at, option in enumerate(value)]
     return str(value) if isinstance(value, Path) else value
+
+
+@cache  # asked for of each option that may be set
+def _names(model: type[BaseModel]) -> dict[str, str]:
+    """Return the names of a model's fields by their keys."""
+    return {field.alias or name: name for name, field in model.model_fields.items()}
 
 
 def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
