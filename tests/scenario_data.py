@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
 
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
+
+
+@cache
+def plain_data(file: Path) -> Any:
+    """Return what a YAML file says as another reader than ours reads it, slowly and once: nobody may change it."""
+    return YAML(typ="safe", pure=True).load(file)
 
 
 def job_from(data, folder=Path()):

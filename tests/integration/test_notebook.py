@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from ruamel.yaml import YAML
 
 import ipusim
 from ipusim.app.page.page import report_page
@@ -28,6 +27,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 from tests import table_names
 from tests.effort import slowest
+from tests.scenario_data import plain_data
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -126,8 +126,7 @@ def test_importing_it_imports_nothing_that_takes_time():
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_a_scenario_as_a_dict_asks_for_the_same(path):
     """Of all that is asked for follows the run, whoever asks."""
-    data = YAML(typ="safe", pure=True).load(path)
-    request, there = ipusim.request(data, folder=path.parent), load_request(path)
+    request, there = ipusim.request(plain_data(path), folder=path.parent), load_request(path)
     assert (request.options, request.folder) == (there.options, there.folder)
 
 
@@ -248,7 +247,7 @@ def test_spans_have_names_and_every_number_of_the_timeline(learnt):
 
 def test_tracks_of_io_tiles_and_of_replicas():
     overlapped, parallel = (
-        ipusim.run(ipusim.request(YAML(typ="safe", pure=True).load(path), folder=path.parent).replace(changes))
+        ipusim.run(ipusim.request(plain_data(path), folder=path.parent).replace(changes))
         for path, changes in (
             (SCENARIOS[0].with_name("overlapped_io.yaml"), {"steps": 1, "numerics": "off"}),
             (

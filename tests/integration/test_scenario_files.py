@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from ruamel.yaml import YAML
 
 from ipusim.app.scenario import load_job, load_request
 from ipusim.runs.assemble.assemble import assemble
@@ -15,6 +14,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
 from tests.places import SCENARIOS
+from tests.scenario_data import plain_data
 
 FOLDER = SCENARIOS
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -55,7 +55,7 @@ def validator() -> jsonschema.Draft202012Validator:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_file_is_good_by_its_json_schema(validator: jsonschema.Draft202012Validator, file: Path) -> None:
-    validator.validate(YAML(typ="safe", pure=True).load(file.read_text()))
+    validator.validate(plain_data(file))
 
 
 @pytest.mark.parametrize("name", TUTORIAL)

@@ -222,11 +222,11 @@ class Category:
 
     def check_all(self) -> None:
         """Check every value again, as lists and dictionaries can be changed in place; raises as setting them does."""
-        for name in self._fields:
+        for name, field in self._fields.items():
             value = getattr(self, name)
             if isinstance(value, Category):
                 value.check_all()
-            else:
+            elif not (field.fits(value) and field.legal(value)):
                 setattr(self, name, value)
 
     def __delattr__(self, name: str) -> None:
