@@ -238,16 +238,16 @@ def test_training_goes_on_from_the_chiefs_checkpoint_to_the_same_bits(kind, tmp_
             made(tmp_path / folder, kind, adam=True, drops=True).train(drawn, max_steps=each)
 
     with caplog.at_level(logging.INFO, "tensorflow"):
-        hvd.run(train, ("whole", 40), np=2)
-    assert caplog.text.count("Saving checkpoints for ") == 11
+        hvd.run(train, ("whole", 20), np=2)
+    assert caplog.text.count("Saving checkpoints for ") == 6
     assert caplog.text.count("loss = ") == caplog.text.count("Loss for final step: ") == 1
-    hvd.run(train, ("parts", 12, 24), np=2)
-    hvd.run(train, ("parts", 40), np=2)
-    one, other = (tmp_path / folder / "model.ckpt-40.npz" for folder in ("whole", "parts"))
+    hvd.run(train, ("parts", 4, 12), np=2)
+    hvd.run(train, ("parts", 20), np=2)
+    one, other = (tmp_path / folder / "model.ckpt-20.npz" for folder in ("whole", "parts"))
     assert one.read_bytes() == other.read_bytes()
     caplog.clear()
     with caplog.at_level(logging.INFO, "tensorflow"):
-        hvd.run(train, ("parts", 40), np=2)
+        hvd.run(train, ("parts", 20), np=2)
     assert "Skipping training since max_steps has already saved." in caplog.text
 
 
