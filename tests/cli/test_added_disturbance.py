@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tests.changed_package import copy_package
-from tests.interpreter import Interpreter
+from tests.changed_package import ChangedPackage
 
 VALUE = '''
 
@@ -72,13 +71,13 @@ COMMAND = "from ipusim.app.cli import main; main()"
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """A function that runs Python on a copy of the package that has another kind of disturbance, beside a scenario."""
+    """A function that runs Python on the package with another kind of disturbance, beside a scenario."""
     folder = tmp_path_factory.mktemp("changed")
-    package = copy_package(folder)
     (folder / "s.yaml").write_text(SCENARIO)
-    add(package / "hardware" / "disturbances.py", VALUE)
-    add(package / "machine" / "disturbances.py", RULE)
-    with Interpreter(PYTHONPATH=str(folder)) as interpreter:
+    package = ChangedPackage(folder)
+    package.add("hardware/disturbances.py", VALUE)
+    package.add("machine/disturbances.py", RULE)
+    with package.python() as interpreter:
         yield lambda code, *words: interpreter.run(code, *words, folder=folder)
 
 
@@ -107,8 +106,3 @@ def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
     done = changed(COMMAND, "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}]')
     assert done.stderr == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
     assert "in every third micro-batch" in changed(COMMAND, "schema").stdout
-
-
-def add(path, text):
-    with path.open("a") as file:
-        file.write(text)

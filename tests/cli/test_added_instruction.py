@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 
-from tests.changed_package import copy_package, put
-from tests.interpreter import Interpreter
-from tests.places import ROOT
+from ipusim.app.scenario import load_job
+from ipusim.runs.execute import execute
+from tests.changed_package import ChangedPackage
 
 CYCLES = 5_000
 SYNCS = ("lock_step", "point_to_point")
@@ -41,34 +40,29 @@ print(json.dumps({"end": int(run.timeline.end.max()), "often": listing.count("ch
 """
 
 
-def outcomes(place):
-    """Run the scenario in both sync modes."""
-    with Interpreter(PYTHONPATH=f"{place}{os.pathsep}{ROOT}") as interpreter:
-        done = [interpreter.run(RUN, f"pipeline.sync={sync}", folder=place) for sync in SYNCS]
-    assert [each.returncode for each in done] == [0] * len(done), [each.stderr for each in done]
-    return [json.loads(each.stdout) for each in done]
-
-
 def test_it_is_printed_read_back_and_carried_out_in_both_sync_modes(tmp_path):
-    package = copy_package(tmp_path)
     (tmp_path / "s.yaml").write_text(SCENARIO)
-    every_before = outcomes(tmp_path)
-    put(package / "pipeline" / "instructions.py", *following("    OUTSIDE = 27\n", "    CHECKSUM = 28\n"))
-    put(
-        package / "lowering" / "side_instructions.py",
+    package, end = ChangedPackage(tmp_path), "machine/execution_end.py"
+    package.put("pipeline/instructions.py", *following("    OUTSIDE = 27\n", "    CHECKSUM = 28\n"))
+    package.put(
+        "lowering/side_instructions.py",
         *before_it("    yield Code.END, NONE\n", "    yield Code.CHECKSUM, NONE\n"),
     )
-    with (package / "pricing" / "laws.py").open("a") as laws:
-        laws.write(f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n")
-    handlers = "Code.RELEASE: self._release"
-    put(package / "machine" / "execution_end.py", *following(handlers, ", Code.CHECKSUM: self._compare"))
+    text = f"#: What comparing weights with a checksum takes.\nCHECKSUM_CYCLES: Final = {CYCLES}\n"
+    package.add("pricing/laws.py", text)
+    package.put(end, *following("Code.RELEASE: self._release", ", Code.CHECKSUM: self._compare"))
     law = "from ipusim.pricing.laws import CHECKSUM_CYCLES\n"
-    put(package / "machine" / "execution_end.py", *before_it("from ipusim.timeline.kinds import", law))
-    put(package / "machine" / "execution_end.py", *before_it("\n    def _release(", HANDLER))
-    for before, after in zip(every_before, outcomes(tmp_path), strict=True):
-        assert before["often"] == 0
-        assert after["often"] == 2, "once on each IPU"
-        assert after["end"] == before["end"] + 3 * CYCLES, "both IPUs at once, in each of three executions"
+    package.put(end, *before_it("from ipusim.timeline.kinds import", law))
+    package.put(end, *before_it("\n    def _release(", HANDLER))
+    with package.python() as interpreter:
+        for sync in SYNCS:
+            done = interpreter.run(RUN, f"pipeline.sync={sync}", folder=tmp_path)
+            assert done.returncode == 0, done.stderr
+            after = json.loads(done.stdout)
+            before = execute(load_job(tmp_path / "s.yaml", [f"pipeline.sync={sync}"]))
+            assert before.job.plan.listing().count("checksum") == 0
+            assert after["often"] == 2, "once on each IPU"
+            assert after["end"] == before.timeline.end.max() + 3 * CYCLES, "both IPUs, in each of three executions"
 
 
 def following(anchor, text):

@@ -5,12 +5,9 @@ The option has another name in Graphcore's API, where a configuration refuses it
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from tests.changed_package import copy_package, put
-from tests.interpreter import Interpreter
+from tests.changed_package import ChangedPackage
 from tests.places import ROOT
 
 RATE = """\
@@ -113,33 +110,30 @@ SCENARIO = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """A function that runs Python on a copy of the package with the additions."""
+    """A function that runs Python on the package with the additions."""
     place = tmp_path_factory.mktemp("changed")
-    package = copy_package(place)
-    rates, passes = package / "hardware/computation_rates.py", package / "pricing/passes.py"
-    put(rates, "    compute_set_cycles: Fraction = _cycles(", f"{RATE}    compute_set_cycles: Fraction = _cycles(")
-    put(passes, "sets, rates.compute_set_cycles)", "sets, rates.compute_set_cycles + rates.settle_cycles)")
-    schema, rules = package / "runs/request/pipeline_spec.py", package / "runs/assemble/sections.py"
-    put(schema, "    repeat_count: Annotated[", f"{KEY}    repeat_count: Annotated[")
+    package = ChangedPackage(place)
+    first = "    compute_set_cycles: Fraction = _cycles("
+    package.put("hardware/computation_rates.py", first, RATE + first)
+    sets = "sets, rates.compute_set_cycles"
+    package.put("pricing/passes.py", f"{sets})", f"{sets} + rates.settle_cycles)")
+    key = "    repeat_count: Annotated["
+    package.put("runs/request/pipeline_spec.py", key, KEY + key)
     anchor = '    with findings.at(("pipeline", "continuous_weight_updates")):'
-    put(rules, anchor, RULE + anchor)
+    package.put("runs/assemble/sections.py", anchor, RULE + anchor)
     before = "        repeat_count=pipeline.repeat_count,"
-    put(package / "runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")
-    learning = package / "model/learning/optimizers.py"
-    learning.write_text(learning.read_text("utf-8") + OPTIMIZER, "utf-8")
+    package.put("runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")
+    package.add("model/learning/optimizers.py", OPTIMIZER)
     (place / "learning.yaml").write_text(LEARNING)
     (place / "toml_door.py").write_text(DOOR)
     (place / "graphcores_program.py").write_text(PROGRAM)
-    shutil.copytree(ROOT / "reports", place / "reports", ignore=shutil.ignore_patterns("*.png"))
-
-    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+    with package.python() as interpreter:
 
         def python(code, *words, returncode=0):
             done = interpreter.run(code, *words, folder=place)
             assert done.returncode == returncode, done.stderr
             return done.stdout + done.stderr
 
-        assert python("import ipusim; print(ipusim.__file__)") == f"{package}/__init__.py\n"
         yield python
 
 

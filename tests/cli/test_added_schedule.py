@@ -6,8 +6,7 @@ import csv
 
 import pytest
 
-from tests.changed_package import copy_package, leave_pictures_out, put
-from tests.interpreter import Interpreter
+from tests.changed_package import ChangedPackage
 
 MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
 
@@ -59,17 +58,16 @@ print(*(each.loss for each in execute(load_job("s.yaml", sys.argv[1:])).learning
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """A Python with a copy of the package that has the schedule, in whose folder lies the scenario."""
+    """A Python with the package that has the schedule, in whose folder lies the scenario."""
     place = tmp_path_factory.mktemp("changed")
-    package = copy_package(place)
-    leave_pictures_out(package)
-    schedules = package / "schedules"
-    (schedules / "lifo.py").write_text(MODULE)
+    package, registry = ChangedPackage(place), "schedules/registry.py"
+    package.leave_pictures_out()
+    package.write("schedules/lifo.py", MODULE)
     imported, row = "    interleaved_1f1b,\n", '        _free("1f1b", '
-    put(schedules / "registry.py", imported, imported + "    lifo,\n")
-    put(schedules / "registry.py", row, ROW + row)
+    package.put(registry, imported, imported + "    lifo,\n")
+    package.put(registry, row, ROW + row)
     (place / "s.yaml").write_text(SCENARIO)
-    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+    with package.python() as interpreter:
 
         def run(*words, code=COMMAND, returncode=0):
             done = interpreter.run(code, *words, folder=place)

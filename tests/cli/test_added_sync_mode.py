@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tests.changed_package import copy_package, leave_pictures_out, put
-from tests.interpreter import Interpreter
+from tests.changed_package import ChangedPackage
 
 #: An IPU that sends does nothing else until its tensor is there: point-to-point without overlap, whatever is asked for.
 LOWERING = '''"""Patient: an IPU waits for the delivery of all that it sends."""
@@ -73,16 +72,16 @@ print([each["blocking_send_cycles"] for each in summary["pipeline_use"]])
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Run a command with a copy of the package that has the mode, in a folder with a scenario and its schedule."""
+    """Run a command with the package that has the mode, in a folder with a scenario and its schedule."""
     place = tmp_path_factory.mktemp("changed")
-    package = copy_package(place)
-    leave_pictures_out(package)
-    (package / "lowering" / "patient.py").write_text(LOWERING)
+    package = ChangedPackage(place)
+    package.leave_pictures_out()
+    package.write("lowering/patient.py", LOWERING)
     for file, anchor, row in ROWS:
-        put(package / file, anchor, anchor + row)
+        package.put(file, anchor, anchor + row)
     (place / "mine.py").write_text(SCHEDULE)
     (place / "s.yaml").write_text(SCENARIO)
-    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+    with package.python() as interpreter:
 
         def command(*words, code=COMMAND):
             return interpreter.run(code, *words, folder=place)

@@ -11,9 +11,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from ipusim.timeline.kinds import SpanKind
-from tests.changed_package import copy_package, put
+from tests.changed_package import ChangedPackage
 from tests.effort import runs_slowest, slowest
-from tests.interpreter import Interpreter
 from tests.places import ROOT
 
 SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
@@ -49,18 +48,18 @@ pictures.execution_trace = lambda *_, **_options: Figure()
 
 
 def insert(package, folder, anchor, text, after=""):
-    """Put ``text`` before the one place under ``folder`` of a copied package where ``anchor`` stands."""
-    files = [path for path in (package / folder).rglob("*.py") if anchor in path.read_text("utf-8")]
-    (path,) = files
-    put(path, anchor, text + (after or anchor))
-    return path
+    """Put ``text`` before the one place under ``folder`` of the package where ``anchor`` stands; return its file."""
+    (path,) = (path for path in (ROOT / "ipusim" / folder).rglob("*.py") if anchor in path.read_text("utf-8"))
+    file = str(path.relative_to(ROOT / "ipusim"))
+    package.put(file, anchor, text + (after or anchor))
+    return file
 
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """A copy of the package with the rows and their emitters, and the folder of a run of it, with what that printed."""
+    """The folder of a run of the package with the rows and their emitters, and what it printed."""
     place = tmp_path_factory.mktemp("changed")
-    package = copy_package(place)
+    package = ChangedPackage(place)
     touched = {
         insert(package, "timeline", "    LINK = _COPY(\n", KIND),
         insert(package, "machine", "(SpanKind.INFEED, SpanKind.OUTFEED)", "", "(SpanKind.INFEED, SpanKind.DRAIN)"),
@@ -68,7 +67,7 @@ def changed(tmp_path_factory):
         insert(package, "pipeline", "    yield Holder.PARAMETERS", "    yield Holder.SPARE, 80_000_000\n"),
     }
     assert len(touched) == 4
-    with Interpreter(PYTHONPATH=str(place)) as interpreter:
+    with package.python() as interpreter:
         done = interpreter.run(("" if runs_slowest() else WITHOUT_TRACE) + RUN, SCENARIO, folder=place)
     assert done.returncode == 0, done.stderr
     return place / "out", done.stdout

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from importlib.metadata import version
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from ipusim.api import Job, Plan, Run, Span, SpanKind, Timeline, analysis, hardware, pipelines, pricing, timelines
 from ipusim.app.regression.file import FORMAT, VERSION
 from ipusim.app.regression.listed import Items, fingerprint, hashed
+from ipusim.app.run_folder.versions import version_of
 from ipusim.base.errors import OutputError
 
 #: Packages whose versions may change what is pinned.
@@ -41,7 +41,7 @@ def pin_of(run: Run) -> dict[str, Any]:
         "format": FORMAT,
         "format_version": VERSION,
         "scenario": job.name,
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": {name: version_of(name) for name in _PACKAGES},
         "asked": _options(job),
         "device": _device(job),
         "shape": _shape(job),

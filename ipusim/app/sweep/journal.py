@@ -77,8 +77,12 @@ def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
             yield name, folder / name
 
 
+@cache
 def code_digest() -> str:
-    """Return a hash of this package's own code: another one may come to other numbers."""
+    """Return a hash of this package's own code: another one may come to other numbers.
+
+    A process goes on with the code that it has imported, and so with one hash.
+    """
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(f"{path.relative_to(_PACKAGE)} {path.stat().st_size}\n".encode())

@@ -32,15 +32,6 @@ FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")
 ALONE = Crew(workers=1)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def digested_once():
-    """Read all of the package's code once, and not for each journal that is opened."""
-    digest = journals.code_digest()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(journals, "code_digest", lambda: digest)
-        yield
-
-
 def swept(request, varied, **options):
     return sweep(request, axes_of(varied), crew=ALONE, **options)
 
