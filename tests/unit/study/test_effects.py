@@ -60,6 +60,7 @@ ON_ONE = "system.auto_select_ipus=1", "pipeline.batch_serialization_iterations=2
             ("system.sync_replicas_independently=true",),
             {"replicas": "wait for each other before weight updates only"},
         ),
+        (("system.sync_replicas_independently=true", "system.auto_select_ipus=2"), {}),  # a single replica
     ],
 )
 def test_what_is_in_effect(load, changes, right):
