@@ -587,6 +587,10 @@ def test_relative_attention_costs_attention_and_the_scores_of_positions():
     assert one.backward.products == (*plain.backward.products, *back, Product(4, 5, 6))
     assert one.backward.vector == plain.backward.vector + VectorWork(heads, reductions=2 * heads)
     assert one.backward.compute_sets == plain.backward.compute_sets + 5
+    # Back, each of two products reads or writes scores, queries and keys, and both gradients of the queries make one.
+    input_bytes = 4 * (2 * (scores + heads + keys) + 3 * heads)
+    assert one.halves.input.sram_bytes == plain.halves.input.sram_bytes + input_bytes
+    assert one.halves.weights.sram_bytes == plain.halves.weights.sram_bytes + 4 * (table + keys)
 
 
 def test_relative_attention_without_what_positions_say_is_attention():
