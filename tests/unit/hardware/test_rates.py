@@ -71,6 +71,10 @@ def test_a_chosen_rate_says_so():
         ({"amp_ceilin": 1}, "did you mean amp_ceiling?"),
         ({"amp_ceiling": 2}, "rates: expected amp_ceiling from 0.01 to 1 of peak, got 2"),
         ({"hop_latency_ns": -1}, "rates: expected hop_latency_ns from 0 to 1e+09 ns, got -1"),
+        (
+            {"transcendental_operations": 1001},
+            "rates: expected transcendental_operations from 1 to 1000 operations, got 1001",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(values, message):
