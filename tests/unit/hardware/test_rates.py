@@ -83,6 +83,13 @@ def test_what_makes_no_sense_is_refused(values, message):
     assert str(caught.value).endswith(message)
 
 
+def test_what_takes_time_or_memory_may_take_none():
+    """All but an operation of the vector unit, in which all work would end at once."""
+    taken = [rate for rate in RATES if rate.unit in ("cycles", "ns", "B") and rate.name != "vector_slowdown"]
+    none = DEFAULT_RATES.with_values(**{rate.attribute: 0 for rate in taken})
+    assert {getattr(none, rate.attribute) for rate in taken} == {0}
+
+
 @pytest.mark.parametrize(
     ("values", "cycles"),
     [
