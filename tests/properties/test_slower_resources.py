@@ -267,6 +267,14 @@ def requested(*items):
     return Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "disturbances": items})
 
 
+def test_no_cable_dies_in_the_middle_of_a_run_of_two_replicas():
+    """Their collectives keep their routes; a cable that is dead from the beginning is in none."""
+    two = {"system": {"name": "pod16", "auto_select_ipus": 8}}
+    assert assemble(requested({"link": [0, 1], "dead": True}).replace(two)).system.replicas == 2
+    with pytest.raises(RequestError, match=r"0\.from: expected a cable that is dead from the beginning, .* cycle 7"):
+        assemble(requested({"link": [0, 1], "dead": True, "from": 7}).replace(two))
+
+
 def test_all_that_is_wrong_is_said_in_one_go():
     with pytest.raises(RequestError) as refused:
         assemble(requested(*(item for item, _ in (REFUSED[0], REFUSED[3], REFUSED[6]))))
