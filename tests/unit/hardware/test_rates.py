@@ -36,6 +36,7 @@ def test_every_rate_says_what_is_known_of_it(rate):
     if rate.plausible is not None:
         low, high = rate.plausible
         assert rate.least <= low < high <= rate.most
+        assert low <= rate.default <= high
 
 
 @pytest.mark.parametrize("rate", [rate for rate in RATES if rate.plausible], ids=lambda rate: rate.name)
