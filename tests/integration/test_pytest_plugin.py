@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -63,18 +66,18 @@ def project(tmp_path):
 
 
 def pytest_in(folder, *words):
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
-def outcomes(text):
-    return dict(re.findall(r"^(?:\[gw\d\].*)?(PASSED|FAILED|ERROR) (\S+)", text, re.MULTILINE))
+    """Run pytest in a folder, within this process, which has imported all; return its exit code and what it printed."""
+    said = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(said), mock.patch.object(sys, "path", [*sys.path]):
+        code = pytest.main(["-p", "no:cacheprovider", "-p", "no:unraisableexception", *words])
+    sys.modules.pop("test_mine", None)  # of this folder
+    return code, said.getvalue()
 
 
 def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project):
     """A scenario that is named alone too; and also where a worker of pytest-xdist runs them."""
-    done = pytest_in(project, "--ipusim-update", "plans/good.yaml", "test_mine.py", "-k", "holds or other or as_it_is")
-    assert "3 passed, 2 deselected" in done.stdout
+    words = ("plans/good.yaml", "test_mine.py", "-k", "holds or other or as_it_is")
+    assert "3 passed, 2 deselected" in pytest_in(project, "--ipusim-update", *words)[1]
     assert sorted(path.name for path in project.rglob("*.pin.json")) == ["good.pin.json", "sixteen.pin.json"]
     check_outcomes(project)
     if runs_slowest():
@@ -82,9 +85,9 @@ def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project):
 
 
 def check_outcomes(project, *words):
-    done = pytest_in(project, "-rA", "--tb=short", *words)
-    assert done.returncode == 1, done.stdout
-    ended = {(name, how) for how, name in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)}
+    code, printed = pytest_in(project, "-rA", "--tb=short", *words)
+    assert code == 1, printed
+    ended = {(name, how) for how, name in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", printed, re.MULTILINE)}
     assert ended == {
         ("test_mine.py::test_with_other_values", "PASSED"),
         ("test_mine.py::test_as_it_is", "PASSED"),
@@ -93,14 +96,14 @@ def check_outcomes(project, *words):
         ("plans/good.yaml::holds", "PASSED"),
         ("plans/bad.yaml::holds", "FAILED"),
     }
-    said = re.sub(r"(?m)^E {3}", "", done.stdout)
+    said = re.sub(r"(?m)^E {3}", "", printed)
     for part in TOLD.format(at=project).strip().split("\n\n"):
         assert part in said
 
 
 def test_a_project_without_any_of_it(project):
     (project / "pytest.ini").write_text("[pytest]\n")
-    assert "4 tests collected" in pytest_in(project, "--collect-only", "-q").stdout
+    assert "4 tests collected" in pytest_in(project, "--collect-only", "-q")[1]
 
 
 def test_nothing_is_imported_before_it_is_used():
