@@ -10,6 +10,7 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete
 from ipusim.machine.execution_end import ExecutionEnd
+from ipusim.machine.recurrence import Mark, periods
 from ipusim.machine.simulate import Machine
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
@@ -143,3 +144,9 @@ def test_states_recur_within_an_execution_where_micro_batches_are_told_from_the_
     assert all(counted[at] == counted[at + 3] for at in steady), "as many micro-batches as stages come again and again"
     assert sync.meets or all(absolute[at] != absolute[at + 3] for at in steady), "by their own numbers no two are alike"
     assert counted[0] not in counted[1:], "the ramp-up is no part of that"
+
+
+def test_periods_are_found_from_the_first_mark_on_and_the_last_and_shortest_first():
+    marks = [Mark(0, number, (0, 0), 10 * number, (3 * number,), "steady") for number in range(5)]
+    found = [(one.micro_batch, two.micro_batch) for one, two in periods(marks, lambda one, two: True)]
+    assert found == [(2, 3), (0, 2), (1, 2), (0, 1)]
