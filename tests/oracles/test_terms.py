@@ -193,6 +193,11 @@ def test_a_formula_tells_vector_work_by_kind():
     assert f"ceil({kinds} * {work.itemsize} * 5 / (1472 * 8))" in [addend.text for addend, _ in term.addends]
 
 
+def test_calls_of_a_pass_are_told_by_their_numbers_where_there_are_several():
+    calls = {term.of for term in told("other rates")[1] if term.of.startswith(("first", "second"))}
+    assert calls == {"first 1 in forward of stage0", "second 2 in forward of stage0", "first in backward of stage0"}
+
+
 @pytest.mark.parametrize("name", ["tutorial", "recomputed inside", "measured"])
 def test_halves_of_backward_passes_have_terms_of_their_own(name):
     """Where a Plan has them; what runs again inside a backward pass runs in the first half."""
