@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.prices import Maxima, Prices, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
-from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy, Term
+from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy
 from ipusim.app.suggest.units import KINDS, Table, Units, sums
 
 #: Cycles by which a sum of fractions may be off.
@@ -61,10 +61,10 @@ class Bounds:
         self._heavy: list[int] = []
         self._light = 0.0
         self._base = 0
-        self._to_come: dict[bytes, Numbers] = {}
+        self._to_come: dict[tuple[int, int], Numbers] = {}
         terms = self._terms.passes
         self._rests = [self._programmes(term.loads.sum(axis=0)) for term in terms]
-        shares = [term.times / max(term.loads.any(axis=1).sum(), 1) * term.loads.sum(axis=0) for term in terms]
+        shares = [term.times / term.busy * term.loads.sum(axis=0) for term in terms]
         self._share = np.sum(shares, axis=0)
         self._shared = self._programmes(self._share)[1]
 
@@ -222,19 +222,18 @@ class Bounds:
             maximum = rows.max(axis=1)
             if done < self._stages:
                 loads = rows if term.loads is term.rows else values @ term.loads.T
-                busy = max(term.loads.any(axis=1).sum(), 1)
-                together = (loads.sum(axis=1) + whole[done, at]) / busy
-                maximum = np.maximum(maximum, (loads + self._still(term, done)).max(axis=1))
+                together = (loads.sum(axis=1) + whole[done, at]) / term.busy
+                maximum = np.maximum(maximum, (loads + self._still(number, done)).max(axis=1))
                 together -= 1e-12 * np.minimum(maximum, _NEVER)
                 maximum = np.maximum(np.maximum(maximum, longest[done, at]), np.floor(together))
             if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # of the weight updates
                 maximum = np.maximum(maximum, np.floor(self._streams[1]))
             yield maximum
 
-    def _still(self, term: Term, done: int) -> Numbers:
-        """Return the least cycles that the stages to come add on each IPU."""
-        key = term.loads.tobytes() + bytes([done])
-        if key not in self._to_come:
+    def _still(self, number: int, done: int) -> Numbers:
+        """Return the least cycles that the stages to come add on each IPU to the term at this place."""
+        if (key := (number, done)) not in self._to_come:
+            term = self._terms.passes[number]
             takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)
             ipus = self._layout.plan.ipus
             least = np.zeros(len(term.loads))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,11 @@ class Term:
     times: int
     rows: Numbers
     loads: Numbers
+
+    @cached_property
+    def busy(self) -> int:
+        """The number of rows in which some pass stands, at least 1."""
+        return max(int(self.loads.any(axis=1).sum()), 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,14 +183,19 @@ def _copies(plan: Plan, system: System) -> Iterator[Copy]:
     program, shape = _program(plan), plan.shape
     costs = pricing.copy_costs(plan, program, system)
     times = Counter(costs.copy_of)
+
+    @cache  # which many copies have in common
+    def carried(edge: pipelines.Edge) -> tuple[tuple[hardware.LinkDirection, float], ...]:
+        loads = system.merged_copy(pricing.traffic(program, (edge,), system)).links
+        rates = [0 if system.free else system.clock_hz / load.direction.bytes_per_s(system.rates) for load in loads]
+        return tuple((load.direction, load.bytes * float(rate)) for load, rate in zip(loads, rates, strict=True))
+
     for number, copy in enumerate(costs.meetings[0]):
         links: dict[hardware.LinkDirection, Numbers] = {}
         for edge in copy.edges:
             column, stage = _sender(plan, edge)
-            for load in system.merged_copy(pricing.traffic(program, (edge,), system)).links:
-                rate = 0.0 if system.free else float(system.clock_hz / load.direction.bytes_per_s(system.rates))
-                row = links.setdefault(load.direction, np.zeros((COLUMNS, shape.stages)))
-                row[column, stage] += load.bytes * rate
+            for direction, cycles in carried(edge):
+                links.setdefault(direction, np.zeros((COLUMNS, shape.stages)))[column, stage] += cycles
         rows = np.array([row.ravel() for row in links.values()] or np.zeros((1, COLUMNS * shape.stages)))
         yield Copy(times[number], copy.fixed.total_cycles, rows)
 
