@@ -19,7 +19,7 @@ import typer.main
 from ipusim.app import cli
 
 #: The library makes every command and its options whenever the command line is called, as a process does once.
-_command_of = functools.cache(typer.main.get_command)
+command_of = functools.cache(typer.main.get_command)
 
 #: Goes on as the command that follows, which heeds interrupts even if the tests run in the background and ignore them.
 HEEDING = [
@@ -56,7 +56,7 @@ def ipusim(*words, cwd=None, columns=None, pictures=True):
         if columns:
             os.environ["COLUMNS"] = columns
         around.enter_context(mock.patch.object(sys, "argv", arguments))
-        around.enter_context(mock.patch.object(typer.main, "get_command", _command_of))
+        around.enter_context(mock.patch.object(typer.main, "get_command", command_of))
         around.enter_context(contextlib.redirect_stdout(streams["stdout"]))
         around.enter_context(contextlib.redirect_stderr(streams["stderr"]))
         around.enter_context(contextlib.chdir(cwd or Path.cwd()))

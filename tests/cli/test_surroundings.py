@@ -19,7 +19,7 @@ import pytest
 
 from ipusim.app.cli import main
 from ipusim.app.cli.app import app
-from tests.cli.commands import HEEDING, ipusim, leave_pixels_out, process
+from tests.cli.commands import HEEDING, command_of, ipusim, leave_pixels_out, process
 from tests.effort import draws_everything, slowest
 from tests.places import ROOT
 
@@ -387,6 +387,7 @@ def test_a_shell_completes_every_command_and_its_options(tmp_path):
     # Which shell this is would else be asked of the process that started the tests.
     alone = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
     with mock.patch.dict(os.environ, alone):
+        command_of.cache_clear()  # as it is asked when commands are made
         assert ipusim("--install-completion", "bash").returncode == 0
         shown = ipusim("--show-completion", "bash").stdout
     installed = (tmp_path / ".bash_completions" / "ipusim.sh").read_text()

@@ -45,7 +45,7 @@ class Layouts:
         self._baseline = baseline
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
-        self._asked: tuple[Choice | None, Request] = None, baseline.request
+        self._asked: tuple[tuple[Choice, Units] | None, Request] = None, baseline.request
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
         """Return the choice laid out; or why it is refused, in the words of the rule."""
@@ -53,10 +53,10 @@ class Layouts:
         key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(drawn := self._drawn.get(key), str):
             return drawn
-        anyhow = replace(choice, order="AUTO")
-        if anyhow != self._asked[0]:  # the orders of one choice come one after the other
-            changes = anyhow.changes(self._baseline, units, range(choice.stages))
-            self._asked = anyhow, changed(self._baseline.request, {**changes, **TIME_ALONE})
+        asked = replace(choice, order="AUTO"), units
+        if asked != self._asked[0]:  # the orders of one choice come one after the other
+            changes = asked[0].changes(self._baseline, units, range(choice.stages))
+            self._asked = asked, changed(self._baseline.request, {**changes, **TIME_ALONE})
         auto = self._asked[1]
         if drawn is None:
             drawn = self._drawn[key] = self._draw(choice, auto)
