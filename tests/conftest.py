@@ -105,18 +105,19 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return tests in an order of which each worker gets its part: units, then as many files as the others.
 
     The parts that workers begin with are as long as each other, and who is done takes tests from the end of another's
-    part. Files beside each other run the same programs and draw the same pictures, once in each worker. Units stand
-    first: no thread that another test has left is there yet, beside which no process forks. What looks at all published
-    trainings stands at the head of the first worker's files, so that no other simulates them again, for a minute.
+    part. Files beside each other run the same programs and draw the same pictures, once in each worker. The browser's
+    tests stand first: they wait for it while the checks of the code have that core. Then come units: no thread that
+    another test has left is there yet, beside which no process forks. What looks at all published trainings stands at
+    the head of the first worker's files, so that no other simulates them again, for a minute.
     """
     items = sorted(items, key=lambda item: not simulates_published(item))
-    units = [item for item in items if item.nodeid.startswith("tests/unit/")]
-    rest = [item for item in items if not item.nodeid.startswith("tests/unit/")]
+    first = ("tests/browser/", "tests/unit/")
+    order, units = ([item for item in items if item.nodeid.startswith(folder)] for folder in first)
+    rest = [item for item in items if not item.nodeid.startswith(first)]
     files = [[*tests] for _, tests in itertools.groupby(rest, lambda item: item.path)]
-    order: list[pytest.Item] = []
     for worker in range(workers):
-        first, last = (len(files) * part // workers for part in (worker, worker + 1))
-        own = [*itertools.chain.from_iterable(files[first:last])]
+        begin, end = (len(files) * part // workers for part in (worker, worker + 1))
+        own = [*itertools.chain.from_iterable(files[begin:end])]
         missing = max(len(items) * (worker + 1) // workers - len(order) - len(own), 0)
         order.extend([*units[:missing], *own])
         del units[:missing]
