@@ -255,9 +255,8 @@ def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
     if type(value) in _PLAIN or type(value) is int:
         return value
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
-        names = [name for name in fields if name in value.model_fields_set]
-        return {fields[name].alias or name: options_set(getattr(value, name), named) for name in names}
+        own = ((key, name) for key, name in _names(type(value)).items() if name in value.model_fields_set)
+        return {key: options_set(getattr(value, name), named) for key, name in own}
     if isinstance(value, Mapping):
         return {key: options_set(option, named) for key, option in value.items()}
     if isinstance(value, tuple):
