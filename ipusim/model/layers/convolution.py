@@ -157,9 +157,8 @@ class _Convolution(InHalves, ABC):
             own=Product(taps * channels, positions, filters, groups, shared=taps),  # rows of all taps: the same image
             into=Convolution(positions, filters, channels, taps, groups=groups),
         )
-        saved = x + (y if activation(self.activation).keeps != "nothing" else 0)
         weights, bias = taps * channels * groups * filters, groups * filters * self.use_bias
-        elements = KernelElements(x, y, weights, bias, saved)
+        elements = KernelElements(x, y, weights, bias)
         return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)
 
 

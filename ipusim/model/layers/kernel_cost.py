@@ -30,7 +30,6 @@ class KernelElements(NamedTuple):
     Attributes:
         x, y: of inputs and outputs.
         weights, bias: of the kernel and the bias; no bias is 0.
-        saved: that the backward pass reads of what the forward pass has kept.
         again: that each product in parts reads or writes once more.
     """
 
@@ -38,7 +37,6 @@ class KernelElements(NamedTuple):
     y: int
     weights: int
     bias: int
-    saved: int
     again: int = 0
 
 
@@ -48,10 +46,10 @@ def kernel_cost(
     """Return the work of both passes.
 
     Forward, the bias adds a sum and the activation its own work for each output, a compute set each. Backward, the
-    first half makes dx, and writes g where an activation changes it; the second makes dW, and db as sums whose parts
-    come over the exchange.
+    first half makes dx; where an activation changes the gradient, it reads what that has kept and writes g. The second
+    makes dW, and db as sums whose parts come over the exchange.
     """
-    x, y, weights, bias, saved, again = elements
+    x, y, weights, bias, again = elements
     rule, biased = activation(activation_name), bias > 0
     changes = rule.keeps != "nothing"
     forward = work_of(
@@ -79,6 +77,6 @@ def kernel_cost(
         convolution=products.convolution,
     )
     for_input = weights + x + again if need_input_gradient else 0
-    touched = (y + saved + weights + bias + again + for_input) * itemsize
+    touched = (y + x + y * changes + weights + bias + again + for_input) * itemsize
     backward = in_one(into, own, (products.own, *into.products), touched)
     return LayerCost(forward, backward, Halves(into, own) if need_input_gradient else all_later(backward))

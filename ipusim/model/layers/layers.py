@@ -202,8 +202,7 @@ class Dense(InHalves):
             into=matmul.parts(Product(rows, units, inputs), "mnk"),
             convolution=False,
         )
-        saved = x + (y if activation(self.activation).keeps != "nothing" else 0)
-        elements = KernelElements(x, y, weights, units * self.use_bias, saved, matmul.repeated(x, weights, y))
+        elements = KernelElements(x, y, weights, units * self.use_bias, matmul.repeated(x, weights, y))
         return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)
 
 

@@ -128,5 +128,5 @@ class Conv2DTranspose(InHalves):
             own=Product(taps * filters, positions, channels, shared=taps),
             into=Convolution(positions, filters, channels, taps, math.prod(self.strides)),
         )
-        elements = KernelElements(x, y, weights, filters * self.use_bias, saved=x + y)
+        elements = KernelElements(x, y, weights, filters * self.use_bias)
         return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)

@@ -426,6 +426,8 @@ def test_transposed_convolution_cost_by_hand():
         compute_sets=1 + 2,
         convolution=True,
     )
+    plain = Conv2DTranspose(7, (3, 2), (2, 2)).cost((4, 5, 3), batch=2, itemsize=4)
+    assert plain.backward.sram_bytes == 4 * (touched - y)  # no activation keeps its outputs for the gradient
     (kept, passing), other = cost.halves, Conv2D(3, (3, 2), (2, 2)).cost((9, 10, 7), 2, 4)
     assert kept.products + passing.products == (Convolution(40, 7, 3, 6, stride=4), Product(6 * 7, 40, 3, shared=6))
     assert other.backward.products == (Product(6 * 7, 40, 3, shared=6), cost.forward.products[0])
