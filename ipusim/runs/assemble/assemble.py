@@ -270,21 +270,29 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
     Whether such a schedule keeps the rules at any count is held by tests; one of the user's own is checked each time.
     """
     plan, schedule = laid_out.plan, laid_out.schedule
-    if isinstance(schedule, Repeating):
-        try:
-            check_plan(plan)
-        except PlanError:  # of which the whole Plan says where it stands there
-            check_plan(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync))
-            raise
-        return
-    if request.functions is not None or not registry.is_of_the_house(schedule):
-        check_plan(plan)
+    of_the_house = registry.is_of_the_house(schedule)
+    if isinstance(schedule, Repeating) or request.functions is not None or not of_the_house:
+        broken = _broken(plan)
+        if broken and isinstance(schedule, Repeating):  # whose whole Plan says where it stands there
+            broken = _broken(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync)) or broken
+        if broken:
+            of_whom = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
+            raise PlanError(f"{of_whom}{broken}")
         return
     alike = fixed, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
     cache = shared()
     if not cache.find(check_plan, *alike):
         check_plan(plan)
         cache.keep(None, check_plan, *alike)
+
+
+def _broken(plan: Plan) -> str:
+    """Return what of the rules a Plan breaks; empty where it keeps them."""
+    try:
+        check_plan(plan)
+    except PlanError as error:
+        return str(error)
+    return ""
 
 
 def _notes(options: Options, laid_out: _LaidOut, program: PipelineProgram, content: Content) -> Iterator[str]:

@@ -36,5 +36,5 @@ def test_a_schedule_of_ones_own_by_the_name_of_one_of_the_house_is_checked_at_ev
     for schedule in ("gpipe", "mine.py:gpipe"):
         assert laid_out(schedule, 2).schedule.name == "gpipe"
     assert laid_out("gpipe", 4).schedule.name == "gpipe"
-    with pytest.raises(PlanError, match="the plan breaks rule"):
+    with pytest.raises(PlanError, match=r"^pipeline\.schedule: mine\.py:gpipe: the plan breaks rule"):
         laid_out("mine.py:gpipe", 4)
