@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.summary import LearningSummary
     from ipusim.analysis.throughput import throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
-    from ipusim.analysis.verdict import slowest_stages, stage_words
+    from ipusim.analysis.verdict import slowest_stages
     from ipusim.analysis.waterfall import Waterfall
 else:
     __getattr__, __dir__ = lazy(__name__)

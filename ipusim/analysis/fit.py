@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ipusim.base.units import enumerated, format_bytes
+from ipusim.base.units import format_bytes, numbered
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Footprint
@@ -34,7 +34,7 @@ class Fit:
 
     @property
     def fullest(self) -> Peak:
-        """The largest peak."""
+        """The largest peak, the first of several."""
         return max(self.peaks, key=lambda peak: peak.bytes)
 
     def excess_bytes(self, peak: Peak) -> int:
@@ -68,10 +68,13 @@ class Fit:
         if self.sram_bytes is None:
             return "Memory is not limited here."
         if not self.over:
-            full, limit = self.fullest, format_bytes(self.sram_bytes)
+            full = [peak for peak in sorted(self.peaks) if peak.bytes == self.fullest.bytes]
+            codes = {self._code(peak) for peak in full}
+            code = codes.pop() if len(codes) == 1 else ""
+            each, which = (" each", "are") if full[1:] else ("", "is")
             return (
-                f"Memory: every IPU fits; the fullest is IPU {full.ipu} with {format_bytes(full.bytes)} of {limit}"
-                f"{self._code(full)}."
+                f"Memory: every IPU fits; the fullest {which} {numbered('IPU', [peak.ipu for peak in full])} with "
+                f"{format_bytes(full[0].bytes)} of {format_bytes(self.sram_bytes)}{each}{code}."
             )
         worst, *others = self.too_large or self.over
         needed = f"{format_bytes(self._beyond(worst))} more than its {format_bytes(self.sram_bytes)}"
@@ -120,10 +123,10 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
 
 def _neither(others: list[Peak]) -> str:
     """Return a sentence that the peaks of these IPUs do not fit; nothing for none."""
-    numbers = [str(peak.ipu) for peak in sorted(others)]
-    if len(numbers) < 2:
-        return "".join(f" IPU {number} does not fit either." for number in numbers)
-    return f" IPUs {enumerated(numbers)} do not fit either."
+    if not others:
+        return ""
+    do = "do" if others[1:] else "does"
+    return f" {numbered('IPU', [peak.ipu for peak in sorted(others)])} {do} not fit either."
 
 
 def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None) -> Fit:

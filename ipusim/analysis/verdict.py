@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
-from ipusim.base.units import enumerated
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.kinds import COMPUTE_KINDS
@@ -61,21 +58,6 @@ def slowest_stages(costs: Costs, stages: int, training: bool) -> tuple[int, ...]
     """Return the stages of so many whose passes of a micro-batch take longest, all that tie."""
     passes = _passes(costs, stages, training)
     return tuple(stage for stage, cycles in enumerate(passes) if cycles == max(passes))
-
-
-def stage_words(stages: Sequence[int], names: Sequence[str]) -> str:
-    """Return stages of such names in words, those in a row by the first and the last.
-
-    >>> stage_words([0, 2, 3, 4], ["a", "b", "c", "d", "e"])
-    'a and c to e'
-    """
-    rows = [[stage for _, stage in row] for _, row in groupby(enumerate(stages), lambda pair: pair[1] - pair[0])]
-    words = [
-        word
-        for row in rows
-        for word in ([f"{names[row[0]]} to {names[row[-1]]}"] if len(row) > 2 else [names[stage] for stage in row])
-    ]
-    return enumerated(words)
 
 
 def _passes(costs: Costs, stages: int, training: bool) -> list[int]:

@@ -7,9 +7,10 @@ or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import groupby
 from typing import Final
 
 from ipusim.base.errors import QuantityError
@@ -166,3 +167,26 @@ def enumerated(words: Iterable[object]) -> str:
     """
     *first, last = map(str, words)
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def enumerated_rows(numbers: Iterable[int], names: Sequence[object]) -> str:
+    """Return the names of ascending numbers as a sentence lists them, three or more in a row by the first and the last.
+
+    >>> enumerated_rows([0, 2, 3, 4], ["a", "b", "c", "d", "e"])
+    'a and c to e'
+    """
+    words: list[object] = []
+    for _, pairs in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        row = [names[number] for _, number in pairs]
+        words += [f"{row[0]} to {row[-1]}"] if len(row) > 2 else row
+    return enumerated(words)
+
+
+def numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Return things by their ascending numbers.
+
+    >>> numbered("IPU", [3]), numbered("IPU", [0, 2, 3, 4])
+    ('IPU 3', 'IPUs 0 and 2 to 4')
+    """
+    plural = "s" if len(numbers) > 1 else ""
+    return f"{noun}{plural} {enumerated_rows(numbers, range(numbers[-1] + 1))}"

@@ -63,6 +63,16 @@ def reasons(comparison: Comparison) -> Iterator[str]:
         yield f"Memory: {what}."
 
 
+def ties(comparison: Comparison) -> Iterator[str]:
+    """Yield the runs as fast as the best run: those of equal peak memory, then those of a larger peak."""
+    for larger in (False, True):
+        labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
+        if labels:
+            named = [*labels[:_NAMED], *([f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else [])]
+            more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
+            yield f"as fast as {enumerated(named)}{more}"
+
+
 def _what_decides(comparison: Comparison) -> Iterator[str]:
     """Yield why throughput decides, where it does, and on how many IPUs the runs are, where these differ."""
     samples = sorted({size for size, _ in comparison.work})
@@ -86,7 +96,7 @@ def _best(comparison: Comparison, best: Row) -> str:
     as_fast = comparison.as_fast
     slower = [row for row in comparison.ranked(comparison.ran) if row.fits and row not in (best, *as_fast)]
     over = [row for row in dict.fromkeys([*slower[:1], comparison.first]) if row not in (best, *as_fast)]
-    words = list(_ties(comparison))
+    words = list(ties(comparison))
     words += [
         f"{_by(comparison, best, row)} the {'next' if row in slower[:1] else 'first'}, {comparison.label(row)}"
         for row in over
@@ -96,16 +106,6 @@ def _best(comparison: Comparison, best: Row) -> str:
     among = among or (" of those that run" if refused else "")
     text = f"Best{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
-
-
-def _ties(comparison: Comparison) -> Iterator[str]:
-    """Yield the runs as fast as the best run: those of equal peak memory, then those of a larger peak."""
-    for larger in (False, True):
-        labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
-        if labels:
-            named = [*labels[:_NAMED], *([f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else [])]
-            more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {enumerated(named)}{more}"
 
 
 def _faster(comparison: Comparison) -> list[Row]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ipusim.api import Costs, Job, Sync, System, analysis, hardware, runs, schedules, timelines
 from ipusim.app.explain.splits import better_splits
 from ipusim.app.explain.trial import Change
+from ipusim.base.units import enumerated_rows
 
 #: By how much counts are larger, and resources faster.
 _TIMES: Final = (2, 4, 8)
@@ -72,7 +73,7 @@ def _stages(job: Job) -> Iterator[Change]:
     part = timelines.TimePart.IMBALANCE
     every = "an equal part of all passes on every IPU, if they could be cut so"
     yield Change("balanced stages", every, priced=even, shortens=part)
-    words = f"{analysis.stage_words(slowest, names)} {float(_FASTER):.0%} faster"
+    words = f"{enumerated_rows(slowest, names)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)
 
 

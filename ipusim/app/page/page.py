@@ -22,7 +22,7 @@ from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
-from ipusim.base.units import format_bytes, format_figure, format_seconds
+from ipusim.base.units import format_bytes, format_figure, format_seconds, numbered
 
 #: What the page is called in a run folder, and what one that plays its first execution is.
 PAGE: Final = "report.html"
@@ -166,7 +166,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         limit = fullest.sram_bytes
         of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if fullest.fits else ", does not fit"
-        yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"IPU {fullest.ipu}, {of}{fits}")
+        yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"{numbered('IPU', run.as_full)}, {of}{fits}")
 
 
 def _waterfall(run: StoredRun) -> Bars | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
-from ipusim.base.units import enumerated, format_figure, format_seconds
+from ipusim.base.units import enumerated_rows, format_figure, format_seconds, numbered
 
 #: Least share of the time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
@@ -77,9 +77,8 @@ def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
         parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
         more = format_seconds(summary.seconds(cycles))
-        who = f"IPU {ipus[0]}" if len(ipus) == 1 else f"IPUs {enumerated(ipus)} together"
-        waits = "waits" if len(ipus) == 1 else "wait"
-        parts.append(f"{who} {waits} {more} longer for IPU {source}")
+        waits = "together wait" if ipus[1:] else "waits"
+        parts.append(f"{numbered('IPU', ipus)} {waits} {more} longer for IPU {source}")
     if cost.recovery is not None:
         when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
         parts.append(f"when they end all goes on as before {when}")
@@ -109,7 +108,7 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
     slowest = verdict.slowest_stages
     if len(slowest) == len(summary.stages):
         return [("slowest stage", "none: all take as long")]
-    names = analysis.stage_words(slowest, summary.stages)
+    names = enumerated_rows(slowest, summary.stages)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
     return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean")]
 

@@ -89,6 +89,12 @@ class StoredRun:
             return analysis.FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
 
     @property
+    def as_full(self) -> list[int]:
+        """The IPUs that hold as much as the fullest; raises FileError as that does."""
+        most = self.fullest.peak_bytes
+        return sorted(each["ipu"] for each in self.summary["memory"]["ipus"] if each["peak_bytes"] == most)
+
+    @property
     def peak_cycle(self) -> int:
         """The cycle of the first execution in which the fullest IPU holds most; raises FileError as that does."""
         with self.as_written(_OF_IPUS):

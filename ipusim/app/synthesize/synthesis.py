@@ -48,8 +48,8 @@ class Synthesis:
     """The result of a search.
 
     Attributes:
-        rows: the named schedules, as `compare` has them.
-        named: the best of them that fits.
+        fitting: the named schedules that fit, as `compare` has them.
+        named: the best of them.
         made: what was found, where it takes less time than ``named``; else None.
         words: of each IPU its letters before, in and behind a period, where ``made`` is there.
         least: the fewest micro-batches of these words; without periods the only ones.
@@ -59,7 +59,7 @@ class Synthesis:
             copies of each stage; or None.
     """
 
-    rows: tuple[Row, ...]
+    fitting: Comparison
     named: Row
     made: Row | None
     words: Mapping[int, tuple[str, str, str]]
@@ -162,11 +162,10 @@ def synthesize(
     jobs, unsearched = _rows(request, named)
     rows = tuple(row for row, _ in jobs)
     limits = _limits(memory, rows)
-    fitting = [row for row in rows if _fits(row, limits)]
-    if not fitting:
+    comparison = Comparison(tuple(row for row in rows if _fits(row, limits)))
+    best = comparison.best
+    if best is None:
         raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
-    comparison = Comparison(rows)
-    best = min(fitting, key=comparison.cost)
     starts = list(_starts([job for _, job in jobs], limits))
     if not starts:
         raise ProgramError(
@@ -180,7 +179,7 @@ def synthesize(
     letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
     bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
     other = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
-    return Synthesis(rows, best, made, letters, least, bounds, took, other)
+    return Synthesis(comparison, best, made, letters, least, bounds, took, other)
 
 
 def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_words import ties
 from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.units import format_figure, format_seconds
@@ -15,12 +16,14 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     times = synthesis.best.times
     assert times is not None, "of a row that ran"
     period = format_seconds(times.throughput.weight_update_period_s)
+    as_fast = "; ".join(ties(synthesis.fitting))
+    tied = f" ({as_fast})" if as_fast else ""
     if synthesis.made is None:
-        yield f"Best: {synthesis.named.name}, {period} per weight update: no better Order was found."
+        yield f"Best: {synthesis.named.name}{tied}, {period} per weight update: no better Order was found."
     else:
         comparison = Comparison((synthesis.named, synthesis.made))
         less = format_figure(-100 * comparison.difference(synthesis.made, synthesis.named))
-        gain = f"{less}% less time than the best named schedule that fits, {synthesis.named.name}"
+        gain = f"{less}% less time than the best named schedule that fits, {synthesis.named.name}{tied}"
         yield f"Best: {synthesis.made.name}, {period} per weight update; {gain}."
     bound = times.seconds(synthesis.bound.cycles)
     name = synthesis.best.schedule

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ipusim.analysis.fit import fit
+from ipusim.analysis.fit import Fit, fit
 from ipusim.analysis.memory import memory_curves, moment, stashed_micro_batches
 from ipusim.analysis.memory_summary import memory_summary
 from ipusim.app.cli.tables import holder_table, memory_table
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import OutOfMemoryError
+from ipusim.base.units import format_bytes
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
@@ -244,5 +245,20 @@ def test_several_ipus_that_do_not_fit_are_all_named():
         .endswith("optimizer state 5.859 KiB, FIFO buffers 4.102 KiB, gradient accumulators 3.906 KiB.")
     )
     assert fit(plan, held, sizes[1] - 1).verdict().endswith(" IPU 1 does not fit either.")
-    assert fit(plan, held, 1).verdict().endswith(" IPUs 1, 2 and 3 do not fit either.")
+    assert fit(plan, held, 1).verdict().endswith(" IPUs 1 to 3 do not fit either.")
     assert not fit(plan, held, sizes[0]).too_large
+
+
+def test_all_ipus_that_are_as_full_as_the_fullest_are_named():
+    """Where the code of some of them is assumed and of others not, nothing is said of it."""
+    plan, _, held, _ = laid_out("grouped")
+    one, *rest = peaks(plan, held)
+    same = tuple(one._replace(ipu=peak.ipu) for peak in (one, *rest))
+    first, *others = held.ipus
+    assumed = replace(held, ipus=(replace(first, assumed_bytes=64), *others))
+    full = f"{format_bytes(one.bytes)} of 1 MiB"
+    begin = "Memory: every IPU fits; the fullest"
+    assert Fit(plan, held, (one, *rest), 2**20).verdict() == f"{begin} is IPU 0 with {full}, without code."
+    assert Fit(plan, held, same, 2**20).verdict() == f"{begin} are IPUs 0 to 3 with {full} each, without code."
+    assert Fit(plan, held, (one, rest[0], *same[2:]), 2**20).verdict().startswith(f"{begin} are IPUs 0, 2 and 3 with ")
+    assert Fit(plan, assumed, same, 2**20).verdict() == f"{begin} are IPUs 0 to 3 with {full} each."
