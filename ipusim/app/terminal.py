@@ -90,9 +90,11 @@ def keep_watch() -> None:
 def interruptible() -> Iterator[Callable[[], None]]:
     """Clear up on an interrupt, and only then end as an interrupted process does; elsewhere it ends at once.
 
-    Gives a function that raises KeyboardInterrupt anew, as a library may have lost the first one.
+    Gives a function that raises KeyboardInterrupt anew, as a library may have lost the first one: what comes while C
+    calls back into Python, or a finalizer runs, goes to ``sys.unraisablehook``, which says nothing of it here.
     """
     interrupted = False
+    told = sys.unraisablehook
 
     def heed() -> None:
         if interrupted:
@@ -107,10 +109,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
         interrupted = True
         raise KeyboardInterrupt
 
+    def tell(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            told(lost)
+
+    sys.unraisablehook = tell
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield heed
     finally:
+        sys.unraisablehook = told
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if interrupted:
             signal.raise_signal(signal.SIGINT)

@@ -334,7 +334,7 @@ def test_what_an_interrupt_breaks_into_is_not_printed_twice():
 
 @slowest
 @posix
-def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
+def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same_and_says_nothing(tmp_path):
     """One that comes within a callback from C is lost, here while the libraries' threads are counted."""
     (tmp_path / "sitecustomize.py").write_text(
         "import ctypes, signal, threadpoolctl\n"
@@ -355,7 +355,7 @@ def test_an_interrupt_that_a_library_loses_ends_the_run_all_the_same(tmp_path):
         timeout=120,
     )
     assert done.returncode == -signal.SIGINT
-    assert "Exception ignored on calling ctypes callback" in done.stderr
+    assert (done.stdout, done.stderr) == ("", "")
     assert not (tmp_path / "out").exists()
 
 
