@@ -1,21 +1,9 @@
 """Counts the work of a Python function of arrays, and of its gradient, by tracing both with autograd.
 
 The function runs under a trace of its own, whose nodes note what each NumPy call
-does. Its gradient runs inside the same trace, so the calls of the backward pass
-are counted by the same rules:
+does (:mod:`ipusim.model.functions.counted_calls`). Its gradient runs inside the same trace, so the calls of the
+backward pass are counted by the same rules.
 
-- ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: one
-  multiply-accumulate for each combination of all their indices (einsum over all its
-  operands at once, whatever order it contracts them in);
-- sums, means, maxima and the like: a reduction for each element read;
-- exp, log, tanh and other elementary functions: a transcendental for each element; divisions: a quotient;
-- collectives: no arithmetic, as what they add costs nothing beside the links (:mod:`ipusim.pricing.collectives`);
-- views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
-  ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
-- anything else: an element-wise operation for each element written.
-
-Operands and results of every call but a change of view add to the memory traffic. A call
-with vector work, or that moves elements, is a compute set, a reduction two.
 A product begins a step of its own, unless it shares an operand with the one before (as those of a
 layer's two gradients do, or of queries, keys and values). A layer of
 this package is a step that costs what the layer says (:mod:`ipusim.model.functions.layer_call`), and so is an
@@ -32,7 +20,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from autograd.core import VJPNode
@@ -40,7 +28,7 @@ from autograd.extend import primitive
 from autograd.tracer import Node, getval, isbox, new_box, notrace_primitives, register_notrace, trace_stack
 
 from ipusim.base.errors import ModelError
-from ipusim.model.functions.counted_products import einsum_of, matmul_of, product_of
+from ipusim.model.functions.counted_calls import OF_THE_FORM, REFUSED, VIEWS, Step, counted_call
 from ipusim.model.functions.gradient import pullback, pullback_of_several
 from ipusim.model.functions.layer_call import Call
 from ipusim.model.functions.operation_call import OperationCall
@@ -50,77 +38,7 @@ from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.host_call import HostCall
 from ipusim.model.layers.layer import Array, View
 from ipusim.model.layers.saved_arrays import root_of
-from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_PRODUCTS: Final = _names(
-    "dot inner outer tensordot dot_adjoint_0 dot_adjoint_1 tensordot_adjoint_0 tensordot_adjoint_1"
-)
-_ELEMENTARY: Final = _names(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
-    "arctanh sqrt power logaddexp logaddexp2 sinc erf erfc expit logit"
-)
-_REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trace norm logsumexp")
-_QUOTIENTS: Final = _names("divide true_divide floor_divide mod remainder fmod reciprocal")
-_VIEWS: Final = _names(
-    "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
-    "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
-    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args collective"
-)
-_MOVES: Final = _names(
-    "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
-    "tile full astype sort partition sparse_add diag make_diagonal tril triu where rows_of learn_rows"
-)
-#: Calls that look at an array's form alone.
-_OF_THE_FORM: Final = _names(
-    "shape ndim size result_type iscomplexobj isscalar zeros_like ones_like full_like empty_like"
-)
-#: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
-_REFUSED: Final = _names(
-    "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
-    "rfftn irfft irfft2 irfftn"
-)
-
-
-@dataclass
-class Step:
-    """Counted operations, such as those from one product to the next: products, vector work, and what that takes.
-
-    Attributes:
-        elements: read or written.
-        compute_sets: of the vector work.
-    """
-
-    products: tuple[Product, ...] = ()
-    vector: VectorWork = NO_VECTOR_WORK
-    elements: int = 0
-    compute_sets: int = 0
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of all products."""
-        return sum(product.macs for product in self.products)
-
-    def add(self, later: Step) -> None:
-        """Add operations that follow."""
-        self.products += later.products
-        self.vector += later.vector
-        self.elements += later.elements
-        self.compute_sets += later.compute_sets
-
-    def work(self, itemsize: int) -> Work:
-        """Return the step as work."""
-        return Work(
-            self.products,
-            self.vector,
-            self.elements * itemsize,
-            itemsize=itemsize,
-            compute_sets=self.compute_sets,
-        )
+from ipusim.model.work import Work
 
 
 class Tally:
@@ -184,16 +102,16 @@ class Tally:
 
     def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
         """Add one call of the NumPy function ``name``."""
-        if name in _REFUSED:
+        if name in REFUSED:
             raise ModelError(f"the work of {name!r} cannot be counted: give the layer's cost")
-        if name in _VIEWS or (isinstance(value, tuple) and not isinstance(args[0], Call)):
+        if name in VIEWS or (isinstance(value, tuple) and not isinstance(args[0], Call)):
             return  # sums of what an operation's results leave empty are autograd's own
         if args and isinstance(args[0], OperationCall):
             return
         if args and isinstance(args[0], Call):
             self._note_layer(args[0], value, args[1:])
             return
-        counted = _counted(name, value, args)
+        counted = counted_call(name, value, args)
         arrays = [arg for arg in args if isinstance(arg, np.ndarray)]
         if counted.products:
             self._begin(arrays)
@@ -242,34 +160,6 @@ class Tally:
         self._operands |= roots
 
 
-def _counted(name: str, value: Any, args: Sequence[Any]) -> Step:
-    """Return the arithmetic and the memory traffic of one call."""
-    read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
-    written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
-    elements = sum(read) + written
-    if name in _PRODUCTS or name in ("matmul", "einsum"):
-        product = _product(name, read, written, args)
-        return Step((product,) if product.macs else (), elements=elements)
-    if name in _REDUCTIONS:
-        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
-    if name in _ELEMENTARY:
-        vector = VectorWork(transcendentals=written)
-    elif name in _QUOTIENTS:
-        vector = VectorWork(quotients=written)
-    else:
-        vector = VectorWork(0 if name in _MOVES else written)
-    return Step((), vector, elements, compute_sets=1)
-
-
-def _product(name: str, read: Sequence[int], written: int, args: Sequence[Any]) -> Product:
-    if name == "matmul":
-        return matmul_of(np.shape(args[0]), np.shape(args[1]), written)
-    if name == "einsum":
-        return einsum_of(args)
-    # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
-    return product_of(read, written)
-
-
 class CountingNode(Node):  # type: ignore[misc]
     """A call in the trace that notes itself in the tally of the trace's roots."""
 
@@ -296,7 +186,7 @@ class _Unseen(set[Any]):
         """Whether a function is one; counts the copies of its arguments."""
         if not super().__contains__(function):
             return False
-        if getattr(function, "__name__", "") not in _OF_THE_FORM:
+        if getattr(function, "__name__", "") not in OF_THE_FORM:
             for _, box in sys._getframe(1).f_locals["boxed_args"]:
                 box._node.tally.placements.use(box._node.placement, surroundings().scope)
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import autograd.numpy as np
 import pytest
 
+from ipusim.base.errors import ModelError
 from ipusim.model.functions.counting import count_passes
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -35,6 +36,15 @@ from ipusim.model.work import Convolution, Product
 def test_the_shapes_are_those_of_the_matrices(function, shapes, products):
     forward, _, _ = count_passes(function, [np.ones(shape) for shape in shapes], range(len(shapes)))
     assert list(forward.products) == products
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("slogdet", lambda a: np.linalg.slogdet(a)[1]), ("eigh", lambda a: np.sum(np.linalg.eigh(a)[0]))],
+)
+def test_what_gives_several_arrays_is_no_change_of_view(name, function):
+    with pytest.raises(ModelError, match=f"^the work of '{name}' cannot be counted: give the layer's cost$"):
+        count_passes(function, [np.eye(3)], [0])
 
 
 def _matrix(product):

@@ -1,0 +1,170 @@
+"""The work of one call of a NumPy function, from its arguments and its result:
+
+- ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: one
+  multiply-accumulate for each combination of all their indices (einsum over all its
+  operands at once, whatever order it contracts them in);
+- sums, means, maxima and the like: a reduction for each element read;
+- exp, log, tanh and other elementary functions: a transcendental for each element; divisions: a quotient;
+- collectives: no arithmetic, as what they add costs nothing beside the links (:mod:`ipusim.pricing.collectives`);
+- views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
+  ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
+- anything else: an element-wise operation for each element written.
+
+Operands and results of every call but a change of view add to the memory traffic. A call
+with vector work, or that moves elements, is a compute set, a reduction two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import autograd.numpy as anp
+import numpy as np
+
+from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, Work
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PRODUCTS: Final = _names(
+    "dot inner outer tensordot dot_adjoint_0 dot_adjoint_1 tensordot_adjoint_0 tensordot_adjoint_1"
+)
+_ELEMENTARY: Final = _names(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
+    "arctanh sqrt power logaddexp logaddexp2 sinc erf erfc expit logit"
+)
+_REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trace norm logsumexp")
+_QUOTIENTS: Final = _names("divide true_divide floor_divide mod remainder fmod reciprocal")
+#: Changes of view, which cost nothing.
+VIEWS: Final = _names(
+    "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
+    "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
+    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args collective"
+)
+_MOVES: Final = _names(
+    "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
+    "tile full astype sort partition sparse_add diag make_diagonal tril triu where rows_of learn_rows"
+)
+#: Calls that look at an array's form alone.
+OF_THE_FORM: Final = _names(
+    "shape ndim size result_type iscomplexobj isscalar zeros_like ones_like full_like empty_like"
+)
+#: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
+REFUSED: Final = _names(
+    "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
+    "rfftn irfft irfft2 irfftn"
+)
+
+
+@dataclass
+class Step:
+    """Counted operations, such as those from one product to the next: products, vector work, and what that takes.
+
+    Attributes:
+        elements: read or written.
+        compute_sets: of the vector work.
+    """
+
+    products: tuple[Product, ...] = ()
+    vector: VectorWork = NO_VECTOR_WORK
+    elements: int = 0
+    compute_sets: int = 0
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products."""
+        return sum(product.macs for product in self.products)
+
+    def add(self, later: Step) -> None:
+        """Add operations that follow."""
+        self.products += later.products
+        self.vector += later.vector
+        self.elements += later.elements
+        self.compute_sets += later.compute_sets
+
+    def work(self, itemsize: int) -> Work:
+        """Return the step as work."""
+        return Work(
+            self.products,
+            self.vector,
+            self.elements * itemsize,
+            itemsize=itemsize,
+            compute_sets=self.compute_sets,
+        )
+
+
+def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
+    """Return the arithmetic and the memory traffic of one call.
+
+    Args:
+        name: of the NumPy function.
+        value: its result.
+        args: its arguments.
+
+    Returns:
+        A step of it alone.
+    """
+    read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
+    written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
+    elements = sum(read) + written
+    if name in _PRODUCTS or name in ("matmul", "einsum"):
+        product = _product(name, read, written, args)
+        return Step((product,) if product.macs else (), elements=elements)
+    if name in _REDUCTIONS:
+        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
+    if name in _ELEMENTARY:
+        vector = VectorWork(transcendentals=written)
+    elif name in _QUOTIENTS:
+        vector = VectorWork(quotients=written)
+    else:
+        vector = VectorWork(0 if name in _MOVES else written)
+    return Step((), vector, elements, compute_sets=1)
+
+
+def _product(name: str, read: Sequence[int], written: int, args: Sequence[Any]) -> Product:
+    if name == "matmul":
+        return _matmul_of(np.shape(args[0]), np.shape(args[1]), written)
+    if name == "einsum":
+        return _einsum_of(args)
+    # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
+    return _product_of(read, written)
+
+
+def _product_of(read: Sequence[int], written: int) -> Product:
+    """Return the product of operands of so many elements: of M*K, K*N and M*N, (M*K*N)^2 is their product."""
+    macs = math.isqrt(math.prod(read) * written)
+    k = macs // written if written else 0
+    product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
+    return product if product.macs == macs else Product(1, macs, 1)
+
+
+def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
+    """Return the products of stacks of matrices; of a stack by one matrix all rows are one product's."""
+    k = left[-1]
+    n = right[-1] if len(right) > 1 else 1
+    by_one = len(right) <= 2
+    m = written // max(n, 1) if by_one else left[-2] if len(left) > 1 else 1
+    return Product(m, k, n, written // max(m * n, 1))
+
+
+def _einsum_of(args: Sequence[Any]) -> Product:
+    """Return the product of the first operand by all others, whatever order they are contracted in."""
+    inputs, output, operands = anp.parse_einsum_input(*args)
+    sizes: dict[str, int] = {}
+    for indices, operand in zip(inputs.split(","), operands, strict=True):
+        for index, size in zip(indices, np.shape(operand), strict=True):
+            sizes[index] = max(size, sizes.get(index, 1))
+    first, *others = (set(indices) for indices in inputs.split(","))
+    rest, free = set().union(*others), set(output)
+
+    def of(indices: set[str]) -> int:
+        return math.prod(sizes[index] for index in indices)
+
+    return Product(
+        of((first - rest) & free), of(sizes.keys() - free), of((rest - first) & free), of(first & rest & free)
+    )
