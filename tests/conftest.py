@@ -86,14 +86,15 @@ def pytest_collect_directory(path, parent):
 def pytest_collection_modifyitems(config, items):
     """Leave the slowest tests to ``--all`` and the rarest to ``--every``, and hand out whole files."""
     items.sort(key=lambda item: item.path)
+    runs = {"slowest": effort.runs_slowest(), "rarest": effort.draws_everything()}
+    here, left_out = [], []
     for item in items:
         if simulates_published(item):
             item.add_marker("slowest")
-    runs = {"slowest": effort.runs_slowest(), "rarest": effort.draws_everything()}
-    left_out = [item for item in items if any(item.get_closest_marker(name) and not runs[name] for name in runs)]
+        rests = any(item.get_closest_marker(name) and not runs[name] for name in runs)
+        (left_out if rests else here).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-    items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    items[:] = dealt(here, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 def simulates_published(item: pytest.Item) -> bool:
