@@ -1,5 +1,6 @@
 """The layers of transformers, CNNs and RNNs: what holds for all of them, their starts, refusals and costs."""
 
+import contextlib
 import math
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from ipusim.base.errors import ModelError
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.model.functions.python_layer import PythonLayer
+from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.concatenate import Concatenate
@@ -30,6 +32,7 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.saved_arrays import saved_arrays
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
@@ -40,6 +43,7 @@ KEY = (3, 14)
 LAYERS = {
     "activation": (ActivationLayer("gelu"), (5,)),
     "relu": (ActivationLayer("relu"), (5,)),
+    "dense": (Dense(4), (5,)),
     "serialized": (Dense(4, "swish", True, 3, "a_columns"), (5,)),
     "glu": (GLU(), (5, 6)),
     "dropout": (Dropout(0.4), (5, 3)),
@@ -66,6 +70,8 @@ LAYERS = {
 }
 
 
+#: Those that multiply by a kernel, and then apply an activation.
+WITH_A_KERNEL = [name for name, (layer, _) in LAYERS.items() if {"activation", "use_bias"} <= {*dir(layer)}]
 #: What the statistics of five channels take, forward and backward.
 STATISTICS = VectorWork(3 * 5, transcendentals=5), VectorWork(2 * 5)
 
@@ -76,6 +82,23 @@ def arrays(saved):
     elif isinstance(saved, tuple | list):
         for inner in saved:
             yield from arrays(inner)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (layer, _) in LAYERS.items() if {"activation", "use_bias"} <= {*dir(layer)}]
+)
+def test_a_backward_pass_reads_what_the_forward_pass_has_kept_for_it(name):
+    """Beyond that, it reads and writes as much whatever the activation is."""
+    layer, shape = LAYERS[name]
+    rng = np.random.default_rng(0)
+    parameters = layer.initial_parameters(shape, rng, np.float32)
+    x, beyond = rng.standard_normal((3, *shape)).astype(np.float32), set()
+    for activation in ACTIVATIONS:
+        with contextlib.suppress(ModelError):  # a recurrent layer has some of them alone
+            other = replace(layer, activation=activation)
+            kept = saved_arrays(other.forward(parameters, x)[1], parameters)
+            beyond.add(other.cost(shape, 3, 4).backward.sram_bytes - sum(array.nbytes for array in kept))
+    assert len(beyond) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
