@@ -8,7 +8,7 @@ from typing import Any, Final
 from ipusim.app.explain.trial import TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
-from ipusim.base.units import format_bytes, format_seconds
+from ipusim.base.units import enumerated, format_bytes, format_seconds
 
 #: Changes that a table shows, and that a sentence names.
 _MOST_ROWS: Final = 16
@@ -24,19 +24,20 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         return
     best = _best([what_if for what_if in what_ifs if not what_if.change.machine])
     if best:
-        named = [f"{what_if.change.kind} ({what_if.change.words}) {what_if.gain:.1%}" for what_if in best[:_NAMED]]
+        first = [tied[0] for tied in best[:_NAMED]]
+        named = [f"{tied[0].change.kind} ({_words(tied)}) {tied[0].gain:.1%}" for tied in best[:_NAMED]]
         yield f"What would save most of the time per sample: {', '.join(named)}."
-        causes = dict.fromkeys(what_if.cause for what_if in best[:_NAMED] if what_if.cause)
-        if causes and best[0].cause:
+        causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause)
+        if causes and first[0].cause:
             less = " and less ".join(f"{words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all less {less}."
-        if any(what_if.change.idealised for what_if in best[:_NAMED]):
+        if any(what_if.change.idealised for what_if in first):
             yield "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
     else:
         yield "No single change that was tried makes it faster."
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
-        named = [f"{what_if.change.words} saves {what_if.gain:.1%}" for what_if in hardware[:_NAMED]]
+        named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
         yield f"Of other hardware: {', '.join(named)}."
     if no_help := [
         what_if.change.words
@@ -49,13 +50,22 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"Not tried, as it takes long: {', '.join(too_long)}. The option what tries it."
 
 
-def _best(what_ifs: Sequence[WhatIf]) -> list[WhatIf]:
-    """Return the best change of each kind that helps and fits, the best first."""
-    best: dict[str, WhatIf] = {}
+def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
+    """Return the best changes of each kind that help and fit, all that tie; the best kind first."""
+    best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
         if what_if.gain >= HELP and not what_if.too_large:
-            best.setdefault(what_if.change.kind, what_if)
+            tied = best.setdefault(what_if.change.kind, [])
+            if not tied or what_if.after == tied[0].after:
+                tied.append(what_if)
     return [*best.values()]
+
+
+def _words(tied: Sequence[WhatIf]) -> str:
+    """Return the first of changes that save as much, and those beside it."""
+    first, *others = [what_if.change.words for what_if in tied]
+    more = [f"{len(others) - _NAMED} more"] if len(others) > _NAMED else []
+    return f"{first}; as fast: {enumerated([*others[:_NAMED], *more])}" if others else first
 
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:

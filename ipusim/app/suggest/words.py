@@ -13,7 +13,7 @@ from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.app.suggest.trial import Trial, same_plan
-from ipusim.base.units import format_figure, format_seconds
+from ipusim.base.units import enumerated, format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)
@@ -32,6 +32,10 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     else:
         yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
     yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
+    others = [other for other in _others(suggestion) if other.period * trial.samples == trial.period * other.samples]
+    as_fast = dict.fromkeys(_schedule(other.accepted_job) for other in others)
+    if as_fast:
+        yield f"As fast, of the plans below: {enumerated(as_fast)}."
     if trial is not suggestion.own:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
@@ -75,7 +79,7 @@ def plan_words(job: Job) -> str:
     ipus = len(set(shape.mapping))
     on = f"{ipus} IPUs" if ipus > 1 else "one IPU"
     stages = f"{shape.positions} stage{'s' * (shape.positions > 1)} on {on}"
-    parts = [f"{job.schedule.name} in {job.plan.sync.words}", stages]
+    parts = [_schedule(job), stages]
     parts += [f"{system.replicas} replicas"] if system.replicas > 1 else []
     parts += [f"{system.hosts} hosts"] if system.hosts > 1 else []
     count = job.request.options.pipeline.gradient_accumulation_count
@@ -158,8 +162,7 @@ def plan_table(suggestion: Suggestion) -> Table:
     best = suggestion.trial.period or Fraction(1)
     own = suggestion.own.job
     trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
-    others = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
-    trials += [("other", trial) for trial in others if not same_plan(trial.job, own)][:RUNNERS_UP]
+    trials += [("other", trial) for trial in _others(suggestion)]
     if own is not None:
         trials.append(("given", suggestion.own))
     syncs = {trial.accepted_job.plan.sync for _, trial in trials}
@@ -168,7 +171,7 @@ def plan_table(suggestion: Suggestion) -> Table:
         rows.append(
             (
                 name,
-                job.schedule.name if len(syncs) == 1 else f"{job.schedule.name} in {job.plan.sync.words}",
+                job.schedule.name if len(syncs) == 1 else _schedule(job),
                 str(shape.positions),
                 f"{len(job.plan.ipus)}x{job.system.replicas}",
                 str(job.request.options.pipeline.gradient_accumulation_count),
@@ -181,6 +184,16 @@ def plan_table(suggestion: Suggestion) -> Table:
     header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "update", "time")
     title = "Plans, each simulated"
     return Table(title, header, tuple(rows))
+
+
+def _others(suggestion: Suggestion) -> list[Trial]:
+    """Return good plans of other kinds than the suggested and the given one."""
+    others = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
+    return [trial for trial in others if not same_plan(trial.job, suggestion.own.job)][:RUNNERS_UP]
+
+
+def _schedule(job: Job) -> str:
+    return f"{job.schedule.name} in {job.plan.sync.words}"
 
 
 def split_lines(suggestion: Suggestion) -> Iterator[str]:
