@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ipusim.api import analysis, timelines
@@ -68,9 +68,14 @@ def ties(comparison: Comparison) -> Iterator[str]:
     for larger in (False, True):
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
-            named = [*labels[:_NAMED], *([f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else [])]
             more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {enumerated(named)}{more}"
+            yield f"as fast as {_some(labels)}{more}"
+
+
+def _some(labels: Sequence[str]) -> str:
+    """Return the first of these labels, and how many more there are."""
+    more = [f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else []
+    return enumerated([*labels[:_NAMED], *more])
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:
@@ -95,12 +100,13 @@ def _best(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: equally fast runs, and its lead over the next that fits and the first."""
     as_fast = comparison.as_fast
     slower = [row for row in comparison.ranked(comparison.ran) if row.fits and row not in (best, *as_fast)]
-    over = [row for row in dict.fromkeys([*slower[:1], comparison.first]) if row not in (best, *as_fast)]
+    following = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
     words = list(ties(comparison))
-    words += [
-        f"{_by(comparison, best, row)} the {'next' if row in slower[:1] else 'first'}, {comparison.label(row)}"
-        for row in over
-    ]
+    if following:
+        labels = [comparison.label(row) for row in following]
+        words.append(f"{_by(comparison, best, following[0])} the next, {_some(labels)}")
+    if (first := comparison.first) not in (best, *as_fast, *following):
+        words.append(f"{_by(comparison, best, first)} the first, {comparison.label(first)}")
     refused = any(row.times is None for row in comparison.rows)
     among = " of those that fit" if any(row.memory and not row.memory.fits for row in comparison.rows) else ""
     among = among or (" of those that run" if refused else "")

@@ -460,6 +460,13 @@ def test_transposed_convolution_cost_by_hand():
     assert inner_sizes(Conv2DTranspose(7, (3, 2)), (4, 5, 3)).passing == 4 * 5 * 3 * 2 * 7
 
 
+def test_relative_attention_holds_both_queries_and_what_positions_take_by_hand():
+    """Beside what attention does: two parts of the queries, keys of positions, and their scores."""
+    plain, relative = (inner_sizes(kind(2), (5, 6)) for kind in (MultiHeadAttention, RelativeMultiHeadAttention))
+    assert plain == (2 * 5**2 + 4 * 5 * 6, 5 * 6)
+    assert relative == (plain.saved, plain.passing + 3 * 5 * 6 + 2 * 5**2)
+
+
 def test_concatenation_cost_by_hand():
     """What branches' outputs take to be joined; of a cropped one the middle alone."""
     cost = Concatenate("a", (3, 2)).with_beside((6, 5, 4)).cost((3, 2, 1), batch=2, itemsize=4)

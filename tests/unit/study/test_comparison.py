@@ -215,6 +215,16 @@ def test_of_equally_fast_runs_all_are_named_and_marked():
     assert [row["best"] for row in comparison_data(found)] == [True, True, True, False]
 
 
+def test_of_equally_fast_runs_behind_the_best_all_are_named():
+    """The first of them is the first run too: it is told of once."""
+    found = Comparison(compare(FOUR, ("gpipe", "1f1b", "zero_bubble_h1")))
+    less = 1 - found.cost(found.rows[2]) / found.cost(found.rows[0])
+    assert said(found)[0].endswith(f" per weight update; {less:.1%} less time than the next, gpipe and 1f1b.")
+    four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1")))
+    assert " less time than the next, gpipe in point-to-point and 1f1b in point-to-point, and " in said(four)[0]
+    assert said(four)[0].endswith(" less time than the first, sequential in lock-step.")
+
+
 def test_of_equally_fast_runs_the_best_holds_least():
     # Of 4 stages GPipe stashes 8 micro-batches on each IPU, 1F1B 4 on the first, eager 1F1B 7: of a MiB each.
     stages = [{"name": name, "forward": 100_000, "backward": 200_000, "stash_bytes": 1 << 20} for name in "abcd"]
