@@ -102,7 +102,16 @@ def _looked_at(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(below, ast.Assign) and _is_type(below.value):
                 continue
+            if _is_free_size(node, below):
+                yield below
+                continue
             yield from _looked_at(below)
+
+
+def _is_free_size(node: ast.AST, below: ast.AST) -> bool:
+    """Return whether it is the size of ``reshape`` that follows from the others: NumPy takes any number below 0."""
+    reshapes = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape"
+    return reshapes and isinstance(below, ast.UnaryOp) and isinstance(below.op, ast.USub)
 
 
 def _is_type(value: ast.expr) -> bool:

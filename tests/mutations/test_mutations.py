@@ -28,6 +28,7 @@ def of(a: int | None, *, much=True) -> "int | str":
     found = [b for b in zip(a, strict=True) if b]
     if not a or 1 < len(found) <= 3:
         return -min(a) + 0.5
+    a = a.reshape(-1, 7)
     return f"{a + 1}"
 '''
 
@@ -48,9 +49,11 @@ def test_operators_constants_and_branches_change_one_at_a_time_and_nothing_else(
         "min -> max",
         "+ -> -",
         "0.5 -> 1.0",
+        "- -> ",
+        "7 -> 8",
     ]
     assert {change.made(TEXT.encode()) for change in changes}.isdisjoint({TEXT.encode()})
-    assert {change.line for change in changes} == {12, 13, 14, 15}
+    assert {change.line for change in changes} == {12, 13, 14, 15, 16}
 
 
 def test_what_is_changed_is_still_python():
