@@ -8,11 +8,13 @@ import pytest
 
 from ipusim.base.errors import QuantityError
 from ipusim.hardware.generations import GC200
-from ipusim.model.work import Convolution
+from ipusim.model.work import Convolution, Work
+from ipusim.model.work import Product as Dense
 from ipusim.pricing.planner.convolution import plan_convolution, products
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import PlannerRates
+from ipusim.pricing.products import plans
 
 PEAK = PlannerRates(1.0, 1.0, 0.0, 0.1)
 
@@ -56,3 +58,10 @@ def test_what_is_no_convolution_is_refused():
         plan_convolution(Convolution(1, 1, 1, 0), GC200)
     with pytest.raises(QuantityError, match="expected own_inputs from 0 to k, 3, got 4"):
         Product(1, 3, 1, own_inputs=4)
+
+
+def test_of_a_pass_empty_products_have_no_plan_and_those_behind_them_have_theirs():
+    whole = Dense(5, 3, 2)
+    work = Work((Dense(0, 3, 2), whole, Convolution(0, 2, 3, 1), whole))
+    (alone,) = plans(Work((whole,)), GC200, PEAK)
+    assert [*plans(work, GC200, PEAK)] == [alone, alone]
