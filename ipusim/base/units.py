@@ -7,7 +7,7 @@ or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
@@ -169,15 +169,15 @@ def enumerated(words: Iterable[object]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def enumerated_rows(numbers: Iterable[int], names: Sequence[object]) -> str:
-    """Return the names of ascending numbers as a sentence lists them, three or more in a row by the first and the last.
+def enumerated_rows(numbers: Iterable[int], name: Callable[[int], object] = str) -> str:
+    """Return ascending numbers by their names as a sentence lists them, three or more in a row by the first and last.
 
-    >>> enumerated_rows([0, 2, 3, 4], ["a", "b", "c", "d", "e"])
+    >>> enumerated_rows([0, 2, 3, 4], "abcde".__getitem__)
     'a and c to e'
     """
     words: list[object] = []
     for _, pairs in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        row = [names[number] for _, number in pairs]
+        row = [name(number) for _, number in pairs]
         words += [f"{row[0]} to {row[-1]}"] if len(row) > 2 else row
     return enumerated(words)
 
@@ -188,5 +188,4 @@ def numbered(noun: str, numbers: Sequence[int]) -> str:
     >>> numbered("IPU", [3]), numbered("IPU", [0, 2, 3, 4])
     ('IPU 3', 'IPUs 0 and 2 to 4')
     """
-    plural = "s" if len(numbers) > 1 else ""
-    return f"{noun}{plural} {enumerated_rows(numbers, range(numbers[-1] + 1))}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {enumerated_rows(numbers)}"

@@ -73,7 +73,7 @@ def _stages(job: Job) -> Iterator[Change]:
     part = timelines.TimePart.IMBALANCE
     every = "an equal part of all passes on every IPU, if they could be cut so"
     yield Change("balanced stages", every, priced=even, shortens=part)
-    words = f"{enumerated_rows(slowest, names)} {float(_FASTER):.0%} faster"
+    words = f"{enumerated_rows(slowest, names.__getitem__)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)
 
 

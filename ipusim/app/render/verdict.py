@@ -108,7 +108,7 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
     slowest = verdict.slowest_stages
     if len(slowest) == len(summary.stages):
         return [("slowest stage", "none: all take as long")]
-    names = enumerated_rows(slowest, summary.stages)
+    names = enumerated_rows(slowest, summary.stages.__getitem__)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
     return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean")]
 

@@ -91,8 +91,9 @@ class StoredRun:
     @property
     def as_full(self) -> list[int]:
         """The IPUs that hold as much as the fullest; raises FileError as that does."""
-        most = self.fullest.peak_bytes
-        return sorted(each["ipu"] for each in self.summary["memory"]["ipus"] if each["peak_bytes"] == most)
+        with self.as_written(_OF_IPUS):
+            most = self._fullest()["peak_bytes"]
+            return sorted(int(each["ipu"]) for each in self.summary["memory"]["ipus"] if each["peak_bytes"] == most)
 
     @property
     def peak_cycle(self) -> int:
