@@ -66,6 +66,7 @@ class RanLines:
         self.seconds: dict[str, float] = content["seconds"]
         self.words: list[str] = content["words"]
         self._texts: dict[str, str] = content["texts"]
+        self._read: dict[Path, dict[int, list[str]]] = {}
         self._files = {Path(file).relative_to(ROOT / "ipusim"): file for file in self._data.measured_files()}
 
     def knows(self, module: Path) -> bool:
@@ -76,14 +77,20 @@ class RanLines:
         """Return the tests that run any of a module's lines."""
         if module not in self._files:
             return set()
-        by_line = self._data.contexts_by_lineno(self._files[module])
+        by_line = self._contexts(module)
         contexts = {context for line in lines for context in by_line.get(line, ())}
         return {test for test in (context.rpartition("|")[0] for context in contexts) if test in self.seconds}
 
     def imported(self, module: Path, lines: range) -> bool:
         """Return whether some of a module's lines ran in no test, as those do that run at import."""
-        by_line = self._data.contexts_by_lineno(self._files[module]) if module in self._files else {}
+        by_line = self._contexts(module) if module in self._files else {}
         return any("" in by_line.get(line, ()) for line in lines)
+
+    def _contexts(self, module: Path) -> dict[int, list[str]]:
+        """Return what ran each of a module's lines; to read it takes up to a second."""
+        if module not in self._read:
+            self._read[module] = self._data.contexts_by_lineno(self._files[module])
+        return self._read[module]
 
     def quickest(self, tests: set[str], module: Path, seconds: float) -> list[str]:
         """Return so many of ``tests`` as take no more than ``seconds``: one at least, the quickest first.

@@ -20,6 +20,7 @@ def concerned(module: Path, line: int, ran: RanLines) -> set[str]:
     return _concerned(module, line, ran, _TABLES)
 
 
+@cache
 def _concerned(module: Path, line: int, ran: RanLines, tables: int) -> set[str]:
     road = _road(module, line)
     if not road:
