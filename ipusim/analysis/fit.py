@@ -68,13 +68,14 @@ class Fit:
         if self.sram_bytes is None:
             return "Memory is not limited here."
         if not self.over:
-            full = [peak for peak in sorted(self.peaks) if peak.bytes == self.fullest.bytes]
+            most = self.fullest.bytes
+            full = [peak for peak in self.peaks if peak.bytes == most]
             codes = {self._code(peak) for peak in full}
             code = codes.pop() if len(codes) == 1 else ""
             each, which = (" each", "are") if full[1:] else ("", "is")
             return (
                 f"Memory: every IPU fits; the fullest {which} {numbered('IPU', [peak.ipu for peak in full])} with "
-                f"{format_bytes(full[0].bytes)} of {format_bytes(self.sram_bytes)}{each}{code}."
+                f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{each}{code}."
             )
         worst, *others = self.too_large or self.over
         needed = f"{format_bytes(self._beyond(worst))} more than its {format_bytes(self.sram_bytes)}"

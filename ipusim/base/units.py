@@ -159,13 +159,15 @@ def format_figure(number: float, digits: int = 3) -> str:
     return f"{number:,.0f}" if abs(number) >= 10 ** (digits - 1) else f"{number:.{digits}g}"
 
 
-def enumerated(words: Iterable[object]) -> str:
-    """Return words as a sentence lists them.
+def enumerated(words: Iterable[object], most: int | None = None) -> str:
+    """Return words as a sentence lists them: of more than ``most`` so many, and how many more there are.
 
-    >>> enumerated(["gpipe", "1f1b", "zbv"])
-    'gpipe, 1f1b and zbv'
+    >>> enumerated(["gpipe", "1f1b", "zbv"]), enumerated(["gpipe", "1f1b", "zbv"], 1)
+    ('gpipe, 1f1b and zbv', 'gpipe and 2 more')
     """
-    *first, last = map(str, words)
+    listed = [*words]
+    rest = listed[most:] if most is not None else []
+    *first, last = map(str, [*listed[:most], f"{len(rest)} more"] if rest else listed)
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -75,21 +75,20 @@ class RanLines:
 
     def tests(self, module: Path, lines: range) -> set[str]:
         """Return the tests that run any of a module's lines."""
-        if module not in self._files:
-            return set()
         by_line = self._contexts(module)
         contexts = {context for line in lines for context in by_line.get(line, ())}
         return {test for test in (context.rpartition("|")[0] for context in contexts) if test in self.seconds}
 
     def imported(self, module: Path, lines: range) -> bool:
         """Return whether some of a module's lines ran in no test, as those do that run at import."""
-        by_line = self._contexts(module) if module in self._files else {}
+        by_line = self._contexts(module)
         return any("" in by_line.get(line, ()) for line in lines)
 
     def _contexts(self, module: Path) -> dict[int, list[str]]:
-        """Return what ran each of a module's lines; to read it takes up to a second."""
+        """Return what ran each of a module's lines, nothing of one that was not measured; it takes up to a second."""
         if module not in self._read:
-            self._read[module] = self._data.contexts_by_lineno(self._files[module])
+            file = self._files.get(module)
+            self._read[module] = self._data.contexts_by_lineno(file) if file else {}
         return self._read[module]
 
     def quickest(self, tests: set[str], module: Path, seconds: float) -> list[str]:

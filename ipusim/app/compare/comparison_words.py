@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from ipusim.api import analysis, timelines
@@ -69,13 +69,7 @@ def ties(comparison: Comparison) -> Iterator[str]:
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
             more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {_some(labels)}{more}"
-
-
-def _some(labels: Sequence[str]) -> str:
-    """Return the first of these labels, and how many more there are."""
-    more = [f"{len(labels) - _NAMED} more"] if len(labels) > _NAMED else []
-    return enumerated([*labels[:_NAMED], *more])
+            yield f"as fast as {enumerated(labels, _NAMED)}{more}"
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:
@@ -104,7 +98,7 @@ def _best(comparison: Comparison, best: Row) -> str:
     words = list(ties(comparison))
     if following:
         labels = [comparison.label(row) for row in following]
-        words.append(f"{_by(comparison, best, following[0])} the next, {_some(labels)}")
+        words.append(f"{_by(comparison, best, following[0])} the next, {enumerated(labels, _NAMED)}")
     if (first := comparison.first) not in (best, *as_fast, *following):
         words.append(f"{_by(comparison, best, first)} the first, {comparison.label(first)}")
     refused = any(row.times is None for row in comparison.rows)

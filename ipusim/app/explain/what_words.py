@@ -64,8 +64,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
 def _words(tied: Sequence[WhatIf]) -> str:
     """Return the first of changes that save as much, and those beside it."""
     first, *others = [what_if.change.words for what_if in tied]
-    more = [f"{len(others) - _NAMED} more"] if len(others) > _NAMED else []
-    return f"{first}; as fast: {enumerated([*others[:_NAMED], *more])}" if others else first
+    return f"{first}; as fast: {enumerated(others, _NAMED)}" if others else first
 
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:

@@ -84,9 +84,7 @@ def arrays(saved):
             yield from arrays(inner)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, (layer, _) in LAYERS.items() if {"activation", "use_bias"} <= {*dir(layer)}]
-)
+@pytest.mark.parametrize("name", WITH_A_KERNEL)
 def test_a_backward_pass_reads_what_the_forward_pass_has_kept_for_it(name):
     """Beyond that, it reads and writes as much whatever the activation is."""
     layer, shape = LAYERS[name]
