@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from ipusim.base.near_names import nearest
 from ipusim.model.rows import classes, row_of
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.derived import RowSpec, keys_of
 from ipusim.runs.request.fields import expects, kind_of
+from ipusim.runs.request.kinds import OneOfKinds
 
-_KINDS: Final = {made.kind: made for made in classes(["ipusim.hardware.disturbances"])}
+_KINDS: Final[dict[str, Any]] = {made.kind: made for made in classes(["ipusim.hardware.disturbances"])}
 
 
 def _kind(value: object) -> str | None:
@@ -27,13 +28,18 @@ def _kind(value: object) -> str | None:
     return f"<{kinds[0]}>" if kinds else kind_of(value)
 
 
+@cache
+def _models() -> dict[str, Callable[[], type[RowSpec]]]:
+    return {f"<{kind}>": partial(keys_of, made) for kind, made in _KINDS.items()}
+
+
 if TYPE_CHECKING:
     DisturbanceSpec = RowSpec
 else:
     #: What works otherwise than the rates say.
     DisturbanceSpec = Annotated[
-        reduce(or_, (Annotated[keys_of(made), Tag(f"<{kind}>")] for kind, made in _KINDS.items())),
-        Discriminator(_kind),
+        Any,
+        OneOfKinds(_kind, _models),
         Field(
             json_schema_extra=expects(
                 f"a disturbance, which has a key out of {one_of(_KINDS)}, such as {{ipu: 2, slower: 1.5}}"

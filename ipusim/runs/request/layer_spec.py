@@ -5,8 +5,8 @@ Those with a type are made of the table of layers (:mod:`ipusim.model.layers.tab
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Discriminator, Field, Strict, Tag
@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, Strict, Tag
 from ipusim.model.layers.table import LayerRow, rows
 from ipusim.runs.request.derived import RowSpec, spec_of
 from ipusim.runs.request.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
+from ipusim.runs.request.kinds import OneOfKinds
 
 #: Layers of one model at most, repeated ones written out.
 MAX_LAYERS: Final = 1024
@@ -75,23 +76,24 @@ def _entry_kind(value: object) -> str | None:
     return "<repeat>" if isinstance(value, dict) and "repeat" in value else kind_of(value)
 
 
-def _any_of(specs: list[type[BuiltSpec]], *others: Any) -> Any:
-    """Return the annotation of any of these layers, of a function as a layer, or of one of the ``others``."""
-    tagged = [Annotated[spec, Tag(f"<{kind}>")] for spec in specs for kind in (spec.row.kind,)]
-    return Annotated[
-        reduce(or_, [*tagged, Annotated[PythonSpec, Tag("<python>")], *others]),
-        Discriminator(_entry_kind if others else kind_of),
-        Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}")),
-    ]
+@cache
+def _spec_of(row: LayerRow) -> type[BuiltSpec]:
+    return spec_of(row, BuiltSpec, InnerLayerSpec)
 
 
-_WITHIN: Final = [spec_of(row, BuiltSpec) for row in rows() if row.within]
+@cache
+def _kinds(*, within: bool = False) -> dict[str, Callable[[], type[Node]]]:
+    """Return the layers of the table, those alone that may stand within another one, and a function as a layer."""
+    of_table = (row for row in rows() if row.within or not within)
+    return {f"<{row.kind}>": partial(_spec_of, row) for row in of_table} | {"<python>": lambda: PythonSpec}
+
+
+_EXPECTED: Final = Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}"))
 if TYPE_CHECKING:
     InnerLayerSpec = BuiltSpec | PythonSpec
 else:
     #: A layer that may stand within another one.
-    InnerLayerSpec = _any_of(_WITHIN)
-_MODEL: Final = [*_WITHIN, *(spec_of(row, BuiltSpec, InnerLayerSpec) for row in rows() if not row.within)]
+    InnerLayerSpec = Annotated[Any, OneOfKinds(kind_of, partial(_kinds, within=True)), _EXPECTED]
 
 
 class RepeatSpec(Node, title="repeat"):
@@ -106,9 +108,14 @@ class RepeatSpec(Node, title="repeat"):
     )
 
 
+@cache
+def _entries() -> dict[str, Callable[[], type[Node]]]:
+    return _kinds() | {"<repeat>": lambda: RepeatSpec}
+
+
 if TYPE_CHECKING:
     LayerSpec = BuiltSpec | PythonSpec | RepeatSpec
 else:
     #: One layer of a model, those that only stand in a model itself too; or layers that repeat.
-    LayerSpec = _any_of(_MODEL, Annotated[RepeatSpec, Tag("<repeat>")])
+    LayerSpec = Annotated[Any, OneOfKinds(_entry_kind, _entries), _EXPECTED]
     RepeatSpec.model_rebuild()

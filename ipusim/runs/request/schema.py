@@ -6,12 +6,11 @@ product of the counts is bounded when the scenario is resolved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
-from operator import or_
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Strict, Tag
+from pydantic import BeforeValidator, Field, Strict
 
 from ipusim.model.learning.table import rows as optimizers
 from ipusim.runs.problems import one_of
@@ -21,19 +20,23 @@ from ipusim.runs.request.disturbance_spec import DisturbanceSpec
 from ipusim.runs.request.expectation import ExpectationsField
 from ipusim.runs.request.fields import NONE, Bytes, Choice, Name, Node, Seed, expects, kind_of
 from ipusim.runs.request.graphcore import Argument
+from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.model_spec import ModelSpec
 from ipusim.runs.request.pipeline_spec import DType, PipelineSpec
 from ipusim.runs.request.rates_spec import RatesOrFile, RatesSpec
 from ipusim.runs.request.system_spec import SystemSpec
 
+
+@cache
+def _optimizers() -> dict[str, Callable[[], type[RowSpec]]]:
+    return {f"<{row.kind}>": cache(partial(spec_of, row, RowSpec)) for row in optimizers()}
+
+
 if TYPE_CHECKING:
     OptimizerSpec = RowSpec
 else:
     #: The weight update, once for each execution of the pipeline.
-    OptimizerSpec = Annotated[
-        reduce(or_, (Annotated[spec_of(row, RowSpec), Tag(f"<{row.kind}>")] for row in optimizers())),
-        Discriminator(kind_of),
-    ]
+    OptimizerSpec = Annotated[Any, OneOfKinds(kind_of, _optimizers)]
 #: A depth whose own rule, with Graphcore's text, is held when the scenario is resolved; the schema offers that range.
 _Depth = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 from ipusim.base.errors import CountError, OutOfMemoryError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
+from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from tests.scenario_data import timed
@@ -139,13 +140,17 @@ def test_a_program_that_does_not_fit_says_so_of_the_option_to_change_and_keeps_i
 
 def specs(kind, found):
     """Return the models that a type is made of, with their own."""
-    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
+    if isinstance(kind, OneOfKinds):
+        for made in kind.kinds().values():
+            specs(made(), found)
+    elif not isinstance(kind, type) or not issubclass(kind, BaseModel):
         for part in get_args(kind):
             specs(part, found)
     elif kind not in found:
         found.add(kind)
         for field in kind.model_fields.values():
-            specs(field.annotation, found)
+            for part in (field.annotation, *field.metadata):
+                specs(part, found)
     return found
 
 

@@ -26,6 +26,7 @@ from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.runs.job import Job
 from ipusim.runs.problems import one_of
+from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
 from tests.table_names import INNER_LAYERS
 
@@ -60,9 +61,9 @@ optimizer: {type: sgd, learning_rate: 0.1}
 """
 
 
-def specs(union: Any) -> set[type]:
-    kinds, *_ = get_args(union)
-    return {get_args(kind)[0] for kind in get_args(kinds)}
+def specs(entry: Any) -> set[type]:
+    (kinds,) = (mark for mark in get_args(entry) if isinstance(mark, OneOfKinds))
+    return {made() for made in kinds.kinds().values()}
 
 
 @pytest.fixture
