@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ipusim.base.errors import FileError
+from ipusim.base.units import enumerated
 from ipusim.model.layers.layer import Array
 from ipusim.runs.session import Session, SessionState
 
@@ -156,8 +157,7 @@ def _of_replica(replica: int, name: str) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, names[:_LISTED]))
-    return listed if len(names) <= _LISTED else f"{listed} and {len(names) - _LISTED} more"
+    return enumerated(map(repr, names), _LISTED)
 
 
 def _form(array: Array) -> str:

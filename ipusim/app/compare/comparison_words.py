@@ -140,11 +140,8 @@ def _front(comparison: Comparison) -> Iterator[str]:
     """Yield the trade-off front of time and memory, where it has more rows than the best."""
     rows = comparison.ranked(comparison.front)
     if len(rows) > 1:
-        named = [
-            f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows[:_NAMED]
-        ]
-        more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
-        yield f"Between time and memory (the front): {', '.join(named)}{more}; no run that fits beats one in both."
+        named = [f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows]
+        yield f"Between time and memory (the front): {enumerated(named, _NAMED)}; no run that fits beats one in both."
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -44,10 +44,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         for what_if in what_ifs
         if not what_if.refusal and not what_if.too_large and what_if.gain < HELP
     ]:
-        more = f" and {len(no_help) - _LISTED} more" if len(no_help) > _LISTED else ""
-        yield f"Tried, and no help: {', '.join(no_help[:_LISTED])}{more}."
+        yield f"Tried, and no help: {enumerated(no_help, _LISTED)}."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
-        yield f"Not tried, as it takes long: {', '.join(too_long)}. The option what tries it."
+        yield f"Not tried, as it takes long: {enumerated(too_long)}. The option what tries it."
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:

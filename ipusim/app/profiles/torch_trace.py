@@ -25,6 +25,7 @@ from ipusim.app.profiles.timings import MOST, Measured, Timing
 from ipusim.base.errors import FileError, printable
 from ipusim.base.files import open_file
 from ipusim.base.json_stream import JsonStream
+from ipusim.base.units import enumerated
 
 #: Bytes of a trace, unpacked.
 MOST_BYTES: Final = 1 << 31
@@ -110,8 +111,7 @@ def read_traces(paths: Sequence[Path], own: Sequence[str] = ()) -> Measured:
         for rank, key in enumerate(sorted(spans))
         for called, us in spans[key]
     ]
-    named = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-    return Measured(named, "torch.profiler", tuple(timings), notes=tuple(notes))
+    return Measured(enumerated(paths, 1), "torch.profiler", tuple(timings), notes=tuple(notes))
 
 
 def _by_process(trace: _Trace) -> dict[int, list[tuple[Called, Fraction]]]:

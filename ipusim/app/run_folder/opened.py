@@ -17,6 +17,7 @@ from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file
+from ipusim.base.units import enumerated
 
 #: Time is simulated as it is with arithmetic.
 _TIME_ALONE: Final = "numerics=off"
@@ -88,10 +89,9 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
         files = request.files()
         python = [name for name in files if _FUNCTION.fullmatch(name)]
         elsewhere = [name for name in files if name not in python and not _lies_in(folder, name)]
-        if python and not trust:
-            return f"{scenario} names Python, {_listed(python)}; {_TRUSTED}"
-        if elsewhere and not trust:
-            return f"{scenario} names files outside of its folder, {_listed(elsewhere)}; {_TRUSTED}"
+        for names, what in ((python, "Python"), (elsewhere, "files outside of its folder")):
+            if names and not trust:
+                return f"{scenario} names {what}, {enumerated(map(runs.show, names), _NAMED)}; {_TRUSTED}"
         return assemble(request)
 
 
@@ -101,9 +101,3 @@ def _lies_in(folder: Path, name: str) -> bool:
         return (folder / name).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # links in a circle, a name that is too long
         return False
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first few of some names."""
-    rest = len(names) - _NAMED
-    return ", ".join(map(runs.show, names[:_NAMED])) + (f" and {rest} more" if rest > 0 else "")

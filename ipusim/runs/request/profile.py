@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from ipusim.base.csv_table import Columns, CsvLine, CsvRow, CsvTable, decimal_comma, read_lines, read_table, refuse
 from ipusim.base.errors import FileError
 from ipusim.base.near_names import did_you_mean
-from ipusim.base.units import UNITS
+from ipusim.base.units import UNITS, enumerated
 from ipusim.runs.request.fields import CLOCK_HZ
 from ipusim.runs.request.medians import median
 from ipusim.runs.request.messages import JsonNode, problems_of
@@ -164,8 +164,7 @@ def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[st
         listed = [
             f"stage {number} ({', '.join([*stages.values()][number] or [[*stages][number]])})" for number in missing
         ]
-        more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-        got = f"none for {', '.join(listed[:_LISTED])}{more}"
+        got = f"none for {enumerated(listed, _LISTED)}"
     return (f"{called}: expected a row for each of the {len(stages)} stages, got {len(rows)}: {got}",)
 
 
