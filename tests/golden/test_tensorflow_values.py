@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipusim import ipu
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.optimizers import Optimizer
 from ipusim.ipu.runtime.gradients import Variable
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping
+from ipusim.model.functions.counting import count_several
 from ipusim.model.functions.gradient import pullback_of_several
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
@@ -40,8 +42,15 @@ def array(described):
     return np.array(elements, dtype).reshape(shape)
 
 
-def in_a_stage(case):
-    """Return the results of a case as a stage computes them, and their gradients by its floating-point arrays."""
+@pytest.fixture(autouse=True)
+def _tensorflow_2():
+    """Let names behave as in TensorFlow 2, which has computed the table."""
+    with ipu.install(tensorflow=2):
+        yield
+
+
+def stage_of(case):
+    """Return a case as a stage of a pipeline calls it, and which of its arrays are of floating-point numbers."""
     variables = {}
 
     def stage(*arrays):
@@ -54,13 +63,28 @@ def in_a_stage(case):
             results = case.function(tf, *arrays)
         return [concrete(each) for each in (results if isinstance(results, list | tuple) else [results])]
 
-    wanted = [place for place, each in enumerate(case.arrays) if each.dtype.kind == "f"]
+    return stage, [place for place, each in enumerate(case.arrays) if each.dtype.kind == "f"]
+
+
+def in_a_stage(case):
+    """Return the results of a case as a stage computes them, and their gradients by its floating-point arrays."""
+    stage, wanted = stage_of(case)
     with np.errstate(all="ignore"):
         pull, results = pullback_of_several(stage, case.arrays, wanted)
         results = [np.asarray(each) for each in results]
         return results, pull(
             [weights(each.shape).astype(each.dtype) if each.dtype.kind == "f" else None for each in results]
         )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_both_passes_of_it_cost_can_be_counted(name):
+    case = CASES[name]
+    stage, wanted = stage_of(case)
+    results, _ = in_a_stage(case)
+    pulled = [place for place, each in enumerate(results) if each.dtype.kind == "f"]
+    with np.errstate(all="ignore"):
+        count_several(stage, case.arrays, wanted, pulled, weights=(), itemsize=4)  # refuses what leaves the trace
 
 
 @pytest.mark.parametrize("name", CASES)

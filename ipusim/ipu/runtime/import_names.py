@@ -169,14 +169,27 @@ class install(MetaPathFinder):  # noqa: N801 - a function to callers
         if not self._sign and name in ONLY_IN_1:
             self._sign = name
 
+    @property
+    def major(self) -> int:
+        """The major version of TensorFlow that the program is for, as far as it has shown."""
+        return self._version or (1 if self._sign else 2)
+
     def version(self) -> str:
         """Return the version of TensorFlow; one that was not given is printed to standard error with its reason."""
         if self._version is None:
-            self._version = 1 if self._sign else 2
+            self._version = self.major
             why = f"tf.{self._sign} is of TensorFlow 1" if self._sign else "nothing so far is of TensorFlow 1 alone"
             print(f"tf.__version__ is {VERSIONS[self._version]}: {why}; --tensorflow {3 - self._version} changes it",
                   file=sys.stderr)  # fmt: skip
         return VERSIONS[self._version]
+
+
+def major_version() -> int:
+    """Return the major version of TensorFlow by which names behave that its versions have differently.
+
+    It is that of the program; 1 for what imports ``ipusim.ipu.tensorflow`` by its own name.
+    """
+    return next((finder.major for finder in sys.meta_path if isinstance(finder, install)), 1)
 
 
 def spec_below(fullname: str) -> ModuleSpec | None:

@@ -8,18 +8,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
 from ipusim.api import Array, Shape, layers
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.offered import offering
 from ipusim.ipu.runtime.program_state import seed_of
 
 #: Standard deviation of a normal distribution that is cut at two of them.
 _CUT: Final = 0.87962566103423978
+
+
+Mode = Literal["fan_in", "fan_out", "fan_avg"]
+Distribution = Literal["uniform", "truncated_normal", "untruncated_normal", "normal"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Initializer(ABC):
 
     Attributes:
         seed: of the draws; None for that of ``tf.set_random_seed``, with the variable's name.
-        dtype: without effect: get_variable says it.
+        dtype: of the values of a call; a variable has that of get_variable.
     """
 
     @property
@@ -36,13 +41,26 @@ class Initializer(ABC):
         """The seed of the draws."""
         return None
 
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the values of a call that does not say it."""
+        return None
+
     @abstractmethod
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Return values of ``shape`` in float64."""
+
+    def __call__(self, shape: Any, dtype: Any = None, partition_info: None = None) -> Array:
+        """Return values of ``shape``, by default in float32; ``partition_info`` is without effect."""
+        kind = checks.dtype(
+            "dtype", next((each for each in (dtype, self.dtype) if each is not None), np.float32), "biuf"
+        )
+        axes = tuple(int(axis) for axis in np.atleast_1d(shape))
+        return self.draw(axes, np.random.default_rng(seed_of(self.seed))).astype(kind)
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "dtype"}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Initializer:
@@ -52,25 +70,46 @@ class Initializer(ABC):
 
 @dataclass(frozen=True)
 class Constant(Initializer):
-    """One value everywhere."""
+    """One value everywhere, or the elements of a list or array, in their order."""
 
-    value: float = 0.0
+    value: Any = 0.0
+    dtype: Any = None
+    verify_shape: bool = False
 
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
-        """Return ``value`` everywhere."""
-        return np.full(shape, self.value, np.float64)
+    def __post_init__(self) -> None:
+        """Keep lists and arrays as tuples, which never change."""
+        value = self.value.tolist() if isinstance(self.value, np.ndarray | np.generic) else self.value
+        object.__setattr__(self, "value", _in_tuples(value))
+
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Return the value, or the elements; raises ProgramError for other numbers of them than the shape takes."""
+        return filled(np.asarray(self.value, np.float64), shape)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return its value."""
+        return {"value": self.value}
 
 
 @dataclass(frozen=True)
-class Zeros(Constant):
+class Zeros(Initializer):
     """Zeros."""
 
+    dtype: Any = None
+
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Return zeros."""
+        return np.zeros(shape)
+
 
 @dataclass(frozen=True)
-class Ones(Constant):
+class Ones(Initializer):
     """Ones."""
 
-    value: float = 1.0
+    dtype: Any = None
+
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Return ones."""
+        return np.ones(shape)
 
 
 @dataclass(frozen=True)
@@ -78,10 +117,11 @@ class RandomNormal(Initializer):
     """A normal distribution."""
 
     mean: float = 0.0
-    stddev: float = 1.0
+    stddev: float = 0.05
     seed: int | None = None
+    dtype: Any = None
 
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw."""
         return np.asarray(rng.normal(self.mean, self.stddev, shape))
 
@@ -90,7 +130,7 @@ class RandomNormal(Initializer):
 class TruncatedNormal(RandomNormal):
     """A normal distribution without what is more than two standard deviations from its mean."""
 
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw values, and redraw those beyond two standard deviations."""
         return self.mean + self.stddev * _truncated(shape, rng)
 
@@ -102,10 +142,39 @@ class RandomUniform(Initializer):
     minval: float = -0.05
     maxval: float = 0.05
     seed: int | None = None
+    dtype: Any = None
 
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw."""
         return np.asarray(rng.uniform(self.minval, self.maxval, shape))
+
+
+def random_normal_initializer(
+    mean: float = 0.0, stddev: float | None = None, seed: int | None = None, dtype: Any = None
+) -> RandomNormal:
+    """Return a normal distribution, by default of deviation 1 in a program for TensorFlow 1, of 0.05 in one for 2."""
+    return RandomNormal(mean, _default(stddev, 1.0, 0.05), seed, dtype)
+
+
+def truncated_normal_initializer(
+    mean: float = 0.0, stddev: float | None = None, seed: int | None = None, dtype: Any = None
+) -> TruncatedNormal:
+    """Return the same without what is more than two standard deviations from the mean."""
+    return TruncatedNormal(mean, _default(stddev, 1.0, 0.05), seed, dtype)
+
+
+def random_uniform_initializer(
+    minval: float | None = None, maxval: float | None = None, seed: int | None = None, dtype: Any = None
+) -> RandomUniform:
+    """Return what is equally likely from ``minval`` to ``maxval``.
+
+    By default that is 0 to 1 in a program for TensorFlow 1, and -0.05 to 0.05 in one for 2.
+    """
+    return RandomUniform(_default(minval, 0.0, -0.05), _default(maxval, 1.0, 0.05), seed, dtype)
+
+
+def _default(value: float | None, in_1: float, in_2: float) -> float:
+    return value if value is not None else in_1 if major_version() == 1 else in_2
 
 
 @dataclass(frozen=True)
@@ -116,11 +185,12 @@ class VarianceScaling(Initializer):
     """
 
     scale: float = 1.0
-    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_in"
-    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "truncated_normal"
+    mode: Mode = "fan_in"
+    distribution: Distribution = "truncated_normal"
     seed: int | None = None
+    dtype: Any = None
 
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw."""
         inputs, outputs = _fans(shape)
         fan = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[self.mode]
@@ -134,45 +204,53 @@ class VarianceScaling(Initializer):
 
 
 @dataclass(frozen=True)
-class GlorotUniform(VarianceScaling):
+class _Named(Initializer):
+    """A variance of a scale by a number of inputs and outputs that has a name of its own."""
+
+    scaling: ClassVar[tuple[float, Mode, Distribution]]
+
+    seed: int | None = None
+    dtype: Any = None
+
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Draw."""
+        return VarianceScaling(*self.scaling).draw(shape, rng)
+
+
+class GlorotUniform(_Named):
     """Uniform, of variance 2 / (inputs + outputs)."""
 
-    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_avg"
-    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "uniform"
+    scaling = 1.0, "fan_avg", "uniform"
 
 
-@dataclass(frozen=True)
-class GlorotNormal(VarianceScaling):
+class GlorotNormal(_Named):
     """Normal, of variance 2 / (inputs + outputs)."""
 
-    mode: Literal["fan_in", "fan_out", "fan_avg"] = "fan_avg"
+    scaling = 1.0, "fan_avg", "truncated_normal"
 
 
-@dataclass(frozen=True)
-class HeNormal(VarianceScaling):
+class HeNormal(_Named):
     """Normal, of variance 2 / inputs."""
 
-    scale: float = 2.0
+    scaling = 2.0, "fan_in", "truncated_normal"
 
 
-@dataclass(frozen=True)
-class HeUniform(VarianceScaling):
+class HeUniform(_Named):
     """Uniform, of variance 2 / inputs."""
 
-    scale: float = 2.0
-    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "uniform"
+    scaling = 2.0, "fan_in", "uniform"
 
 
-@dataclass(frozen=True)
-class LecunNormal(VarianceScaling):
+class LecunNormal(_Named):
     """Normal, of variance 1 / inputs."""
 
+    scaling = 1.0, "fan_in", "truncated_normal"
 
-@dataclass(frozen=True)
-class LecunUniform(VarianceScaling):
+
+class LecunUniform(_Named):
     """Uniform, of variance 1 / inputs."""
 
-    distribution: Literal["uniform", "truncated_normal", "untruncated_normal", "normal"] = "uniform"
+    scaling = 1.0, "fan_in", "uniform"
 
 
 @dataclass(frozen=True)
@@ -181,8 +259,9 @@ class Orthogonal(Initializer):
 
     gain: float = 1.0
     seed: int | None = None
+    dtype: Any = None
 
-    def __call__(self, shape: Shape, rng: np.random.Generator) -> Array:
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
         """Draw; raises ProgramError for fewer than two axes."""
         if len(shape) < 2:
             checks.wrong_value("shape", "two axes or more, for an orthogonal matrix", shape)
@@ -230,6 +309,24 @@ def _fans(shape: Shape) -> tuple[float, float]:
     return float(shape[-2] * field), float(shape[-1] * field)
 
 
+def _in_tuples(value: Any) -> Any:
+    return tuple(map(_in_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def filled(values: Array, shape: Any) -> Array:
+    """Return values in a shape that takes their elements in their order.
+
+    Fewer than that are followed by the last of them again and again, in TensorFlow 2 one alone. Raises ProgramError for
+    none, and for others.
+    """
+    axes = tuple(int(axis) for axis in np.atleast_1d(shape))
+    has, wants = values.size, math.prod(axes)
+    if has != wants and (has > wants or not has or (has > 1 and major_version() > 1)):
+        checks.wrong_value("shape", f"one that takes {has} elements", shape)
+    flat = values.ravel()
+    return np.append(flat, np.full(wants - has, flat[-1:], flat.dtype)).reshape(axes)
+
+
 def _truncated(shape: Shape, rng: np.random.Generator) -> Array:
     result = np.asarray(rng.standard_normal(shape))
     while (far := np.abs(result) > 2).any():
@@ -273,4 +370,4 @@ def _axes(name: str, shape: Any) -> Shape:
 @lru_cache(maxsize=256)
 def drawn(initializer: Initializer, shape: Shape, dtype: np.dtype[Any], seed: tuple[int, ...]) -> Array:
     """Return initial values; asked for in every call of a stage, drawn once."""
-    return initializer(shape, np.random.default_rng(seed)).astype(dtype)
+    return initializer.draw(shape, np.random.default_rng(seed)).astype(dtype)

@@ -13,6 +13,7 @@ engine than the one behind ``pipelining_ops.pipeline``. A name that is not offer
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ipusim.ipu.runtime.offered import Row, in_module, offering
@@ -60,12 +61,25 @@ _ERRORS: Final[dict[str, Row]] = {
     "UnimplementedError": "ipusim.base.errors:UnsupportedProgramError",
 }
 
+#: Initializers whose defaults are others in TensorFlow 1 than in 2, by functions; and all that are classes.
+_BY_VERSION: Final = ("random_normal", "random_uniform", "truncated_normal")
+_CLASSES: Final = (
+    *("Constant", "GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform"),
+    *("Ones", "Orthogonal", "RandomNormal", "RandomUniform", "TruncatedNormal", "VarianceScaling", "Zeros"),
+)
+_INITIALIZER_ROWS: Final = (
+    {name: f"{_INITIALIZERS}:{name}" for name in _CLASSES}
+    | {re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower(): f"{_INITIALIZERS}:{name}" for name in _CLASSES}
+    | {name: f"{_INITIALIZERS}:{name}_initializer" for name in _BY_VERSION}
+    | {"get": f"{_INITIALIZERS}:initializer_of"}
+)
+
 __getattr__, __dir__ = offering(
     "tf",
     {name: f"{_HERE}.{name}" for name in _MODULES}
     | {"compat": {"v1": _HERE}, "contrib": {"distribute": f"{_HERE}.distribute"}}
     | {"errors": _ERRORS, "estimator": _ESTIMATOR, "math": in_module(_ARRAYS, _MATH)}
-    | {"initializers": _INITIALIZERS, "layers": f"{_HERE}.keras.legacy_tf_layers"}
+    | {"initializers": _INITIALIZER_ROWS, "layers": f"{_HERE}.keras.legacy_tf_layers"}
     | {"optimizers": f"{_HERE}.keras.optimizers"}
     | {f"random_{name}": f"{_HERE}.random:{name}" for name in ("normal", "shuffle", "uniform")}
     | in_module(f"{_HERE}.random", "truncated_normal")
@@ -97,10 +111,8 @@ __getattr__, __dir__ = offering(
     )
     | in_module("ipusim.ipu.runtime.function", "function")
     | {
-        f"{name}_initializer": f"{_INITIALIZERS}:{name.title().replace('_', '')}"
-        for name in (
-            *("constant", "glorot_normal", "glorot_uniform", "ones", "random_normal", "random_uniform"),
-            *("truncated_normal", "variance_scaling", "zeros"),
-        )
+        f"{name}_initializer": row
+        for name, row in _INITIALIZER_ROWS.items()
+        if name.islower() and not name.startswith(("get", "he_", "lecun_"))
     },
 )

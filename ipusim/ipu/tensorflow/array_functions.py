@@ -19,6 +19,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import loop_range
 from ipusim.ipu.runtime.host import Tensor, captured, compute
 from ipusim.ipu.runtime.host_functions import also_on_host
+from ipusim.ipu.runtime.initializers import filled
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.runtime.variable import plain
 from ipusim.ipu.tensorflow import exact_gradients
@@ -60,10 +61,10 @@ def like(value: Any, other: Any) -> Any:
 
 @also_on_host
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str | None = None) -> Any:
-    """Return an array of ``value``, spread to ``shape``."""
+    """Return an array of ``value``, in a ``shape`` as :func:`~ipusim.ipu.runtime.initializers.filled` has it."""
     result = tensor(value)
     result = result if dtype is None else np.asarray(result, dtype)
-    return result if shape is None else np.array(np.broadcast_to(result, tuple(shape)))
+    return result if shape is None else filled(result, shape)
 
 
 def convert_to_tensor(value: Any, dtype: Any = None, name: str | None = None) -> Any:
@@ -206,15 +207,23 @@ def _reduced(called: str, function: Callable[..., Any], x: Any, axis: Any, keepd
 
 
 @also_on_host
-def argmax(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:
-    """Return the place of the largest element along an axis."""
-    return cast(anp.argmax(tensor(input), axis=axis), output_type)
+def argmax(
+    input: Any, axis: int | None = None, output_type: Any = np.int64, name: Any = None, dimension: int | None = None
+) -> Any:
+    """Return the place of the largest element along an axis, or ``dimension``, by default the first."""
+    return _place(anp.argmax, input, axis if axis is not None else dimension, output_type)
 
 
 @also_on_host
-def argmin(input: Any, axis: int = 0, name: str | None = None, output_type: Any = np.int64) -> Any:
-    """Return the place of the smallest element along an axis."""
-    return cast(anp.argmin(tensor(input), axis=axis), output_type)
+def argmin(
+    input: Any, axis: int | None = None, output_type: Any = np.int64, name: Any = None, dimension: int | None = None
+) -> Any:
+    """Return the place of the smallest element along an axis, or ``dimension``, by default the first."""
+    return _place(anp.argmin, input, axis if axis is not None else dimension, output_type)
+
+
+def _place(function: Callable[..., Any], x: Any, axis: int | None, output_type: Any) -> Any:
+    return cast(function(tensor(x), axis=0 if axis is None else axis), output_type)
 
 
 @also_on_host

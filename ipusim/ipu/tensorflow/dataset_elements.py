@@ -17,23 +17,26 @@ from ipusim.ipu.runtime.function_body import body_of_function
 from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, as_tensor, evaluated, reading
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.tensorflow.array_functions import tensor
 
 Element = Any
 
 
 def element_of(value: Any) -> Element:
-    """Return a tuple or dictionary of arrays, or an array; a list is a tuple, as what map's function returns is.
+    """Return a tuple or dictionary of arrays, or an array; a list of arrays is a tuple, as what map's function returns.
 
     Tensors of the host stay, which have a value when the dataset begins.
     """
     if isinstance(value, Mapping):
         return {name: element_of(item) for name, item in value.items()}
-    has_arrays = isinstance(value, list) and any(isinstance(item, Tensor) or np.ndim(item) for item in value)
+    has_arrays = isinstance(value, list) and any(
+        isinstance(item, Tensor) or (not isinstance(item, list) and np.ndim(item)) for item in value
+    )
     if has_arrays or isinstance(value, tuple):
         return tuple(map(element_of, value))
     if isinstance(value, np.generic | Tensor):
         return value
-    return as_tensor(checks.numbers("element", value))
+    return as_tensor(tensor(value, "element"))
 
 
 def now(element: Element) -> Element:

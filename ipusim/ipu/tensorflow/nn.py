@@ -16,11 +16,12 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
 from ipusim.ipu.runtime.host_functions import also_on_host
+from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.layers import run, run_loss
 from ipusim.ipu.runtime.names import scope, unique
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss
-from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, tensor
+from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, stop_gradient, tensor
 from ipusim.ipu.tensorflow.shaping import one_hot
 
 
@@ -109,16 +110,14 @@ def log_softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
 
 
 @also_on_host
-def sparse_softmax_cross_entropy_with_logits(
-    _sentinel: None = None, labels: Any = None, logits: Any = None, name: str | None = None
-) -> Any:
+def sparse_softmax_cross_entropy_with_logits(labels: Any = None, logits: Any = None, name: str | None = None) -> Any:
     """Return -log softmax(logits)[label] for each row of ``logits`` (batch, ..., classes); labels (batch, ...).
 
     The mean of it, by ``reduce_mean``, is the core's softmax cross entropy. Raises ProgramTypeError without both,
     ProgramError for a single logit and for other numbers of labels than of rows, and ModelError for labels that the
     logits do not have.
     """
-    _named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
+    _both("sparse_softmax_cross_entropy_with_logits", labels, logits)
     scores, classes = tensor(logits), tensor(labels)
     if not anp.shape(scores):
         checks.wrong_value("logits", "those of classes in the last axis", logits)
@@ -137,27 +136,38 @@ def sparse_softmax_cross_entropy_with_logits(
 
 @also_on_host
 def softmax_cross_entropy_with_logits(
-    _sentinel: None = None, labels: Any = None, logits: Any = None, dim: int = -1, name: str | None = None
+    labels: Any = None, logits: Any = None, axis: int | None = None, name: str | None = None, dim: int | None = None
 ) -> Any:
-    """Return -sum(labels * log softmax(logits)) for each row of ``logits``; raises ProgramTypeError without both."""
-    _named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
-    return -anp.sum(tensor(labels) * log_softmax(logits, dim), axis=dim)
+    """Return -sum(labels * log softmax(logits)) for each row of ``logits``; raises ProgramTypeError without both.
 
-
-softmax_cross_entropy_with_logits_v2 = softmax_cross_entropy_with_logits
-
-
-def _named(function: str, sentinel: object, labels: Any, logits: Any) -> None:
-    if sentinel is not None or labels is None or logits is None:
-        checks.wrong_type(function, "named arguments (labels=..., logits=...)", (sentinel, labels, logits))
+    In a program for TensorFlow 1 no gradient goes back to the labels.
+    """
+    known = stop_gradient(labels) if major_version() == 1 and labels is not None else labels
+    return softmax_cross_entropy_with_logits_v2(known, logits, axis, name, dim)
 
 
 @also_on_host
-def sigmoid_cross_entropy_with_logits(
-    _sentinel: None = None, labels: Any = None, logits: Any = None, name: str | None = None
+def softmax_cross_entropy_with_logits_v2(
+    labels: Any = None, logits: Any = None, axis: int | None = None, name: str | None = None, dim: int | None = None
 ) -> Any:
+    """Return -sum(labels * log softmax(logits)) for each row of ``logits``; gradients go back to the labels too.
+
+    ``axis``, or ``dim``, is that of the classes, by default the last. Raises ProgramTypeError without both.
+    """
+    _both("softmax_cross_entropy_with_logits", labels, logits)
+    along = next((each for each in (axis, dim) if each is not None), -1)
+    return -anp.sum(tensor(labels) * log_softmax(logits, along), axis=along)
+
+
+def _both(function: str, labels: Any, logits: Any) -> None:
+    if labels is None or logits is None:
+        checks.wrong_type(function, "labels=... and logits=...", (labels, logits))
+
+
+@also_on_host
+def sigmoid_cross_entropy_with_logits(labels: Any = None, logits: Any = None, name: str | None = None) -> Any:
     """Return max(x, 0) - x z + log(1 + exp(-|x|)) of logits x and labels z; raises ProgramTypeError without both."""
-    _named("sigmoid_cross_entropy_with_logits", _sentinel, labels, logits)
+    _both("sigmoid_cross_entropy_with_logits", labels, logits)
     x = tensor(logits)
     zero = x.dtype.type(0)
     return anp.where(x >= 0, x, zero) - x * tensor(labels) + anp.log1p(anp.exp(anp.where(x >= 0, -x, x)))
@@ -166,27 +176,33 @@ def sigmoid_cross_entropy_with_logits(
 @also_on_host
 def dropout(
     x: Any,
-    keep_prob: float | None = None,
+    share: float | None = None,
     noise_shape: Any = None,
     seed: int | None = None,
     name: str | None = None,
     rate: float | None = None,
+    keep_prob: float | None = None,
 ) -> Any:
     """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
 
-    Masks are drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of
-    one. Raises ProgramError for a shape that does not spread over ``x``.
+    ``share`` is what ``keep_prob`` is in a program for TensorFlow 1, and ``rate`` in one for TensorFlow 2. Masks are
+    drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of one.
+    Raises ProgramError for a shape that does not spread over ``x``.
     """
-    share = rate if rate is not None else 0.0 if keep_prob is None else 1 - keep_prob
+    if major_version() == 1:
+        keep_prob = share if keep_prob is None else keep_prob
+    else:
+        rate = share if rate is None else rate
+    dropped = rate if rate is not None else 0.0 if keep_prob is None else 1 - keep_prob
     value, called = tensor(x), scope().prefix + unique("dropout")
     if noise_shape is None:
-        return run(layers.Dropout(share), value, {}, draws_as=called)
-    layers.check_rate(share)
+        return run(layers.Dropout(dropped), value, {}, draws_as=called)
+    layers.check_rate(dropped)
     values = list(noise_shape) if isinstance(noise_shape, list | tuple | np.ndarray) else []
     mask = tuple(size if axis is None else int(axis) for axis, size in zip(values, value.shape, strict=False))
     if len(values) != value.ndim or any(axis not in (1, size) for axis, size in zip(mask, value.shape, strict=True)):
         checks.wrong_value("noise_shape", f"1, or the size of x, for each axis of {value.shape}", noise_shape)
-    return functions.operate(ShapedDropout(share, mask, functions.draw_key(called)), value)[0]
+    return functions.operate(ShapedDropout(dropped, mask, functions.draw_key(called)), value)[0]
 
 
 @also_on_host
@@ -210,12 +226,14 @@ def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Any
 
 
 @also_on_host
-def moments(x: Any, axes: Any, shift: None = None, name: str | None = None, keep_dims: bool = False) -> Any:
+def moments(
+    x: Any, axes: Any, shift: None = None, name: str | None = None, keep_dims: bool = False, keepdims: bool = False
+) -> Any:
     """Return mean and variance over some axes."""
     value, over = tensor(x), tuple(axes)
     mean = anp.mean(value, axis=over, keepdims=True)
     variance = anp.mean(anp.square(value - mean), axis=over, keepdims=True)
-    if keep_dims:
+    if keep_dims or keepdims:
         return mean, variance
     return anp.squeeze(mean, over), anp.squeeze(variance, over)
 
@@ -277,9 +295,18 @@ avg_pool = _pool("avg_pool", layers.AveragePool2D, "mean")
 def embedding_lookup(
     params: Any, ids: Any, partition_strategy: str = "mod", name: str | None = None, validate_indices: bool = True
 ) -> Any:
-    """Return the rows of a table by whole numbers."""
-    table = tensor(params)
-    return run(layers.Embedding(*table.shape), tensor(ids), {"W": table}, draws_as="")
+    """Return the rows of a table (rows, ...) by whole numbers; a list of one table is that table.
+
+    Raises ProgramError for several tables, over which a ``partition_strategy`` would spread the rows.
+    """
+    tables = params if isinstance(params, list | tuple) and np.ndim(params[0]) else [params]
+    if len(tables) != 1:
+        checks.wrong_value("params", "one table", len(tables))
+    table, places = tensor(tables[0]), tensor(ids)
+    rows, *row = table.shape
+    flat = table if len(row) == 1 else anp.reshape(table, (rows, math.prod(row)))
+    found = run(layers.Embedding(*flat.shape), places, {"W": flat}, draws_as="")
+    return found if len(row) == 1 else anp.reshape(found, (*found.shape[:-1], *row))
 
 
 def _steps(value: Any) -> tuple[int, int]:

@@ -49,7 +49,7 @@ def uniform(
     axes, kind = _axes(shape), checks.dtype("dtype", dtype, "iuf")
     if kind.kind == "f":
         bounds = float(minval), 1.0 if maxval is None else float(maxval)
-        return _drawn(lambda rng: RandomUniform(*bounds)(axes, rng).astype(kind), seed)
+        return _drawn(lambda rng: RandomUniform(*bounds).draw(axes, rng).astype(kind), seed)
     if maxval is None:
         checks.wrong_value("maxval", f"a number, as the dtype is {kind}", maxval)
     least, most = int(minval), int(maxval)
@@ -58,7 +58,7 @@ def uniform(
     return _drawn(lambda rng: rng.integers(least, most, axes, dtype=kind), seed)
 
 
-def _of(distribution: Callable[[float, float], Callable[..., Array]], of: str) -> Callable[..., Any]:
+def _of(distribution: type[RandomNormal], of: str) -> Callable[..., Any]:
     def draw(
         shape: Any,
         mean: float = 0.0,
@@ -69,7 +69,7 @@ def _of(distribution: Callable[[float, float], Callable[..., Array]], of: str) -
     ) -> Any:
         values = distribution(mean, stddev)
         axes, kind = _axes(shape), checks.dtype("dtype", dtype)
-        return _drawn(lambda rng: values(axes, rng).astype(kind), seed)
+        return _drawn(lambda rng: values.draw(axes, rng).astype(kind), seed)
 
     draw.__doc__ = f"Return numbers of a normal distribution{of}."
     return draw

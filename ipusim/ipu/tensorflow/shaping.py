@@ -6,12 +6,13 @@ Arguments are TensorFlow's; ``name`` is without effect everywhere.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defvjp, primitive
+from autograd.tracer import getval
 
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_functions import also_on_host
@@ -64,10 +65,26 @@ def unstack(value: Any, num: int | None = None, axis: int = 0, name: str | None 
 
 @also_on_host
 def split(value: Any, num_or_size_splits: Any, axis: int = 0, num: int | None = None, name: str | None = None) -> Any:
-    """Return parts of equal size, or of the sizes given."""
-    if isinstance(num_or_size_splits, int):
-        return list(anp.split(tensor(value), num_or_size_splits, axis))
-    return list(anp.split(tensor(value), list(np.cumsum(num_or_size_splits)[:-1]), axis))
+    """Return parts of equal size, or of the sizes given, of which -1 is what the others leave.
+
+    Raises ProgramError for sizes, or a number of parts, that do not make up the axis.
+    """
+    x, sizes = tensor(value), whole_numbers("num_or_size_splits", num_or_size_splits)
+    length = x.shape[axis]
+    if not sizes.ndim:
+        parts = int(sizes)
+        if parts < 1 or length % parts:
+            checks.wrong_value("num_or_size_splits", f"a number that divides {length}, the size of axis {axis}", parts)
+        sizes = np.full(parts, length // parts)
+    rest = length - int(sizes[sizes != -1].sum())
+    unsaid = int((sizes == -1).sum())
+    if sizes.ndim != 1 or (sizes < -1).any() or unsaid > 1 or rest < 0 or (rest and not unsaid):
+        checks.wrong_value(
+            "num_or_size_splits", f"sizes that make up {length}, of axis {axis}; one may be -1", num_or_size_splits
+        )
+    ends = np.cumsum(np.where(sizes == -1, rest, sizes)).tolist()
+    before = (builtins.slice(None),) * (axis % x.ndim)
+    return [x[(*before, builtins.slice(begin, end))] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 @also_on_host
@@ -88,26 +105,41 @@ def _take(params: Any, indices: Any, axis: int) -> Any:
     return np.take(params, indices, axis)
 
 
-def _untake(_: Any, params: Any, indices: Any, axis: int) -> Callable[[Any], Any]:
-    def pull(grad: Any) -> Any:
-        result = np.zeros(params.shape, params.dtype)
-        np.add.at(
-            np.moveaxis(result, axis, 0),
-            indices,
-            np.moveaxis(grad, range(axis, axis + indices.ndim), range(indices.ndim)),
-        )
-        return result
-
-    return pull
+@primitive  # type: ignore[untyped-decorator]
+def _added_at(grad: Any, shape: Any, indices: Any, axis: int) -> Any:
+    """Return zeros of a shape, to which slices along an axis are added at their places."""
+    result = np.zeros(shape, grad.dtype)
+    places = range(axis, axis + np.ndim(indices))
+    np.add.at(np.moveaxis(result, axis, 0), indices, np.moveaxis(grad, places, range(len(places))))
+    return result
 
 
-defvjp(_take, _untake)
+defvjp(_take, lambda _, params, indices, axis: lambda grad: _added_at(grad, np.shape(params), indices, axis))
+defvjp(_added_at, lambda _, grad, shape, indices, axis: lambda summed: _take(summed, indices, axis))
 
 
 @also_on_host
-def gather(params: Any, indices: Any, axis: int = 0, name: str | None = None) -> Any:
-    """Return slices along an axis by their places."""
-    return _take(tensor(params), tensor(indices), axis)
+def gather(
+    params: Any,
+    indices: Any,
+    validate_indices: Any = None,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    name: str | None = None,
+) -> Any:
+    """Return slices along an axis, by default the first, by their places; ``validate_indices`` is without effect.
+
+    Raises ProgramError for places that the axis does not have, and for batch dimensions, which are not simulated.
+    """
+    x, places, along = tensor(params), tensor(indices), 0 if axis is None else axis
+    if batch_dims != 0:
+        checks.wrong_value("batch_dims", "0", batch_dims)
+    known = np.asarray(getval(places))
+    if not -x.ndim <= along < x.ndim:
+        checks.wrong_value("axis", f"an axis of a tensor of shape {x.shape}", axis)
+    if known.dtype.kind in "iu" and known.size and not 0 <= known.min() <= known.max() < x.shape[along]:
+        checks.wrong_value("indices", f"places from 0 to {x.shape[along] - 1}", indices)
+    return _take(x, places, along % x.ndim)
 
 
 @also_on_host
@@ -115,7 +147,8 @@ def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None)
     """Return elements of ``x`` where the condition holds, else of ``y``; raises ProgramError without both."""
     if x is None or y is None:
         checks.wrong_value("x and y", "both, as shapes must be known", (x, y))
-    return anp.where(tensor(condition), tensor(x), tensor(y))
+    left = like(x, tensor(y))
+    return anp.where(tensor(condition), left, like(y, left))
 
 
 @primitive  # type: ignore[untyped-decorator]
@@ -162,7 +195,7 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", constant_values: Any
         if max(before, behind) > most:
             checks.wrong_value("paddings", f"at most {most} along axis {axis} in the mode {chosen}", paddings)
         if before or behind:
-            x = gather(x, np.pad(np.arange(x.shape[axis]), (before, behind), chosen.lower()), axis)  # type: ignore[call-overload]
+            x = gather(x, np.pad(np.arange(x.shape[axis]), (before, behind), chosen.lower()), axis=axis)  # type: ignore[call-overload]
     return x
 
 

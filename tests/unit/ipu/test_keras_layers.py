@@ -259,9 +259,9 @@ def test_what_is_written_in_older_ways():
 def test_initializers_by_their_moments():
     wide = (200, 300)
     for name, variance in (("he_uniform", 2 / 200), ("lecun_normal", 1 / 200), ("LecunUniform", 1 / 200)):
-        values = keras.initializers.get(name)(wide, np.random.default_rng(0))
+        values = keras.initializers.get(name).draw(wide, np.random.default_rng(0))
         assert np.var(values) == pytest.approx(variance, rel=0.03)
-    rows = keras.initializers.Orthogonal(2.0)((2, 3, 8), np.random.default_rng(0)).reshape(6, 8)
+    rows = keras.initializers.Orthogonal(2.0).draw((2, 3, 8), np.random.default_rng(0)).reshape(6, 8)
     np.testing.assert_allclose(rows @ rows.T, 4 * np.eye(6), atol=1e-12)
 
 
@@ -381,7 +381,7 @@ REFUSED = {
     "Orthogonal": (
         ProgramError,
         "shape: expected two axes or more",
-        lambda: keras.initializers.Orthogonal()((3,), np.random.default_rng(0)),
+        lambda: keras.initializers.Orthogonal().draw((3,), np.random.default_rng(0)),
     ),
     "an activation": (
         ProgramError,

@@ -15,7 +15,7 @@ _WITH_VARIABLES: Final = (layers.BatchNormalization, layers.Conv2D, layers.Dense
 
 
 def _function(kind: type[CoreLayer]) -> Any:
-    def call(inputs: Any, *args: Any, training: bool | None = None, reuse: bool | None = None, **kwargs: Any) -> Any:
+    def call(inputs: Any, *args: Any, training: Any = False, reuse: bool | None = None, **kwargs: Any) -> Any:
         here = scope()
         if here.getters and kind in _WITH_VARIABLES:
             raise UnsupportedProgramError(
@@ -25,7 +25,8 @@ def _function(kind: type[CoreLayer]) -> Any:
             return kind(*args, **kwargs)(inputs, training=training)
 
     call.__doc__ = (
-        f"Return what a {kind.__name__} of the arguments gives for ``inputs``; with ``reuse`` one of its name."
+        f"Return what a {kind.__name__} of the arguments gives for ``inputs``; with ``reuse`` one of its name. As in "
+        "TensorFlow it trains where ``training`` says so alone, whatever the program does."
     )
     return call
 

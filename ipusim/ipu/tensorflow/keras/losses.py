@@ -116,7 +116,7 @@ def mean_absolute_error(y_true: Any, y_pred: Any) -> Any:
 def log_cosh(y_true: Any, y_pred: Any) -> Any:
     """Return mean(log(cosh(y_pred - y_true))) of each sample."""
     d = y_pred - y_true
-    return anp.mean(anp.logaddexp(d, -d) - np.log(2.0).astype(np.float32), axis=-1)
+    return anp.mean(anp.logaddexp(d, -d) - d.dtype.type(np.log(2.0)), axis=-1)
 
 
 @of_fitted

@@ -254,7 +254,8 @@ class Average(_Elementwise):
     """Keras ``Average``: the mean of several tensors, element by element."""
 
     def _merged(self, values: list[Any]) -> Any:
-        return reduce(operator.add, values) / np.float32(len(values))
+        total = reduce(operator.add, values)
+        return total / total.dtype.type(len(values))
 
 
 class Concatenate(_Merge):
