@@ -36,7 +36,7 @@ class StageProfile:
         name: the stage's name in charts and messages.
         forward, backward: cost of one pass over one micro-batch.
         backward_input, backward_weights: cost of the backward pass in halves: what other stages wait for, and the
-            rest; None: half of given cycles (assumed), or of work all in the first.
+            rest; None: what the other leaves of given cycles, or half of them (assumed), or of work all in the first.
         rest_bytes: bytes that stay from the first half to the second, of a micro-batch: inputs of layers with
             weights, and gradients of their outputs; None: as many as the stash (assumed).
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
@@ -112,11 +112,12 @@ class StageProfile:
     def halves(self) -> tuple[PassCost, PassCost]:
         """The cost of the backward pass in halves: for the gradient of the input, and for those of the weights."""
         first, second = self.backward_input, self.backward_weights
-        whole = self.backward if isinstance(self.backward, int) else 0
+        if not isinstance(self.backward, int):
+            return self.backward if first is None else first, 0 if second is None else second
         if first is None:
-            first = whole - whole // 2 if whole else self.backward
+            first = max(self.backward - (second if isinstance(second, int) else self.backward // 2), 0)
         if second is None:
-            second = whole // 2
+            second = max(self.backward - first, 0) if isinstance(first, int) else self.backward // 2
         return first, second
 
     def of_segment(self, segments: int) -> StageProfile:

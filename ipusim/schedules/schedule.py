@@ -121,6 +121,17 @@ class Schedule:
         if self.written is not None:
             _check_written(self.name, self.written, shape)
 
+    def count_step(self, shape: PlanShape) -> int:
+        """Return what a gradient accumulation count is a multiple of: whole micro-batches, whatever their segments.
+
+        Args:
+            shape: stages, their IPUs and micro-batches.
+
+        Returns:
+            Micro-batches.
+        """
+        return self.multiple(shape) // shape.segments
+
     def step(self, shape: PlanShape) -> int:
         """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same.
 

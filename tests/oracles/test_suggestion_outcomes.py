@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,14 @@ def transformer() -> Request:
 
 
 def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits() -> None:
-    found, cache = (suggest(transformer(), LIMITED, budget=Budget(work=0)) for _ in range(2))
+    others = replace(LIMITED, schedules=("gpipe", "1f1b", "interleaved"))  # without the given plan, which is grouped
+    found, cache = (suggest(transformer(), others, budget=Budget(work=0)) for _ in range(2))
     assert found.outcome is Outcome.NONE_FOUND
     assert "not proven: the limit of 0 bounded cuts ended the search" in found.why_none
     assert "Still open are " in found.why_none
-    assert "o plan fits" not in found.why_none
+    assert "fits m2000" not in found.why_none
+    kept = suggest(transformer(), LIMITED, budget=Budget(work=0))
+    assert (kept.outcome, kept.plan, kept.trial) == (Outcome.PLAN, None, kept.own)
     assert found.why_none == cache.why_none
     with pytest.raises(NothingFoundError):
         _ = found.request
@@ -163,9 +167,9 @@ def test_time_ends_a_search_in_the_middle_of_a_loop() -> None:
 
 def test_python_gets_the_same_ends_as_values() -> None:
     none = ipusim.suggest(dense(2, 16_384, memory="report"))
-    assert (none.outcome, none.why_none[:12]) == ("none fits", "No plan fits")
-    assert "No plan fits" in repr(none)
-    assert "No plan fits" in none._repr_html_()
+    assert (none.outcome, none.why_none[:26]) == ("none fits", "No plan that was searched ")
+    assert "No plan that was searched fits" in repr(none)
+    assert "No plan that was searched fits" in none._repr_html_()
     plan = ipusim.suggest(dense(3, 64), schedules=["grouped"], seconds=None)
     assert (plan.outcome, plan.why_none, plan.gap) == ("plan", "", 0.0)
 
@@ -263,3 +267,81 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert rows[0][:2] == ("best", "1f1b in point-to-point")
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
+
+
+def of_stages(schedule: str, *stages: dict[str, Any], system: str = "free", **pipeline: Any) -> Request:
+    """Return stages known by their cost on two IPUs, four micro-batches behind each weight update."""
+    named = [{"name": name, **stage} for name, stage in zip("abcd", stages, strict=False)]
+    pipeline = {"schedule": schedule, "gradient_accumulation_count": 4, "stages": named, **pipeline}
+    free = {"system": {"name": system, "auto_select_ipus": 2}, "code_bytes": 0, "training": True}
+    return Request.from_dict({**free, "pipeline": pipeline})
+
+
+UNEVEN = {"forward": 1000, "backward": 1000}, {"forward": 3000, "backward": 3000}
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(replicas=(1,)), Limits(ipus=(2,), stages=(2,)), Limits(sync=("point_to_point",))]
+)
+def test_a_given_plan_that_no_search_looks_at_is_kept_where_the_limits_leave_it(limits: Limits) -> None:
+    # Of Chimera each IPU runs both stages for half of the micro-batches: 2 x 2,000 + 2 x 6,000 cycles.
+    found = suggest(of_stages("chimera", *UNEVEN), limits)
+    assert (found.plan, found.trial.cycles) == (None, 16_000)
+    assert next(verdict(found)).startswith("Keep the given plan: chimera in point-to-point, 2 stages on 2 IPUs")
+
+
+def test_a_slower_plan_is_said_to_be_taken_because_the_limits_leave_the_given_one_out() -> None:
+    found = suggest(of_stages("chimera", *UNEVEN), Limits(schedules=("grouped",)))
+    # Four micro-batches of the longer stage behind the first of the other, there and back.
+    assert found.trial.cycles == 4 * 6000 + 2000
+    text = "That is 0.62 times as fast as the given plan, which the limits leave out, with 12.03 us."
+    assert text in [*verdict(found)]
+
+
+def test_both_ipus_of_chimera_work_all_the_time() -> None:
+    ceiling = suggest(of_stages("chimera", *UNEVEN), Limits(replicas=(1,))).ceiling
+    assert not isinstance(ceiling, str)
+    assert [*ceiling.parts.values()] == [1, 0, 0]
+
+
+def test_segments_are_parts_of_a_micro_batch_and_no_samples() -> None:
+    found = suggest(of_stages("seq_1f1b", *[{"forward": 1000, "backward": 2000}] * 2), Limits(replicas=(1,)))
+    # 3,000 cycles a micro-batch, and half of that in the ramps, as each is in two segments.
+    assert (found.plan, found.trial.cycles, found.trial.samples) == (None, 4 * 3000 + 1500, 4)
+    assert "One IPU alone would take 18.05 us: 1.78 times as fast on 2." in [*verdict(found)]
+    assert not isinstance(found.ceiling, str)
+    assert [*found.ceiling.parts.values()] == [1, 0, 0]
+    assert (found.ceiling.share(4), found.ceiling.count_for(Fraction(9, 10))) == (12 / 13.5, 5)
+
+
+def test_a_program_that_takes_no_time_has_a_verdict() -> None:
+    words = [*verdict(suggest(of_stages("grouped", *[{"forward": 0, "backward": 0}] * 2)))]
+    assert words[1] == "A weight update takes 0 s: no time."
+    assert "One IPU alone would take 0 s: as fast on 2." in words
+
+
+def test_of_plans_that_take_as_long_the_one_that_holds_least_is_taken() -> None:
+    stages = ({"forward": 100_000, "backward": 200_000, "stash_bytes": size * MIB} for size in (299, 10))
+    found = suggest(of_stages("grouped", *stages, system="m2000"), Limits(schedules=("gpipe", "1f1b", "single")))
+    tied = {plan.choice.schedule: plan for plan in found.searched.shown if plan.cycles == found.trial.cycles}
+    held = {name: plan.trial.accepted_job.memory.fullest.bytes for name, plan in tied.items()}
+    assert held == {"1f1b": 309 * MIB, "single": 309 * MIB, "gpipe": 618 * MIB}
+    assert found.changes["pipeline.schedule"] != "gpipe"
+
+
+def test_where_nothing_fits_the_option_is_named_with_which_the_given_plan_does() -> None:
+    """Weights, state and accumulators of 300 MiB each lie on an IPU of 897 MiB, or the state on the host."""
+    stage = {"forward": 100_000, "backward": 200_000, "parameter_bytes": 300 * MIB, "state_bytes": 300 * MIB}
+    found = suggest(
+        of_stages(
+            "grouped",
+            stage,
+            stage,
+            system="m2000",
+        ),
+        Limits(),
+    )
+    assert found.outcome is Outcome.NONE_FITS
+    assert found.why_none.endswith(
+        "The given plan fits with optimizer state and update on the host: --set pipeline.variables_on_host=true"
+    )

@@ -223,7 +223,9 @@ def test_a_model_that_fits_nowhere_says_the_least_that_it_needs() -> None:
     with pytest.raises(NothingFitsError) as raised:
         found.raise_if_none()
     said = str(raised.value)
-    assert said.startswith("No plan fits m2000, which is proven: the fullest IPU of any plan holds at least ")
+    assert said.startswith(
+        "No plan that was searched fits m2000, which is proven: the fullest IPU of any plan holds at least "
+    )
     assert "each IPU has 897 MiB" in said
 
 

@@ -51,7 +51,7 @@ def plan_for(
         mirrored=chosen.mirrored,
         segments=chosen.segments,
     )
-    overlap = chosen.multiple(shape) // shape.segments
+    overlap = chosen.count_step(shape)
     count = overlap if count is None else count
     if abs(count) * shape.steps > _MOST_OPERATIONS:
         text = f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, got"

@@ -251,7 +251,9 @@ def _run(
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
     run = execute(job, progress)
-    return replace(row, result=run, memory=analysis.fullest(run.memory) if run.describes_memory else None), None
+    # What only moves says little of memory, unless it is too much by itself.
+    known = run.describes_memory or run.memory.too_large
+    return replace(row, result=run, memory=analysis.fullest(run.memory) if known else None), None
 
 
 def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:

@@ -78,7 +78,7 @@ class Explanation:
     def where(self) -> Iterator[str]:
         """Yield sentences of the parts of the run's time, as the verdict on the run has them."""
         if self.waterfall is not None:
-            yield f"Time goes into {waterfall_words(self.waterfall)}."
+            yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:

@@ -282,7 +282,10 @@ def _best_words(of: Moves) -> list[str]:
     """
     lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
     if not lower:
-        return ["No option lowers what the fullest IPU holds; more stages on more IPUs would."]
+        return [
+            "No option that was tried lowers what the fullest IPU holds; another schedule may, and more stages on more "
+            "IPUs would."
+        ]
     best, *others = lower
     options = options_of(best)
     if of.sram_bytes is not None and not best.fits:

@@ -65,11 +65,12 @@ class Stragglers:
 
     def words(self) -> Iterator[str]:
         """Yield the slowdown, what it means, and the straggler."""
-        waste = 1 - 1 / self.slowdown if self.slowdown else 0.0
         straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle, which is from {STRAGGLES} on"
+        waste = 1 - 1 / self.slowdown if self.slowdown > 1 else 0.0
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
         if self.share_of_slowest is None or self.share_of_last is None:
-            yield "M_W and M_S: nothing is to be recovered, as the run is the ideal one."
+            takes = "less than" if self.slowdown < 1 else "as long as"
+            yield f"M_W and M_S: nothing is to be recovered, as the run takes {takes} the ideal one."
             return
         ipus = f"IPU {', '.join(map(str, self.slowest))}"
         yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."
@@ -117,7 +118,7 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     others = [key for key in passes if key[1] != shape.stages - 1]
     without_last = _cycles(job, others, copies=True, disturbed=disturbances)
     lost = cycles - ideal
-    shares = ((cycles - without) / lost if lost else None for without in (without_slowest, without_last))
+    shares = ((cycles - without) / lost if lost > 0 else None for without in (without_slowest, without_last))
     types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
     ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
     return Stragglers(cycles, ideal, types, ipus, tuple(slowest), *shares)

@@ -27,12 +27,14 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         first = [tied[0] for tied in best[:_NAMED]]
         named = [f"{tied[0].change.kind} ({_words(tied)}) {tied[0].gain:.1%}" for tied in best[:_NAMED]]
         yield f"What would save most of the time per sample: {', '.join(named)}."
-        causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause)
-        if causes and first[0].cause:
+        causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
+        if causes and first[0].cause in causes:
             less = " and less ".join(f"{words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all less {less}."
         if any(what_if.change.idealised for what_if in first):
             yield "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+    elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine):
+        yield "No single change that was tried makes it faster and fits."
     else:
         yield "No single change that was tried makes it faster."
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
@@ -93,7 +95,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
             what_if.change.words,
             _saves(what_if),
             "-" if what_if.after is None else format_seconds(float(what_if.after)),
-            f"{format_bytes(what_if.too_large)} too large" if what_if.too_large else "fits",
+            f"too large by {format_bytes(what_if.too_large)}" if what_if.too_large else "fits",
         )
         for what_if in rows
     )

@@ -149,7 +149,7 @@ def _prepared(row: ThroughputRow) -> Prepared:
     overrides = ("memory=report", *row.overrides, "system.host.framework=null", "numerics=off", "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
-    multiple = first.schedule.multiple(first.program.shape)
+    multiple = first.schedule.count_step(first.program.shape)
 
     @cache
     def at(count: int) -> tuple[Job, Fraction]:

@@ -77,6 +77,28 @@ class Limits:
         """The options by which the search is limited."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
+    def leave(self, baseline: Baseline) -> bool:
+        """Whether they leave the given plan; where they name placements it is not looked whether its own is one."""
+        if baseline.job is None or self.placements is not None:
+            return False
+        job, options = baseline.job, baseline.request.options
+        shape, offload = job.program.shape, job.program.offload
+        given: dict[str, set[Any]] = {
+            "global_batch": {baseline.global_batch},
+            "ipus": {baseline.ipus},
+            "replicas": {baseline.replicas},
+            "stages": {shape.stages},
+            "micro_batch_sizes": {baseline.micro_batch_size},
+            "schedules": {job.schedule.name, options.pipeline.schedule},
+            "sync": {job.plan.sync.value},
+            "recompute": {_word(shape.recompute or shape.recompute_inline)},
+            "offload": {_word(offload.weight_update_variables)},
+            "sharding": {_word(offload.sharded_state)},
+            "orders": {job.system.selection_order, options.system.selection_order},
+        }
+        limits = {name: getattr(self, name) for name in self.names}
+        return all(given[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items())
+
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the sizes of micro-batches to search."""
         return self.micro_batch_sizes or (baseline.micro_batch_size,)
@@ -296,6 +318,10 @@ def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool |
     stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
     states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
     return [(offload, sharding, stored) for offload, sharding, stored in states if offload or not sharding]
+
+
+def _word(truth: bool) -> str:
+    return next(word for word, means in _YES_NO.items() if means == truth)
 
 
 def _truths(words: tuple[str, ...] | None) -> tuple[bool, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ipusim.api import Problem, RequestError, runs
+from ipusim.app.explain.memory_moves import is_long, memory_moves, options_of
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.search import Search
@@ -66,7 +67,7 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
         f"{searched.choices} ways to lay the model out were looked at: {searched.refused.total()} are refused by a "
-        f"rule, and {searched.too_large} fit under no cut"
+        f"rule, and {searched.too_large} do not fit wherever the model is cut"
     )
     cuts = f"{searched.bounded:,} of their cuts were bounded, {searched.assembled} plans assembled, none of which fits"
     if searched.left is None:
@@ -75,8 +76,8 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
         if sram_bytes is not None and least > sram_bytes:
             has = f"and each IPU has {format_bytes(sram_bytes)}"
             full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
-        advice = "Take more IPUs, or smaller micro-batches."
-        return f"No plan fits {system}, which is proven: {full}. {looked}; {cuts}. {advice}"
+        advice = _advice(baseline)
+        return f"No plan that was searched fits {system}, which is proven: {full}. {looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", of which none is faster than {format_seconds(searched.left / clock)}"
     return (
@@ -84,6 +85,14 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
         f"{cuts}. Still open are {searched.open} ways{fastest}. Take more time, or search less (ipus, stages, "
         "schedules)."
     )
+
+
+def _advice(baseline: Baseline) -> str:
+    """Return how the given plan would fit by an option that is not searched, or what else would take less memory."""
+    moves = () if baseline.job is None or is_long(baseline.job) else memory_moves(baseline.job).moves
+    if moves and (move := moves[0]).fits:
+        return f"The given plan fits with {move.words}: {options_of(move)}"
+    return "Take more IPUs, or smaller micro-batches."
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

@@ -183,7 +183,13 @@ class Search:
         self._sort()
 
     def _sort(self) -> None:
-        self.searched.plans.sort(key=lambda plan: (plan.cycles, plan.choice.plainness))
+        """Sort the plans: the fastest first, of equals the plainest, then what holds least."""
+
+        def rank(plan: Plan) -> tuple[object, ...]:
+            memory = plan.trial.accepted_job.memory
+            return plan.cycles, plan.choice.plainness, 0 if memory.sram_bytes is None else memory.fullest.bytes
+
+        self.searched.plans.sort(key=rank)
 
     def step_of(self, choice: Choice) -> int | None:
         """Return the number of samples of which a choice's global batch is a multiple; None where it is refused."""

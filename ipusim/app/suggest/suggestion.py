@@ -193,7 +193,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     Counts that its schedule refuses are left out.
     """
     request, shape = job.request, job.program.shape
-    multiple = job.schedule.multiple(shape)
+    multiple = job.schedule.count_step(shape)
 
     def cycles_at(count: int) -> Fraction:
         trial = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
@@ -207,12 +207,11 @@ def ceiling_of(job: Job) -> Ceiling | str:
         return ""
     except CountError as error:
         return str(error)
-    per_update = shape.serialization
     busy = dict.fromkeys(job.plan.ipus, 0)
-    for kind, stage in zip(job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
-        busy[shape.mapping[stage]] += job.costs.passes[kind, stage]
-    count = job.plan.shape.micro_batches // per_update  # of a long run only some micro-batches are laid out
-    samples = job.program.micro_batch_size * job.system.learners * per_update
+    for ipu, kind, stage in zip(job.plan.ipu.tolist(), job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
+        busy[ipu] += job.costs.passes[kind, stage]
+    count = job.plan.shape.count // shape.serialization  # of a long run only some micro-batches are laid out
+    samples = job.program.micro_batch_size * job.system.learners * shape.serialization
     busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
     with_host = replace(full, cycles=full.cycles + host_part(job))
     return Ceiling(with_host, busiest, mean, samples, multiple)
@@ -249,7 +248,7 @@ def suggest(
             raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
-    searches = [_Begun({}, baseline, own if own.fits and limits == Limits() else None, budget)]
+    searches = [_Begun({}, baseline, own if own.fits and limits.leave(baseline) else None, budget)]
     if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
@@ -311,7 +310,7 @@ def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budge
     trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
     if not trial.fits:
         return None
-    known = simulated(trial) if limits == Limits() else None
+    known = simulated(trial) if limits.leave(baseline) else None
     return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))
 
 

@@ -45,7 +45,7 @@ class Trial:
     def samples(self) -> int:
         """Samples behind a weight update."""
         program = self.accepted_job.program
-        return program.micro_batch_size * program.shape.micro_batches * self.accepted_job.system.learners
+        return program.micro_batch_size * program.shape.count * self.accepted_job.system.learners
 
 
 def same_plan(one: Job | None, other: Job | None) -> bool:

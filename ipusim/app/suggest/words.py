@@ -34,6 +34,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
     others = [other for other in _others(suggestion) if other.period * trial.samples == trial.period * other.samples]
     as_fast = dict.fromkeys(_schedule(other.accepted_job) for other in others)
+    as_fast.pop(_schedule(job), None)  # with other options, which the table has
     if as_fast:
         yield f"As fast, of the plans below: {enumerated(as_fast)}."
     if trial is not suggestion.own:
@@ -107,10 +108,10 @@ def _against_own(suggestion: Suggestion) -> str:
     own, trial = suggestion.own, suggestion.trial
     if own.job is None:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
-    gain = own.period / own.samples / (trial.period / trial.samples)
     fits = "" if own.fits else ", which does not fit its memory,"
     host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
-    return f"That is {float(gain):.2f} times as fast as the given plan{host}{fits} with {_time(own)}."
+    left_out = ", which the limits leave out," if own.fits and not suggestion.limits.leave(suggestion.baseline) else ""
+    return f"That is {_times_as_fast(trial, own)} as the given plan{host}{fits}{left_out} with {_time(own)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
@@ -118,10 +119,15 @@ def _against_one(suggestion: Suggestion) -> str:
     if one.job is None or one.cycles is None:
         why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
         return f"One IPU alone cannot run the model: {why}."
-    gain = one.period / one.samples / (trial.period / trial.samples)
     fits = "" if one.fits else " if it fitted there, which it does not"
     ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
-    return f"One IPU alone would take {_time(one)}{fits}: {float(gain):.2f} times as fast on {ipus}."
+    return f"One IPU alone would take {_time(one)}{fits}: {_times_as_fast(trial, one)} on {ipus}."
+
+
+def _times_as_fast(trial: Trial, other: Trial) -> str:
+    """Return how much faster a plan is than another one, for as many samples; as fast where neither takes time."""
+    mine, others = trial.period * other.samples, other.period * trial.samples
+    return f"{float(others / mine):.2f} times as fast" if mine else "as fast" if not others else "faster"
 
 
 def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ must lie on one line, exactly; where they do not, counts above the largest are s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -101,7 +101,7 @@ def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) ->
         job = assemble(sweep.request.replace({**others, COUNT: most}))
     except IpusimError:
         return None
-    step = job.schedule.multiple(job.program.shape)
+    step = job.schedule.count_step(job.program.shape)
 
     @cache
     def at(count: int) -> Outcome:
@@ -122,7 +122,7 @@ def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) ->
         return None
     limit = per_count * high.clock_hz / slope
     full = Full(last, step, _period(high), slope)
-    enough, count = (_least(share, limit, full, step, most, at) for share in (ENOUGH, NEAR))
+    enough, count = (_least(share, limit, full, step, known, at) for share in (ENOUGH, NEAR))
     there = at(count).samples_per_s if count <= most else None
     return Ceiling(others, float(limit), enough, count, there, float(mean / busiest), float(busiest / slope))
 
@@ -146,14 +146,19 @@ def _line(counts: list[int], most: int, step: int, at: Callable[[int], Outcome])
     return None
 
 
-def _least(share: Fraction, limit: Fraction, full: Full, step: int, most: int, at: Callable[[int], Outcome]) -> int:
-    """Return the least count with that share of ``limit``; one above ``most`` is that of a ``full`` pipeline."""
+def _least(
+    share: Fraction, limit: Fraction, full: Full, step: int, known: Iterable[int], at: Callable[[int], Outcome]
+) -> int:
+    """Return the least count from which on all ``known`` ones have that share of ``limit``.
+
+    One above them is that of a ``full`` pipeline.
+    """
 
     def is_near(count: int) -> bool:
         return at(count).ran and Fraction(at(count).samples * at(count).clock_hz) >= share * limit * _period(at(count))
 
     count = full.least_count(share, step)
-    if count > most:
+    if count > max(known):
         return count
     for _ in range(_MOST_TRIED):
         if is_near(count):
@@ -163,4 +168,6 @@ def _least(share: Fraction, limit: Fraction, full: Full, step: int, most: int, a
         if count <= step or not is_near(count - step):
             break
         count -= step
-    return count
+    # A throughput may fall from one count to the next, as where pairs of micro-batches go together.
+    later = [other for other in known if other >= count and not is_near(other)]
+    return max(later) + step if later else count

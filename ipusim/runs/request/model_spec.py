@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Discriminator, Field, Strict, Tag
+from pydantic import Discriminator, Field, Strict, Tag, model_validator
 
 from ipusim.runs.request.fields import Bytes, Cycles, Name, Node, expects
 from ipusim.runs.request.layer_spec import MAX_LAYERS, CyclesSpec, LayerSpec, PythonSpec
@@ -25,12 +25,26 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     backward_input: Cycles | None = Field(
         default=None,
         description="the same of the half of the backward pass for the gradient of the input, in a schedule that runs "
-        "the halves apart; default: half of backward",
+        "the halves apart; default: what backward_weights leaves of backward, or half of it",
     )
     backward_weights: Cycles | None = Field(
         default=None,
-        description="the same of the half for the gradients of the weights; default: half of backward",
+        description="the same of the half for the gradients of the weights; default: the rest of backward",
     )
+
+    @model_validator(mode="after")
+    def _one_half(self) -> Self:
+        """Refuse one half of a backward pass without the whole, or longer than that."""
+        halves = {"backward_input": self.backward_input, "backward_weights": self.backward_weights}
+        given = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
+        if len(given) == 1:
+            ((name, cycles),) = given
+            if "backward" not in self.model_fields_set:
+                (other,) = halves.keys() - {name}
+                raise ValueError(f"expected backward or {other} beside {name}, got {name} alone")
+            if cycles > self.backward:
+                raise ValueError(f"expected {name} of at most backward, {self.backward} cycles, got {cycles}")
+        return self
 
     @property
     def whole_backward(self) -> int:

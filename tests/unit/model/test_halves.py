@@ -206,8 +206,8 @@ def test_given_cycles_are_halved(backward):
     first, second = StageProfile("a", 10, backward).halves
     assert first + second == backward
     assert 0 <= first - second <= 1
-    assert StageProfile("a", 10, backward, backward_weights=3).halves == (first, 3)
-    assert StageProfile("a", 10, backward, backward_input=0).halves == (0, second)
+    assert StageProfile("a", 10, backward, backward_weights=3).halves == (max(backward - 3, 0), 3)
+    assert StageProfile("a", 10, backward, backward_input=0).halves == (0, backward)
     assert StageProfile("a", 10, backward, stash_bytes=5).between_halves_bytes == 5
     assert StageProfile("a", 10, backward, stash_bytes=5, rest_bytes=0).between_halves_bytes == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ipusim.app.scenario import ScenarioError
 from tests.places import SCENARIOS
 
 TIMED = """
@@ -24,7 +25,7 @@ def test_stages_known_by_their_cost(load):
     assert (a.backward, b.backward) == (21, 20)
 
 
-@pytest.mark.parametrize(("given", "halves"), [("", (10, 10)), (", backward_weights: 4", (10, 4))])
+@pytest.mark.parametrize(("given", "halves"), [("", (10, 10)), (", backward_weights: 4", (16, 4))])
 def test_given_cycles_take_the_place_of_counted_work(load, given, halves):
     counted = load(TUTORIAL).program.stages
     assert all(isinstance(half, tuple) for each in counted for half in each.halves)
@@ -35,3 +36,37 @@ def test_given_cycles_take_the_place_of_counted_work(load, given, halves):
 def test_inference_has_no_halves(load):
     text = TIMED.replace("backward: 21, ", "").replace("backward: 20, ", "")
     assert [each.halves for each in load(text, "training=false").program.stages] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("backward_input: 5", "expected backward or backward_weights beside backward_input, got backward_input alone"),
+        (
+            "backward_weights: 5",
+            "expected backward or backward_input beside backward_weights, got backward_weights alone",
+        ),
+        ("backward: 9, backward_input: 10", "expected backward_input of at most backward, 9 cycles, got 10"),
+        ("backward: 9, backward_weights: 10", "expected backward_weights of at most backward, 9 cycles, got 10"),
+    ],
+)
+def test_one_half_is_refused_without_the_whole_and_above_it(load, given, text):
+    with pytest.raises(ScenarioError) as caught:
+        load(TIMED.replace("backward: 21", given))
+    (line,) = str(caught.value).splitlines()
+    assert "pipeline.stages.0" in line or "pipeline.stages.a" in line
+    assert line.endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("half", "halves"), [("backward_input", (5, 16)), ("backward_weights", (16, 5)), ("", (11, 10))]
+)
+def test_the_other_half_of_a_measured_row_is_the_rest(load, tmp_path, half, halves):
+    title, cycles = (f",{half.replace('_', ' ')}", ",5") if half else ("", "")
+    (tmp_path / "m.csv").write_text(f"stage,forward,backward{title}\na,10,21{cycles}\nb,10,21{cycles}\n")
+    text = TIMED[: TIMED.index("  stages:")] + "  stages: m.csv\n"
+    assert [stage.halves for stage in load(text).program.stages] == [halves, halves]
+    if half:
+        (tmp_path / "m.csv").write_text(f"stage,forward{title}\na,10{cycles}\nb,10{cycles}\n")
+        with pytest.raises(ScenarioError, match=f"m.csv:2.*got {half} alone"):
+            load(text)

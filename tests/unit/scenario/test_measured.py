@@ -115,9 +115,9 @@ def test_of_many_rows_the_medians_count_and_between_two_their_mean(own):
 
 
 def test_halves_of_a_backward_pass_are_a_whole_one_where_nothing_else_says(own, tmp_path):
-    text = "stage,forward,backward,backward input,backward weights\na,1,,2.5 us,1.25 us\nb,1,9,2,3\nc,1,,2,\n"
+    text = "stage,forward,backward,backward input,backward weights\na,1,,2.5 us,1.25 us\nb,1,9,2,3\nc,1,9,2,\n"
     found = read_stages(own(text), 10**9)
-    assert [stage.whole_backward for stage in found] == [3750, 9, 0]
+    assert [stage.whole_backward for stage in found] == [3750, 9, 9]
     text = "stage,forward,backward input,backward weights\nd,1,2,3\ne,1,4,5\n"
     own(text, "halves.csv")
     (tmp_path / "layers.yaml").write_text(

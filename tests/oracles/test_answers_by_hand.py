@@ -1,0 +1,69 @@
+"""Verdicts of commands on small programs whose answer is worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipusim.api import Request, assemble, execute
+from ipusim.app.compare.compare import compare
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.compare.comparison_words import verdict
+from ipusim.app.explain.explanation import explain
+from ipusim.app.sweep.ceiling import ceilings
+from ipusim.app.sweep.sweep import sweep
+from ipusim.app.sweep.vary import axis_of
+
+
+def request(schedule, *stages, system="free", **options):
+    """Return stages known by their cost, four micro-batches in each execution unless more is said."""
+    named = [{"name": name, **stage} for name, stage in zip("abcd", stages, strict=False)]
+    pipeline = {"schedule": schedule, "gradient_accumulation_count": 4, "stages": named, **options.pop("pipeline", {})}
+    return Request.from_dict({"system": {"name": system, "auto_select_ipus": 2}, "pipeline": pipeline, **options})
+
+
+def explained(asked, **options):
+    job = assemble(asked)
+    return [*explain(execute(job).timeline, job, **options).words()]
+
+
+def test_what_only_moves_does_not_fit_where_gpipe_keeps_it_sixteen_times():
+    # 17 of 60 MiB are 1,020 MiB, of 897; 1F1B keeps four.
+    stages = (
+        {"forward": 30_000_000, "backward": 40_000_000, "output_bytes": "60 MiB"},
+        {"forward": 30_000_000, "backward": 40_000_000, "gradient_bytes": "60 MiB"},
+    )
+    pipeline = {"gradient_accumulation_count": 16}
+    asked = request("gpipe", *stages, system="m2000", code_bytes=0, memory="report", pipeline=pipeline)
+    compared = Comparison(compare(asked, ["gpipe", "1f1b"]))
+    assert compared.best.schedule == "1f1b"
+    assert next(verdict(compared)).startswith("Best of those that fit: 1f1b in point-to-point")
+
+
+def test_nothing_is_faster_and_fits_where_the_weights_alone_do_not():
+    stages = {"forward": 100, "backward": 200, "parameter_bytes": "1 GiB"}, {"forward": 100, "backward": 200}
+    words = explained(request("1f1b", *stages, system="m2000", code_bytes=0, memory="report"))
+    assert "No single change that was tried makes it faster and fits." in words
+
+
+def test_a_run_that_takes_less_than_the_ideal_one_wastes_nothing():
+    stages = [{"forward": forward, "backward": 1000 - forward} for forward in (1000, 0, 1000, 1000)]
+    asked = request("hanayo", *stages, pipeline={"device_mapping": [0, 1, 1, 0]})
+    words = explained(asked, straggling=True)
+    assert not any(".." in sentence for sentence in words)
+    assert "S is 0.857: the run does not straggle, which is from 1.1 on; 0.0% of the IPUs' time is waste." in words
+    assert "M_W and M_S: nothing is to be recovered, as the run takes less than the ideal one." in words
+
+
+def test_of_a_part_that_takes_no_time_nothing_can_be_less():
+    stages = {"forward": 0}, {"forward": 1000, "backward": 1000, "update": 1000}
+    words = explained(request("1f1b", *stages, pipeline={"gradient_accumulation_count": 1}))
+    assert not any("now 0.0%" in sentence for sentence in words)
+
+
+def test_a_share_of_the_ceiling_holds_for_all_counts_from_the_named_one_on():
+    # Of odd counts one micro-batch goes by itself: 5 has 87.5 %, 6 has 93 %, 13 has 94.8 % and 14 has 97 %.
+    asked = request("hanayo", *[{"forward": 1000, "backward": 2000, "update": 500}] * 4)
+    axis = axis_of("pipeline.gradient_accumulation_count", "1..16+1")
+    (limit,) = ceilings(sweep(asked, [axis]))
+    assert limit.samples_per_s == pytest.approx(190_000)
+    assert (limit.enough_count, limit.near_count) == (6, 14)
