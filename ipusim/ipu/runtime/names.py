@@ -24,11 +24,14 @@ class Scope:
         prefix: what names in it begin with: empty, or the names of the scopes around, each with a slash.
         reuse: whether a variable must be new (False), must be there (True), or may be either (None).
         getters: functions that get_variable calls with what gives a variable, the outermost scope's first.
+        initializer, dtype: of variables that do not say theirs; None for Glorot's and float32.
     """
 
     prefix: str = ""
     reuse: bool | None = False
     getters: tuple[Callable[..., Any], ...] = ()
+    initializer: Any = None
+    dtype: Any = None
 
 
 @dataclass

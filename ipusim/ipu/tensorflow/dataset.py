@@ -27,6 +27,7 @@ from ipusim.ipu.tensorflow.dataset_elements import (
     element_of,
     now,
     padded,
+    result_of,
     rows,
     stacked,
     taking_turns,
@@ -109,7 +110,7 @@ class Dataset:
         def begin() -> Iterator[Element]:
             for value in generator(*args):
                 with functions.Failing("generator: a value that is not of the output_types"):
-                    element = element_of(value) if types is None else typed(value, types)
+                    element = result_of(value) if types is None else typed(value, types)
                 yield element
 
         return Dataset(begin)
@@ -136,7 +137,7 @@ class Dataset:
         """Return a dataset of ``map_func`` of each element; the arrays of a tuple are its arguments, one each."""
         checks.function("map_func", map_func, "a function of an element")
         return Dataset(
-            lambda: (element_of(called("map_func", map_func, element)) for element in self._begin()), self.length
+            lambda: (result_of(called("map_func", map_func, element)) for element in self._begin()), self.length
         )
 
     def interleave(
@@ -219,8 +220,17 @@ class Dataset:
             return Dataset(begin, math.inf if times else 0)
         return Dataset(begin, None if self.length is None else times * self.length)
 
-    def batch(self, batch_size: int, drop_remainder: bool = False, **_: object) -> Dataset:
-        """Return a dataset of ``batch_size`` elements stacked; a rest that is shorter is one, or is dropped."""
+    def batch(
+        self,
+        batch_size: int,
+        drop_remainder: bool = False,
+        num_parallel_calls: int | None = None,
+        deterministic: bool | None = None,
+    ) -> Dataset:
+        """Return a dataset of ``batch_size`` elements stacked; a rest that is shorter is one, or is dropped.
+
+        ``num_parallel_calls`` and ``deterministic`` are without effect.
+        """
         return self._in_batches(batch_size, drop_remainder, stacked)
 
     def padded_batch(
@@ -310,7 +320,7 @@ class Dataset:
         state = element_of(initial_state)
         for element in self._begin():
             with functions.Failing("reduce_func failed"), at_once():
-                state = element_of(reduce_func(state, element))
+                state = result_of(reduce_func(state, element))
         return state
 
     def apply(self, transformation_func: Callable[[Dataset], Any]) -> Any:
@@ -362,4 +372,5 @@ class BufferDataset(Dataset):
             while len(buffer := list(itertools.islice(source, buffer_size))) == buffer_size:
                 yield from buffer
 
-        super().__init__(begin, input_dataset.length)
+        length = input_dataset.length
+        super().__init__(begin, length if length in (None, math.inf) else length // buffer_size * buffer_size)

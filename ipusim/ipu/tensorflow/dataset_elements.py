@@ -23,20 +23,22 @@ Element = Any
 
 
 def element_of(value: Any) -> Element:
-    """Return a tuple or dictionary of arrays, or an array; a list of arrays is a tuple, as what map's function returns.
+    """Return a tuple or dictionary of arrays, or an array; a list is one array, of tensors of the host a tuple.
 
     Tensors of the host stay, which have a value when the dataset begins.
     """
     if isinstance(value, Mapping):
         return {name: element_of(item) for name, item in value.items()}
-    has_arrays = isinstance(value, list) and any(
-        isinstance(item, Tensor) or (not isinstance(item, list) and np.ndim(item)) for item in value
-    )
-    if has_arrays or isinstance(value, tuple):
+    if isinstance(value, tuple) or (isinstance(value, list) and any(isinstance(item, Tensor) for item in value)):
         return tuple(map(element_of, value))
     if isinstance(value, np.generic | Tensor):
         return value
     return as_tensor(tensor(value, "element"))
+
+
+def result_of(value: Any) -> Element:
+    """Return the element that a program's function gives; a list is a tuple, as several results are."""
+    return element_of(tuple(value) if isinstance(value, list) else value)
 
 
 def now(element: Element) -> Element:

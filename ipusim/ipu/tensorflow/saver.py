@@ -60,7 +60,7 @@ class Saver:
         """Check the arguments; the variables to save are looked up on saving."""
         if checks.truth("reshape", reshape):
             checks.wrong_value("reshape", "False, as arrays are restored in their shapes", reshape)
-        self._chosen = _filter_of(var_list)
+        self._chosen, self._names = _filter_of(var_list), _names_of(var_list)
         if not allow_empty and not defer_build and not (_programs() or store().variables):
             raise ProgramError("No variables to save")
         self._keep = 0 if max_to_keep is None else checks.whole("max_to_keep", max_to_keep)
@@ -116,7 +116,9 @@ class Saver:
             raise ProgramError(f"Parent directory of {prefix} doesn't exist, can't save.")
         if not Path(prefix).name or (latest_filename is not None and Path(prefix).name == latest_filename):
             raise ProgramError(f"'latest_filename' collides with 'save_path': '{latest_filename}' and '{prefix}'")
-        checkpoint_files.write_checkpoint(prefix, state_now(self._chosen))
+        called = {own: name for name, own in self._names.items()}
+        state = {called.get(own, own): array for own, array in state_now(self._chosen).items()}
+        checkpoint_files.write_checkpoint(prefix, state)
         old = self._add(prefix)
         if write_state:
             checkpoint_files.write_list(
@@ -134,6 +136,10 @@ class Saver:
             raise ProgramError("Can't load save_path when it is None.")
         prefix = checks.path("save_path", save_path)
         arrays = checkpoint_files.read_checkpoint(prefix)
+        if self._names:
+            if missing := [name for name in self._names if name not in arrays]:
+                raise ProgramError(f"Key {missing[0]} not found in checkpoint{did_you_mean(missing[0], arrays)}")
+            arrays = {own: arrays[name] for name, own in self._names.items()}
         with checkpoint_files.of_checkpoint(prefix):
             go_on_from(arrays, self._chosen)
 
@@ -222,6 +228,16 @@ def _filter_of(var_list: Any) -> checkpoint.NameFilter:
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
     names = {(item if isinstance(item, str) else item.name).removesuffix(":0") for item in listed}
     return lambda name: checkpoint.is_variable(name) and name in names
+
+
+def _names_of(var_list: Any) -> dict[str, str]:
+    """Return the names of variables by those that a dictionary gives them in checkpoints; none of a list."""
+    if not isinstance(var_list, dict):
+        return {}
+    return {
+        checks.text("var_list", name): (item if isinstance(item, str) else item.name).removesuffix(":0")
+        for name, item in var_list.items()
+    }
 
 
 #: What begins the names of what is a program's own: of the first that was compiled, and of others.

@@ -61,14 +61,16 @@ def variable_scope(
     custom_getter: Callable[..., Any] | None = None,
     reuse: bool | _Reuse | None = None,
     use_resource: bool | None = None,
-    dtype: object = None,
+    dtype: Any = None,
     auxiliary_name_scope: bool = True,
 ) -> Iterator[VariableScope]:
     """Make variables inside the block under this name.
 
-    ``reuse`` is inherited from the scope around, and so is ``custom_getter``, a function that get_variable calls in its
-    place: with what gives the variable, and its own arguments by name. The other arguments, but for the names, are
-    without effect. Raises ProgramTypeError for what is no name, scope or function, ProgramError for no name at all.
+    Inherited from the scope around are ``reuse``, ``initializer`` and ``dtype`` of variables that do not say theirs,
+    and ``custom_getter``, a function that get_variable calls in its place: with what gives the variable, and its own
+    arguments by name. The other arguments, but for the names, are without effect.
+
+    Raises ProgramTypeError for what is no name, scope or function, ProgramError for no name at all.
     """
     outer = scope()
     _check_none(regularizer=regularizer, partitioner=partitioner)
@@ -83,7 +85,9 @@ def variable_scope(
         prefix = f"{outer.prefix}{named}/" if named else outer.prefix
     chosen = outer.reuse if reuse is None else None if reuse is AUTO_REUSE else checks.truth("reuse", reuse)
     getters = (*outer.getters, *_getters(custom_getter))
-    with inside(Scope(prefix, outer.reuse if outer.reuse else chosen, getters)) as inner:
+    begins = outer.initializer if initializer is None else initializer
+    kind = outer.dtype if dtype is None else checks.dtype("dtype", dtype, "biuf")
+    with inside(Scope(prefix, outer.reuse if outer.reuse else chosen, getters, begins, kind)) as inner:
         yield VariableScope(inner)
 
 
@@ -101,7 +105,7 @@ def get_variable_scope() -> VariableScope:
 def get_variable(
     name: str,
     shape: Any = None,
-    dtype: Any = np.float32,
+    dtype: Any = None,
     initializer: Any = None,
     regularizer: None = None,
     trainable: bool | None = None,
@@ -127,8 +131,10 @@ def get_variable(
     Raises ProgramError and ProgramTypeError in TensorFlow's words for what it does not take.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("name", "custom_getter")}
-    arguments |= {"dtype": checks.dtype("dtype", dtype, "biuf"), "trainable": trainable is not False}
-    arguments["reuse"] = scope().reuse
+    here = scope()
+    kind = next(each for each in (dtype, here.dtype, np.float32) if each is not None)
+    arguments |= {"dtype": checks.dtype("dtype", kind, "biuf"), "trainable": trainable is not False}
+    arguments |= {"initializer": here.initializer if initializer is None else initializer, "reuse": here.reuse}
     getter: Callable[..., Any] = _variable
     for custom in (*scope().getters, *_getters(custom_getter)):
         getter = partial(custom, getter)

@@ -86,9 +86,7 @@ class _Watching(Callback):
         if mode not in ("auto", "min", "max"):
             checks.wrong_value("mode", "'auto', 'min' or 'max'", mode)
         self.monitor = monitor
-        self._rises = mode == "max" or (
-            mode == "auto" and ("acc" in monitor or monitor.endswith(("precision", "recall")))
-        )
+        self._rises = mode == "max" or (mode == "auto" and "acc" in monitor)
         self._worst = -np.inf if self._rises else np.inf
 
     def _better(self, new: float, old: float, by: float = 0.0) -> bool:

@@ -40,7 +40,7 @@ def _scores(y_pred: Any, from_logits: bool, axis: int) -> tuple[Any, bool]:
     """Return predictions of classes in the last axis, and whether they are logits, as those behind a softmax are."""
     if axis != -1:
         checks.wrong_value("axis", "-1", axis)
-    if not from_logits and isinstance(y_pred, Probabilities):
+    if isinstance(y_pred, Probabilities):
         y_pred, from_logits = y_pred.logits, True
     return tensor(y_pred), from_logits
 

@@ -185,7 +185,8 @@ def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> A
     labels = classes_of(y_true, scores)
     places = np.arange(anp.shape(scores)[-1])
     own = anp.sum(anp.where(labels[..., None] == places, scores, 0.0), axis=-1, keepdims=True)
-    return cast(anp.sum(cast(scores > own, np.float32), axis=-1) < k, np.float32)
+    among = anp.sum(cast(scores > own, np.float32), axis=-1) < k
+    return cast(anp.logical_and(among, anp.isfinite(own[..., 0])), np.float32)  # TensorFlow's kernel counts no others
 
 
 @also_on_host
@@ -218,8 +219,21 @@ class RootMeanSquaredError(_Quotient):
 class _Counts(_Quotient):
     """A quotient of numbers of predictions that are right and wrong, on either side of a threshold."""
 
-    def __init__(self, thresholds: float | None = None, name: str | None = None, dtype: Any = None) -> None:
-        """Take the threshold, 0.5 for none; raises ProgramTypeError for several."""
+    def __init__(
+        self,
+        thresholds: float | None = None,
+        top_k: None = None,
+        class_id: None = None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        """Take the threshold, 0.5 for none.
+
+        Raises ProgramTypeError for several, ProgramError for a ``top_k`` and ``class_id``, which are not simulated.
+        """
+        for argument, value in (("top_k", top_k), ("class_id", class_id)):
+            if value is not None:
+                checks.wrong_value(argument, "None", value)
         if thresholds is not None and not isinstance(thresholds, int | float):
             checks.wrong_type("thresholds", "one number", thresholds)
         self._threshold = 0.5 if thresholds is None else float(thresholds)

@@ -105,7 +105,8 @@ class Optimizer(Configured, BaseOptimizer):
 
     def _rate_now(self) -> float:
         updates = self._calls // self._replicas
-        return self._schedule(updates) if self._schedule else float(self._rate) / (1 + self._decay * updates)
+        rate = self._schedule(updates) if self._schedule else float(self._rate)
+        return rate / (1 + self._decay * updates)
 
     @property
     def rule(self) -> learning.Optimizer:

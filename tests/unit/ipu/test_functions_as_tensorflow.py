@@ -1,4 +1,4 @@
-"""Arguments, defaults and dtypes as TensorFlow has them, where its versions differ by that of the program.
+"""Functions, initializers and layers of TensorFlow 1: arguments, defaults and dtypes as TensorFlow has them.
 
 Values are worked out by hand from TensorFlow's documentation of 1.15 and 2.6.
 """

@@ -1,0 +1,112 @@
+"""Datasets, scopes, savers, callbacks and metrics as TensorFlow has them, by hand from its documentation and source."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.tensorflow import keras
+from ipusim.ipu.tensorflow.dataset import BufferDataset
+
+FIVE = np.arange(5, dtype=np.float32)
+
+
+def shapes(dataset):
+    return [tuple(map(np.shape, each)) if isinstance(each, tuple) else np.shape(each) for each in dataset]
+
+
+def test_a_list_is_one_array_and_what_map_returns_in_a_list_is_a_tuple():
+    data = tf.data.Dataset
+    assert shapes(data.from_tensor_slices([np.zeros(3), np.ones(3)])) == [(3,), (3,)]
+    assert shapes(data.from_tensors([np.zeros(3), np.ones(3)])) == [(2, 3)]
+    assert shapes(data.from_tensor_slices((np.zeros(2), [1, 2]))) == [((), ()), ((), ())]
+    pairs = [*data.range(2).map(lambda x: [x, x + 1])]
+    assert [(first.dtype, int(first), int(second)) for first, second in pairs] == [(np.int64, 0, 1), (np.int64, 1, 2)]
+
+
+def test_a_buffer_drops_what_does_not_fill_it_and_says_so():
+    assert [len(BufferDataset(tf.data.Dataset.range(n), 2)) for n in (4, 5)] == [4, 4]
+    assert BufferDataset(tf.data.Dataset.range(3).repeat(), 2).length == math.inf
+
+
+def test_an_argument_that_batch_does_not_have_is_refused():
+    with pytest.raises(TypeError, match="drop_remaindar"):
+        tf.data.Dataset.range(6).batch(4, drop_remaindar=True)
+    assert shapes(tf.data.Dataset.range(6).batch(4, num_parallel_calls=2, deterministic=True)) == [(4,), (2,)]
+
+
+def test_variables_begin_as_the_scope_around_says():
+    three = tf.constant_initializer(3.0)
+    with tf.variable_scope("begins", initializer=three, dtype=tf.float16):
+        first = tf.get_variable("first", [2])
+        with tf.variable_scope("inner"):
+            second = tf.get_variable("second", [2])
+            own = tf.get_variable("own", [2], tf.float32, tf.ones_initializer())
+    after = tf.get_variable("begins_not", [2])
+    assert [each.numpy().tolist() for each in (first, second, own)] == [[3, 3], [3, 3], [1, 1]]
+    assert [each.dtype for each in (first, second, own, after)] == [np.float16, np.float16, np.float32, np.float32]
+
+
+def test_a_saver_calls_variables_as_its_dictionary_does(tmp_path):
+    first, second = tf.Variable(1.0, name="saver_first"), tf.Variable(5.0, name="saver_second")
+    with tf.Session() as session:
+        path = tf.train.Saver({"in_checkpoint": first}).save(session, str(tmp_path / "c"))
+        assert tf.train.list_variables(path) == [("in_checkpoint", [])]
+        tf.train.Saver({"in_checkpoint": second}).restore(session, path)
+        assert session.run(second) == 1.0
+        with pytest.raises(ProgramError, match="Key saver_first not found in checkpoint"):
+            tf.train.Saver({"saver_first": first}).restore(session, path)
+
+
+@pytest.mark.parametrize(("monitor", "epochs"), [("precision", 5), ("val_recall", 3), ("val_acc", 5), ("loss", 3)])
+def test_a_larger_value_is_better_where_its_name_has_acc_alone(monitor, epochs):
+    watching = keras.callbacks.EarlyStopping(monitor, patience=2)
+    rising = [1.0, 2.0, 3.0, 4.0, 5.0]
+
+    class Model:
+        stop_training = False
+        validates_seldom = False
+
+    watching.model = Model()
+    watching.on_train_begin()
+    ran = 0
+    for epoch, value in enumerate(rising if monitor != "precision" else rising[::-1]):
+        ran += 1
+        watching.on_epoch_end(epoch, {monitor: value})
+        if watching.model.stop_training:
+            break
+    assert ran == epochs
+
+
+def test_a_decay_goes_on_behind_a_schedule():
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    optimizer = keras.optimizers.SGD(schedule, decay=0.5)
+    optimizer.iterations = 4
+    assert optimizer.rule.learning_rate == pytest.approx(0.1 * 0.25 / 3)
+
+
+def test_no_prediction_that_is_not_finite_is_among_the_most_likely():
+    scores = np.float32([[np.nan] * 6, [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]])
+    assert keras.metrics.sparse_top_k_categorical_accuracy(np.array([0, 0, 1]), scores).tolist() == [0, 0, 1]
+
+
+def test_precision_takes_its_name_fourth():
+    assert keras.metrics.Precision(None, None, None, "mine").name == "mine"
+    with pytest.raises(ProgramError, match="top_k: expected None, got 1"):
+        keras.metrics.Recall(None, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "label"), [("SparseCategoricalCrossentropy", [[0]] * 4), ("CategoricalCrossentropy", [[1.0, 0.0]] * 4)]
+)
+def test_the_loss_of_logits_takes_those_behind_a_softmax(kind, label):
+    layer = keras.layers.Dense(2, "softmax", use_bias=False, input_shape=(1,))
+    model = keras.Sequential([layer])
+    model.set_weights([np.float32([[1, 2]])])
+    model.compile(keras.optimizers.SGD(1.0), getattr(keras.losses, kind)(from_logits=True))
+    loss = model.train_on_batch(np.ones((4, 1), np.float32), np.array(label))
+    share = 1 / (1 + math.e)
+    assert loss == pytest.approx(-math.log(share), rel=1e-6)
+    np.testing.assert_allclose(model.get_weights()[0], [[2 - share, 1 + share]], rtol=1e-6)
