@@ -17,7 +17,7 @@ from autograd.tracer import getval
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import Fetch, Placeholder, Running, Tensor, compute, example
+from ipusim.ipu.runtime.host import Computed, Fetch, Placeholder, Running, Tensor, example
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counts, unique
 from ipusim.ipu.runtime.shards import refuse_written
@@ -49,7 +49,7 @@ def cond(
         whole = [_tensors(branch()) for branch in branches]
         _check_alike(*whole)
         other = iter(list(leaves(whole[1])))
-        return mapped(lambda value: compute(_chosen, pred, value, next(other), name="cond"), whole[0])
+        return mapped(lambda value: _OfBranch("cond", _chosen, (pred, value, next(other))), whole[0])
     holds, named, key = _truth("pred", pred), counts(), unique("cond")
     if _is_tried():
         return _of_both(branches, holds, named, key)
@@ -136,6 +136,14 @@ def _next(body: Callable[..., Any], values: Any) -> Any:
 def _check_ends(count: int, most: int | None) -> None:
     if most is None and count == _LIMIT:
         raise ProgramError(f"cond: expected a loop that ends, got one of {count} iterations: give maximum_iterations")
+
+
+class _OfBranch(Computed):
+    """A tensor of the branch that is taken, of which alone is done what it asks for, as assignments."""
+
+    def evaluate(self, running: Running) -> Any:
+        pred, one, other = self.arguments
+        return np.asarray(running.value(_chosen(running.value(pred), one, other)), self.dtype)
 
 
 class _Loop(Fetch):

@@ -110,3 +110,14 @@ def test_the_loss_of_logits_takes_those_behind_a_softmax(kind, label):
     share = 1 / (1 + math.e)
     assert loss == pytest.approx(-math.log(share), rel=1e-6)
     np.testing.assert_allclose(model.get_weights()[0], [[2 - share, 1 + share]], rtol=1e-6)
+
+
+def test_of_a_cond_of_the_host_the_branch_that_is_taken_is_done_alone():
+    with tf.Graph().as_default():
+        tf.disable_v2_behavior()
+        chosen, count = tf.placeholder(tf.float32, []), tf.Variable(0.0, name="counted_in_cond")
+        result = tf.cond(chosen > 0, lambda: tf.assign_add(count, 1.0), lambda: tf.assign_add(count, 100.0))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            assert [session.run(result, {chosen: value}) for value in (1.0, -1.0, 1.0)] == [1.0, 101.0, 102.0]
+            assert session.run(count) == 102.0
