@@ -76,7 +76,8 @@ class Rate:
         if self.plausible is None:
             return ""
         low, high = (self.show(end) for end in self.plausible)
-        return f"{low.removesuffix(f' {self.unit}')} to {high}"
+        number, _, unit = low.rpartition(" ")
+        return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def described(

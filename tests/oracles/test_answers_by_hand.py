@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.api import Request, assemble, execute
+from ipusim.api import Request, assemble, execute, hardware
 from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import verdict
 from ipusim.app.explain.explanation import explain
+from ipusim.app.run_folder.export import exported
 from ipusim.app.sweep.ceiling import ceilings
+from ipusim.app.sweep.measures import MEMORY
+from ipusim.app.sweep.report import verdict as sweep_verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
+from ipusim.base.errors import OutputError
 
 
 def request(schedule, *stages, system="free", **options):
@@ -67,3 +71,24 @@ def test_a_share_of_the_ceiling_holds_for_all_counts_from_the_named_one_on():
     (limit,) = ceilings(sweep(asked, [axis]))
     assert limit.samples_per_s == pytest.approx(190_000)
     assert (limit.enough_count, limit.near_count) == (6, 14)
+
+
+def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():
+    asked = request("1f1b", *[{"forward": 1000, "backward": 2000}] * 2)
+    swept = sweep(asked, [axis_of("pipeline.gradient_accumulation_count", [4, 8])])
+    first, *_ = sweep_verdict(swept, (), MEMORY)
+    assert first == "None of 2 points that fit has a memory."
+
+
+def test_a_range_of_two_units_says_both():
+    rates = {rate.name: rate.plausible_text() for rate in hardware.RATES}
+    assert (rates["pytorch_offchip_state"], rates["offchip_state"]) == ("300 ns to 2.2 us", "0 s to 520 ns")
+
+
+@pytest.mark.parametrize(("start", "end"), [(5000, 4000), (900_000_000, None), (4000, 4000)])
+def test_no_table_of_an_empty_window_is_written_over_another(tmp_path, start, end):
+    execute(assemble(request("1f1b", *[{"forward": 1000, "backward": 2000}] * 2))).timeline.save(
+        tmp_path / "timeline.npz"
+    )
+    with pytest.raises(OutputError, match="expected a window of cycles within the run"):
+        exported(tmp_path, "csv", start, end)

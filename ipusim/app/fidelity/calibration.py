@@ -77,8 +77,8 @@ class Calibration:
         before, after: (simulated - measured) / measured of each row, by the scenarios' rates and by the fitted ones.
         alike: groups of rates that the rows hardly distinguish.
         left_out: rates that nobody named and that the rows do not determine, each with the reason.
-        foreseen: mean error of rows left out of the fit, as a logarithm, by the number of rows in the fit; at 0 the
-            error by the scenarios' rates.
+        foreseen: mean of the errors, whatever their signs, of rows left out of the fit, by the number of rows in it; at
+            0 those by the scenarios' rates.
     """
 
     rows: Rows
@@ -272,7 +272,7 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
 
 
 def _foreseen(problem: Problem) -> dict[int, float]:
-    """Return the mean error of rows left out of the fit, as a logarithm, by the number of rows in the fit.
+    """Return the mean of |simulated - measured| / measured of rows left out, by the number of rows in the fit.
 
     Each row is left out in turn, and rates are fitted to the rows that follow it (cyclically), linearly, by the slopes
     at the scenarios' rates.
@@ -280,14 +280,14 @@ def _foreseen(problem: Problem) -> dict[int, float]:
     start, slopes = problem.start, problem.slopes(problem.start)
     misfits = problem.misfits(problem.rates(start))
     count, rates = slopes.shape
-    mean_errors = {0: float(np.mean(np.abs(misfits)))}
+    mean_errors = {0: float(np.mean(np.abs(np.expm1(misfits))))}
     for size in range(rates, count):
         errors = []
         for row in range(count):
             chosen = [(row + 1 + behind) % count for behind in range(size)]
             step = np.linalg.lstsq(slopes[chosen], -misfits[chosen], rcond=None)[0]
             step = np.clip(start + step, problem.low, problem.high) - start
-            errors.append(abs(misfits[row] + slopes[row] @ step))
+            errors.append(abs(np.expm1(misfits[row] + slopes[row] @ step)))
         mean_errors[size] = float(np.mean(errors))
     return mean_errors
 

@@ -112,10 +112,12 @@ class Goodput:
         renewal, chosen, over = self.renewal, self.chosen, format_long(self.settings.wall_s)
         low, high = (1 - waste for waste in np.percentile(chosen.wastes, _PERCENTILES[::-1]))
         trainings = len(chosen.trainings)
+        spread = "of one training"
+        if trainings > 1:
+            spread = f"5th to 95th percentile of {trainings} trainings: {_percent(low)} to {_percent(high)}"
         of_copies = f" on the {self.run_devices:,} IPUs of the run" if self.settings.devices != self.run_devices else ""
         yield (
-            f"{_percent(self.effective)} of {over} is effective training time (5th to 95th percentile of {trainings} "
-            f"trainings: {_percent(low)} to {_percent(high)}): "
+            f"{_percent(self.effective)} of {over} is effective training time ({spread}): "
             f"{format_figure(self.effective * self.settings.wall_s / renewal.update_s, 4)} weight updates of "
             f"{format_long(renewal.update_s)}, {format_figure(self.effective * self.samples_per_s, 4)} samples/s "
             f"instead of {format_figure(self.samples_per_s, 4)}{of_copies}."
@@ -159,7 +161,9 @@ class Goodput:
             mean = float(np.mean(seconds))
             cells = (_percent(share / self.settings.wall_s) for share in (mean, low, high))
             rows.append((name, format_long(mean), *cells))
-        title = f"Where {format_long(self.settings.wall_s)} go, of {len(trainings)} trainings"
+        title = (
+            f"Where {format_long(self.settings.wall_s)} go, of {len(trainings)} training{'s' * (len(trainings) > 1)}"
+        )
         return Table(title, ("", "mean", "share", "5th percentile", "95th percentile"), tuple(rows))
 
     def _period_table(self) -> Table:

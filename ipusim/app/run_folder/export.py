@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ipusim.api import Timeline, analysis, runs
+from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
 from ipusim.base.errors import FileError, MissingPackageError, OptionError
@@ -59,11 +60,14 @@ def exported(run: Path, form: str, start: int | None = None, end: int | None = N
     With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
     has written what its stages hold. Raises OptionError for an unknown format, MissingPackageError where its
     package is not installed, FileError for what is no run folder, TimelineError and FileError for a damaged one,
-    OutputError for a run of more spans than a table may have rows, and OSError for what cannot be read.
+    OutputError for cycles outside of the run and for more spans than a table may have rows, and OSError for what cannot
+    be read.
     """
     check_format(form)
     path = timeline_file(run)
     timeline = Timeline.load(path)
+    if start is not None or end is not None:
+        window(timeline, start, end)  # refuses an empty one
     tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(analysis.run_times_of(timeline))}
     if curves := read_memory(path.parent, len(timeline.info.ipus)):
         tables["memory"] = memory_columns(curves, timeline.info.clock_hz)

@@ -207,7 +207,8 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
         text = f"Best of {number} points by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}."
         lines.append(text + _ties(best, swept, measure))
     else:
-        lines.append(f"None of {number} points fits.")
+        fits = any(outcome.fits for _, outcome in swept.finished)
+        lines.append(f"None of {number} points {f'that fit has a {measure.name}' if fits else 'fits'}.")
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
     lines += _memory_words(swept)

@@ -41,7 +41,7 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
         known = sorted(n for n, variable in vars(module).items() if fits(variable) and not n.startswith("_"))
         raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")
     if not fits(value):
-        raise ModelError(f"{reference!r}: {name!r} in {path} is a {type(value).__name__}, not a {kind}")
+        raise ModelError(f"{reference!r}: {name!r} in {path} is of type {type(value).__name__}, not a {kind}")
     return value
 
 

@@ -128,7 +128,7 @@ def test_each_request_has_its_own_file(tmp_path):
             "bad = Schedule('my', gpipe, len, True, '', syncs=())\n",
             "'mine.py:bad': syncs: expected some of Sync's LOCK_STEP, POINT_TO",
         ),
-        ("bad = 3\n", "'mine.py:bad': 'bad' in FILE is a int, not a function or Schedule"),
+        ("bad = 3\n", "'mine.py:bad': 'bad' in FILE is of type int, not a function or Schedule"),
         ("1 / 0\n", "FILE:19: ZeroDivisionError: division by zero"),
         ("def bad(\n", "FILE:19: SyntaxError: '(' was never closed"),
         ("", "'mine.py:bad': FILE has no function or Schedule 'bad'; it has CountError, Feature, Order, Prog"),
