@@ -76,7 +76,7 @@ class Rate:
         if self.plausible is None:
             return ""
         low, high = (self.show(end) for end in self.plausible)
-        number, _, unit = low.rpartition(" ")
+        number, _, unit = low.partition(" ")
         return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
