@@ -159,16 +159,19 @@ def random_normal_initializer(
 def truncated_normal_initializer(
     mean: float = 0.0, stddev: float | None = None, seed: int | None = None, dtype: Any = None
 ) -> TruncatedNormal:
-    """Return the same without what is more than two standard deviations from the mean."""
+    """Return a normal distribution that is cut at two standard deviations from its mean.
+
+    By default the deviation is 1 in a program for TensorFlow 1, and 0.05 in one for 2.
+    """
     return TruncatedNormal(mean, _default(stddev, 1.0, 0.05), seed, dtype)
 
 
 def random_uniform_initializer(
     minval: float | None = None, maxval: float | None = None, seed: int | None = None, dtype: Any = None
 ) -> RandomUniform:
-    """Return what is equally likely from ``minval`` to ``maxval``.
+    """Return a uniform distribution from ``minval`` to ``maxval``.
 
-    By default that is 0 to 1 in a program for TensorFlow 1, and -0.05 to 0.05 in one for 2.
+    By default these are 0 and 1 in a program for TensorFlow 1, and -0.05 and 0.05 in one for 2.
     """
     return RandomUniform(_default(minval, 0.0, -0.05), _default(maxval, 1.0, 0.05), seed, dtype)
 

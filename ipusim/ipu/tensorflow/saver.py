@@ -226,7 +226,7 @@ def _filter_of(var_list: Any) -> checkpoint.NameFilter:
     listed = list(var_list.values()) if isinstance(var_list, dict) else var_list
     if not isinstance(listed, list | tuple) or not all(isinstance(item, str | NamedVariable) for item in listed):
         checks.wrong_type("var_list", "a list of variables, as such or by name", var_list)
-    names = {(item if isinstance(item, str) else item.name).removesuffix(":0") for item in listed}
+    names = set(map(_own_name, listed))
     return lambda name: checkpoint.is_variable(name) and name in names
 
 
@@ -234,10 +234,12 @@ def _names_of(var_list: Any) -> dict[str, str]:
     """Return the names of variables by those that a dictionary gives them in checkpoints; none of a list."""
     if not isinstance(var_list, dict):
         return {}
-    return {
-        checks.text("var_list", name): (item if isinstance(item, str) else item.name).removesuffix(":0")
-        for name, item in var_list.items()
-    }
+    return {checks.text("var_list", name): _own_name(item) for name, item in var_list.items()}
+
+
+def _own_name(item: str | NamedVariable) -> str:
+    """Return the name of a variable, which is given as such or by its name."""
+    return (item if isinstance(item, str) else item.name).removesuffix(":0")
 
 
 #: What begins the names of what is a program's own: of the first that was compiled, and of others.

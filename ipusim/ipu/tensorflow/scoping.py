@@ -136,9 +136,9 @@ def get_variable(
     arguments |= {"dtype": checks.dtype("dtype", kind, "biuf"), "trainable": trainable is not False}
     arguments |= {"initializer": here.initializer if initializer is None else initializer, "reuse": here.reuse}
     getter: Callable[..., Any] = _variable
-    for custom in (*scope().getters, *_getters(custom_getter)):
+    for custom in (*here.getters, *_getters(custom_getter)):
         getter = partial(custom, getter)
-    return getter(name=scope().prefix + checks.text("name", name), **arguments)
+    return getter(name=here.prefix + checks.text("name", name), **arguments)
 
 
 def _getters(custom_getter: Callable[..., Any] | None) -> tuple[Callable[..., Any], ...]:
