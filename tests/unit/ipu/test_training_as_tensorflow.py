@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from ipusim import ipu
 from ipusim.base.errors import ProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow import keras
@@ -110,6 +111,26 @@ def test_the_loss_of_logits_takes_those_behind_a_softmax(kind, label):
     share = 1 / (1 + math.e)
     assert loss == pytest.approx(-math.log(share), rel=1e-6)
     np.testing.assert_allclose(model.get_weights()[0], [[2 - share, 1 + share]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("activation", "version", "loss", "slope"),
+    [
+        ("sigmoid", 1, 30.0, 1.0),
+        ("sigmoid", 2, 30.0, 1.0),
+        ("softmax", 2, 30.0, 0.5),  # of each of two logits, as if a sigmoid stood behind them
+        ("softmax", 1, math.log(2), 0.0),  # of probabilities of a half, which are moved alike
+    ],
+)
+def test_binary_cross_entropy_takes_logits_as_the_version_of_tensorflow_does(activation, version, loss, slope):
+    with ipu.install(tensorflow=version):
+        units = 2 if activation == "softmax" else 1
+        model = keras.Sequential([keras.layers.Dense(units, activation, use_bias=False, input_shape=(1,))])
+        model.set_weights([np.full((1, units), 30, np.float32)])
+        model.compile(keras.optimizers.SGD(1.0), "binary_crossentropy")
+        x, y = np.ones((4, 1), np.float32), np.zeros((4, units), np.float32)
+        assert model.train_on_batch(x, y) == pytest.approx(loss, rel=1e-6)
+        np.testing.assert_allclose(model.get_weights()[0], 30 - slope, rtol=1e-6)
 
 
 def test_of_a_cond_of_the_host_the_branch_that_is_taken_is_done_alone():

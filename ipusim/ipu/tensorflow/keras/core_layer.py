@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any, ClassVar, Final
 
@@ -18,12 +18,12 @@ from ipusim.ipu.runtime.layers import initial_parameters, run
 from ipusim.ipu.runtime.names import program_trains, scope
 from ipusim.ipu.runtime.program_state import seed_of
 from ipusim.ipu.runtime.variable import NamedVariable, named_variable
-from ipusim.ipu.tensorflow.activations import core_activation, gate_activation, keras_name
+from ipusim.ipu.tensorflow.activations import core_activation, gate_activation, keras_name, logistic
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras import activations
 from ipusim.ipu.tensorflow.keras.described import described, revived
 from ipusim.ipu.tensorflow.keras.layer import Layer
-from ipusim.ipu.tensorflow.keras.probabilities import softmax_of_layer
+from ipusim.ipu.tensorflow.keras.probabilities import Probabilities, is_last, softmax_of_layer
 from ipusim.ipu.tensorflow.keras.symbolic import KerasTensor, Node
 from ipusim.ipu.tensorflow.keras.utils import custom_object_scope, custom_objects
 from ipusim.ipu.tensorflow.nn import softmax as softmax_of
@@ -250,16 +250,26 @@ class CoreLayer(Layer):
         """Return what the layer gives with variables by the core's names, its activation included."""
         trains = may_change() and (program_trains() if training is None else bool(training))
         y = self._applied(x, variables, trains)
+        if self._sigmoid_waits():
+            return Probabilities(y, logistic)
         if self._after is softmax_of:
             return softmax_of_layer(y)
         return y if self._after is None else self._after(y)
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
-        """Return what the core's layer gives; dropout draws where the machine says so."""
+        """Return what the core's layer gives, but for a sigmoid that waits; dropout draws where the machine says so."""
         parameters = {
             name: variable.read_value() for name, variable in variables.items() if name not in self._untrained
         }
-        return run(self._layer, x, parameters, self.path, self._position if self.in_model else None)
+        of: Any = self._layer
+        if self._sigmoid_waits():
+            of = replace(of, activation="identity")
+        return run(of, x, parameters, self.path, self._position if self.in_model else None)
+
+    def _sigmoid_waits(self) -> bool:
+        """Return whether the layer's sigmoid waits for what is made of it, as a model's last does."""
+        recurs = isinstance(self._layer, layers.Recurrent)  # its activations are those of gates
+        return is_last() and not recurs and getattr(self._layer, "activation", None) == "sigmoid"
 
     def _drawn_one(self, own: str, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return self._drawn(shape, dtype)[own]

@@ -17,14 +17,16 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
+from ipusim.ipu.tensorflow.activations import logistic
 from ipusim.ipu.tensorflow.array_functions import cast, clip_by_value, maximum, minimum, reduce_mean, tensor
 from ipusim.ipu.tensorflow.keras.described import Configured
 from ipusim.ipu.tensorflow.keras.layer import snake_case
-from ipusim.ipu.tensorflow.keras.probabilities import Probabilities
+from ipusim.ipu.tensorflow.keras.probabilities import scores_of
 from ipusim.ipu.tensorflow.losses import classes_of, fitted, fitted_weights, shares_of
 from ipusim.ipu.tensorflow.nn import (
     log_softmax,
     sigmoid_cross_entropy_with_logits,
+    softmax,
     sparse_softmax_cross_entropy_with_logits,
 )
 
@@ -36,19 +38,17 @@ def _clipped(y_pred: Any) -> Any:
     return clip_by_value(y_pred, EPSILON, 1 - EPSILON)
 
 
-def _scores(y_pred: Any, from_logits: bool, axis: int) -> tuple[Any, bool]:
+def _of_classes(y_pred: Any, from_logits: bool, axis: int) -> tuple[Any, bool]:
     """Return predictions of classes in the last axis, and whether they are logits, as those behind a softmax are."""
     if axis != -1:
         checks.wrong_value("axis", "-1", axis)
-    if isinstance(y_pred, Probabilities):
-        y_pred, from_logits = y_pred.logits, True
-    return tensor(y_pred), from_logits
+    return scores_of(y_pred, from_logits, softmax)
 
 
 @also_on_host
 def sparse_categorical_crossentropy(y_true: Any, y_pred: Any, from_logits: bool = False, axis: int = -1) -> Any:
     """Return -log p[y_true] of each sample, for probabilities or logits (batch, ..., classes)."""
-    scores, from_logits = _scores(y_pred, from_logits, axis)
+    scores, from_logits = _of_classes(y_pred, from_logits, axis)
     labels = classes_of(y_true, scores)
     if not from_logits:
         scores = anp.log(_clipped(scores))
@@ -60,7 +60,7 @@ def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Any:
     """Return -sum(y_true * log p) of each sample, for probabilities or logits (batch, ..., classes)."""
-    scores, from_logits = _scores(y_pred, from_logits, axis)
+    scores, from_logits = _of_classes(y_pred, from_logits, axis)
     labels = shares_of(y_true, scores)
     if label_smoothing:
         labels = labels * (1 - label_smoothing) + label_smoothing / anp.shape(scores)[-1]
@@ -82,17 +82,18 @@ def of_fitted(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@of_fitted
+@also_on_host
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Any:
     """Return -mean(y log p + (1 - y) log(1 - p)) of each sample, for probabilities or logits."""
-    labels = y_true
+    scores, from_logits = scores_of(y_pred, from_logits, logistic)
+    labels = fitted(y_true, scores)
     if label_smoothing:
         labels = labels * (1 - label_smoothing) + 0.5 * label_smoothing
     if from_logits:
-        return anp.mean(sigmoid_cross_entropy_with_logits(labels=labels, logits=y_pred), axis=axis)
-    shares = _clipped(y_pred)
+        return anp.mean(sigmoid_cross_entropy_with_logits(labels=labels, logits=scores), axis=axis)
+    shares = _clipped(scores)
     terms = labels * anp.log(shares + EPSILON) + (1 - labels) * anp.log(1 - shares + EPSILON)
     return -anp.mean(terms, axis=axis)
 
