@@ -50,6 +50,7 @@ def pytest_configure(config):
     """
     config.addinivalue_line("markers", "slowest: runs with --all alone")
     config.addinivalue_line("markers", "rarest: runs with --every alone")
+    config.addinivalue_line("markers", "sampled(n): runs one in n of its cases, all with --all")
     choice = effort.chosen(config.getoption("all"), config.getoption("every"))
     choice.__enter__()
     config.add_cleanup(lambda: choice.__exit__(None, None, None))
@@ -84,7 +85,7 @@ def pytest_collect_directory(path, parent):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave the slowest tests to ``--all`` and the rarest to ``--every``, and hand out whole files."""
+    """Leave the slowest tests and what is beside a sample to ``--all``, the rarest to ``--every``; hand out files."""
     items.sort(key=lambda item: item.path)
     runs = {"slowest": effort.runs_slowest(), "rarest": effort.draws_everything()}
     here, left_out = [], []
@@ -93,6 +94,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("slowest")
         rests = any(item.get_closest_marker(name) and not runs[name] for name in runs)
         (left_out if rests else here).append(item)
+    beside = effort.beside_samples(here)
+    left_out += beside
+    here = [item for item in here if item not in beside]
     config.hook.pytest_deselected(items=left_out)
     items[:] = dealt(here, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 

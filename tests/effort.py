@@ -1,6 +1,7 @@
 """How much is drawn: one in ten of each property's examples by default, one in five with ``--all``, or ``--every``.
 
-Of those that are drawn in hundreds it is one in thirty, and one in ten with ``--all``.
+Of those that are drawn in hundreds it is one in thirty, and one in ten with ``--all``. Of tests of many cases that are
+alike, one in two or three cases runs by default.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import pytest
 slowest = pytest.mark.slowest
 #: Marks a test that is run by name, when what it looks at is changed: only ``--every`` runs it among others.
 rarest = pytest.mark.rarest
+#: Marks a test of many cases: by default it runs one in so many of them, and all with ``--all``.
+sampled = pytest.mark.sampled
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
 ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 5, 5
 #: The same of examples that are drawn in hundreds.
@@ -44,6 +47,24 @@ def runs_slowest() -> bool:
 def draws_everything() -> bool:
     """Return whether everything is drawn, as ``--every`` asks for."""
     return _whole[-1][1]
+
+
+def beside_samples(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of sampled tests that do not run: of each test those whose names come last by their sums.
+
+    Not each second or third in order, as that may have one value of a second parameter alone.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in () if runs_slowest() else items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: set[pytest.Item] = set()
+    for of in cases.values():
+        mark = of[0].get_closest_marker("sampled")
+        assert mark is not None
+        of.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        left_out.update(of[-(-len(of) // mark.args[0]) :])
+    return left_out
 
 
 def one_in(examples: int = 1) -> int:

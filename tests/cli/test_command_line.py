@@ -25,7 +25,7 @@ from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, leave_pixels_out, process
 from tests.copies import fixed_cycles, sync_cycles
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.grids import parse_grid
 from tests.places import ROOT
 
@@ -121,6 +121,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@sampled(2)
 @pytest.mark.usefixtures("without_pixels")
 @pytest.mark.parametrize(
     "zoom", [("--phase", "ramp-up"), ("--phase", "ramp-down"), ("--from", "3", "--to", "20"), ("--phase", "main")]

@@ -10,6 +10,7 @@ import shutil
 import pytest
 
 from tests.cli.commands import ipusim
+from tests.effort import sampled
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -194,6 +195,7 @@ LESS = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("command", sorted(FILES.keys() - {"calibrate"}))
 def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
     words, suffix, _ = FILES[command]
@@ -207,6 +209,7 @@ def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
     assert (place / f"empty{suffix}").read_bytes() == (place / "new" / f"out{suffix}").read_bytes()
 
 
+@sampled(2)
 @pytest.mark.parametrize("command", sorted(FOLDERS.keys() - {"validate"}))
 def test_a_folder_that_ipusim_has_written_it_writes_over(command, place):
     words, name, _ = FOLDERS[command]

@@ -12,7 +12,7 @@ from ipusim.app.fidelity.micro_benchmarks import benchmark_table, read_benchmark
 from ipusim.app.run_folder import report
 from ipusim.app.sweep import report as sweep
 from tests.cli.commands import ipusim
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 from tests.places import SCENARIOS
 from tests.printed_tables import WIDTHS, assert_whole, recorded
 
@@ -64,6 +64,7 @@ def tables(tmp_path_factory):
     return [*found, benchmark_table(read_benchmarks())]
 
 
+@sampled(2)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_cell_of_every_table_is_printed_whole(tables, width):
     """By default in the narrowest terminal, where most is broken, and one table in three in each of the others."""

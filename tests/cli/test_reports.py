@@ -19,7 +19,7 @@ from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_pag
 from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
-from tests.effort import rarest
+from tests.effort import rarest, sampled
 from tests.gallery import PICTURES, assert_same_picture
 
 REPORTS = ROOT / "reports"
@@ -114,6 +114,7 @@ def test_the_gallery_shows_the_commands_as_they_are():
     assert commands(gallery_page()) == [each.command for each in GALLERY]
 
 
+@sampled(3)
 @pytest.mark.parametrize("picture", GALLERY, ids=lambda each: each.scenario)
 def test_what_the_gallery_changes_is_accepted(picture, workspace):
     load_job(workspace / "scenarios" / f"{picture.scenario}.yaml", [*picture.changes, "numerics=off"])

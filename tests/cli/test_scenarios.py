@@ -25,7 +25,7 @@ from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.copies import fixed_cycles, sync_cycles
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
@@ -52,6 +52,7 @@ def run(name, *overrides):
     return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
 
 
+@sampled(3)
 @pytest.mark.parametrize("path", [pytest.param(path, marks=ALIKE.get(path.stem, ()), id=path.stem) for path in FILES])
 def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
     found = read_perfetto(gzip.decompress(trace_file(run(path.stem, *SHORTER.get(path.stem, ())))))

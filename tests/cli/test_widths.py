@@ -20,7 +20,7 @@ from ipusim.app.run_folder import report
 from ipusim.app.sweep import report as sweep
 from ipusim.app.terminal import print_text
 from tests.cli.commands import ipusim
-from tests.effort import draws_everything, runs_slowest
+from tests.effort import draws_everything, runs_slowest, sampled
 from tests.places import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
@@ -88,6 +88,7 @@ def test_help_of_a_command_fits_and_cuts_nothing(name, width):
     assert COMMANDS[name] in " ".join(done.stdout.split())
 
 
+@sampled(2)
 @pytest.mark.parametrize("words", SAYING, ids=lambda words: " ".join(map(str, words[:2]))[-40:])
 def test_sentences_break_between_words_and_tables_fit(words):
     """In the narrowest terminal, where most lines are broken; in others with ``--all`` and ``--every``."""

@@ -26,6 +26,7 @@ from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.app.run_folder.export import exported
 from ipusim.app.run_folder.report import trace_file
 from tests.drawn import drawn_texts
+from tests.effort import sampled
 
 PHYSICAL = (0, 2, 3, 1, 4, 6, 7, 5)
 STAGES = [
@@ -105,6 +106,7 @@ LISTED = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", LISTED)
 def test_ipus_are_listed_by_their_logical_number(run, folder, name):
     found = LISTED[name](run, folder)

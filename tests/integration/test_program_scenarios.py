@@ -24,7 +24,7 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 
 
 def learning(make):
@@ -133,6 +133,7 @@ def ran(first=hidden, last=loss_of, mode=IPUOutfeedMode.ALL, x=None, labels=None
     return program
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("option", "first", "layered"),
     [

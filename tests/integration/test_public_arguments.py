@@ -13,7 +13,7 @@ import pytest
 import ipusim
 from ipusim.base.errors import IpusimError, bounded
 from ipusim.runs.problems import show
-from tests.effort import draws_everything, one_in, runs_slowest
+from tests.effort import draws_everything, one_in, runs_slowest, sampled
 from tests.places import SCENARIOS
 
 FOUR = str(SCENARIOS / "schedules_four_ipus.yaml")
@@ -172,6 +172,7 @@ def folder(shown, tmp_path):
     return tmp_path / "run"
 
 
+@sampled(2)
 @pytest.mark.parametrize("value", ["1e999", "-Infinity", "NaN", "9" * 400, "9" * 5000, '"\\ud800"', "[]", "{}", "null"])
 def test_a_damaged_summary_is_one_message_whatever_it_says_anywhere(folder, value):
     whole = (folder / "summary.json").read_text()

@@ -14,7 +14,7 @@ from ipusim.base.errors import OutputError, ProgramError, ProgramTypeError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.tensorflow.keras import layers
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 4, 6)).astype(np.float32)
@@ -110,6 +110,7 @@ class Training:
         return np.concatenate(found)
 
 
+@sampled(2)
 @pytest.mark.parametrize("optimizer", [name for name, make in OPTIMIZERS.items() if make() is not None])
 def test_every_checkpoint_goes_on_to_the_same_bits(optimizer, tmp_path):
     runs = 3 if runs_slowest() else 2

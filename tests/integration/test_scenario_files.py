@@ -13,6 +13,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
+from tests.effort import sampled
 from tests.places import SCENARIOS
 from tests.scenario_data import plain_data
 
@@ -53,6 +54,7 @@ def validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(schema)
 
 
+@sampled(2)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_file_is_good_by_its_json_schema(validator: jsonschema.Draft202012Validator, file: Path) -> None:
     validator.validate(plain_data(file))

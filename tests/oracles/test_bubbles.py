@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from ipusim.schedules.registry import names
 from reports.bubbles_page import FORMS, Case, per_micro_batch, simulated, with_copies
-from tests.effort import runs_slowest, share, slowest
+from tests.effort import runs_slowest, sampled, share, slowest
 from tests.house_schedules import FREE
 
 TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.schedule)
 @settings(max_examples=share(30) if runs_slowest() else 3, deadline=None)
 @given(data=st.data())
@@ -36,6 +37,7 @@ def test_every_schedule_of_the_gpu_world_has_its_forms():
     assert {form.schedule for form in FORMS} == {name for name in names() if name in FREE}
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "slack", "copies"),
     [  # with slack the slowest loop is another one from 150 cycles on

@@ -18,7 +18,7 @@ from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.topology import Topology
 from ipusim.pipeline.standstill import all_end, circle_of
-from tests.effort import draws_everything, runs_slowest
+from tests.effort import draws_everything, runs_slowest, sampled
 
 
 def graph_of(topology: Topology) -> nx.Graph:
@@ -48,6 +48,7 @@ def shortest(topology: Topology) -> dict[tuple[int, int], list[int]]:
     return {(source, to): path for source in topology.ipus for to, path in shortest_paths(graph, source).items()}
 
 
+@sampled(3)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_route_of_every_machine_is_the_path_that_networkx_finds(name: str, order: str) -> None:

@@ -15,7 +15,7 @@ from ipusim.base.units import format_seconds
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import SCENARIOS
 
 BY_SCHEDULE = SCENARIOS / "memory_by_schedule.yaml"
@@ -30,6 +30,7 @@ def period(job):
     return throughput_of(execute(job).timeline).weight_update_period_s
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -16,7 +16,7 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import ALL_IPUS
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 from tests.house_schedules import mapping_of
 
 FORWARD, BACKWARD, COUNT = 1000, 2000, 16
@@ -41,6 +41,7 @@ def words_of(run):
     return dict(verdict_table(run.summary).rows)["disturbances"]
 
 
+@sampled(3)
 @pytest.mark.parametrize(("schedule", "sync"), ROWS)
 def test_a_slow_ipu_is_the_one_that_others_wait_for(schedule, sync):
     """Wherever it is, also where others are between it and those that wait; and what they wait for are its passes.
@@ -120,6 +121,7 @@ def test_a_loss_is_what_all_ipus_are_idle_for():
     assert "longer for checkpoints and the loss of an IPU" in words_of(run)
 
 
+@sampled(3)
 @pytest.mark.parametrize(("schedule", "sync"), ROWS)
 def test_every_idle_cycle_is_for_someone_until_an_ipu_is_done(schedule, sync):
     disturbances = [{"ipu": 1, "slower": 1.5}, {"jitter": "10 %"}]

@@ -27,6 +27,7 @@ from ipusim.ipu.optimizers import (
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.ipu.runtime import layers
 from ipusim.runs.execute import execute
+from tests.effort import sampled
 
 TEXT = """\
 system: {name: m2000, auto_select_ipus: IPUS}
@@ -104,6 +105,7 @@ def in_python(job, optimizer):
     return found, queue.dequeue()[0]
 
 
+@sampled(2)
 @pytest.mark.parametrize("ipus", [2, 4])
 @pytest.mark.parametrize("text", OPTIMIZERS)
 def test_an_optimizer_learns_the_same_through_either_door(text, ipus, tmp_path):

@@ -26,7 +26,7 @@ from ipusim.pricing import passes, price
 from ipusim.runs.assemble import named_files
 from ipusim.runs.yaml_text import dump, edited
 from ipusim.schedules import layout
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import ROOT
 
 TUTORIAL, DIGITS = "tutorial_step3_pipelining", "digits_training"
@@ -72,6 +72,7 @@ def _pin(file, name):
     return _PINS[name]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "path", "value", "what"),
     [
@@ -177,6 +178,7 @@ def _blocking(parts):
         yield part
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "change", "what", "cause"),
     [
@@ -277,6 +279,7 @@ def _two_each():
             yield pytest.param(name, how, marks=[] if chosen else slowest)
 
 
+@sampled(2)
 @pytest.mark.parametrize(("name", "how"), [*_two_each()])
 def test_a_change_that_changes_nothing_is_none(pinned, name, how):
     file = pinned(name)

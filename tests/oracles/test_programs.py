@@ -21,7 +21,7 @@ from ipusim.ipu.runtime.import_names import install
 from ipusim.ipu.runtime.run import Pipeline
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.ran_programs import PROGRAMS, Ran, once
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
@@ -58,6 +58,7 @@ def twin_of(scenario, steps, changes):
     return execute(load_job(Path(f"scenarios/{scenario}.yaml"), same))
 
 
+@sampled(2)
 @pytest.mark.parametrize("case", TWINS)
 def test_a_program_of_the_tutorial_equals_its_scenario(case):
     epochs, arguments, scenario, changes = TWINS[case]
@@ -327,6 +328,7 @@ def test_replicas_normalise_over_the_samples_of_all():
     assert set(timeline.bytes[met].tolist()) == {2 * 64 * 4, 4}
 
 
+@sampled(2)
 @pytest.mark.parametrize(("strategy", "hosts"), [("horovod", 3), ("multi-worker", 2), ("multi-replica", 2)])
 def test_hosts_train_as_one_host_does(strategy, hosts, monkeypatch):
     """Each with its part of the batch: the losses over all are those of one host with all of it."""

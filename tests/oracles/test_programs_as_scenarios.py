@@ -11,7 +11,7 @@ from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.runs.session import Session
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Span
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import SCENARIOS
 from tests.ran_programs import PROGRAMS, Ran, once
 
@@ -71,6 +71,7 @@ LAYERS = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "path", [pytest.param(path, marks=[slowest] * (path.stem in LONG), id=path.stem) for path in RECORDED]
 )

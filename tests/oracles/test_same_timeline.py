@@ -16,6 +16,7 @@ from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimize
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
 from ipusim.ipu.runtime import layers
 from ipusim.runs.execute import execute
+from tests.effort import sampled
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 #: Options that have one name, in a scenario's pipeline and in Graphcore's.
@@ -162,6 +163,7 @@ def same_timeline(found, right):
         np.testing.assert_array_equal(getattr(found, column), getattr(right, column), err_msg=column)
 
 
+@sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_scenario_and_its_functions_give_one_timeline(case):
     name, changes = CASES[case]

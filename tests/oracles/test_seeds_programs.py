@@ -12,7 +12,7 @@ import pytest
 from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.ipu.tensorflow.keras import datasets
 from tests.cli.commands import ipusim
-from tests.effort import draws_everything, rarest, slowest
+from tests.effort import draws_everything, rarest, sampled, slowest
 from tests.seed_programs import names, seed_program, seeds_folder
 
 #: The programs of the pipelining tutorial, whose text shows what each prints, in the order of that.
@@ -51,6 +51,7 @@ def images(monkeypatch):
     monkeypatch.setattr(datasets, "_drawn", _drawn)
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", [marked(name) for name in names() if name not in TUTORIAL])
 def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_path, monkeypatch):
     program = seed_program(name, seeds())

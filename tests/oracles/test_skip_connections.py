@@ -21,7 +21,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
 from ipusim.runs.execute import execute
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 
 SCENARIO = """
 system: {name: pod16}
@@ -340,6 +340,7 @@ def loss_of_images(weights, x, y):
     return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
 
 
+@sampled(2)
 @pytest.mark.parametrize("splits", some_of(IMAGE_LAYERS, 4))
 def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load, splits):
     experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential", text=IMAGES)

@@ -23,7 +23,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import seeds, slowest
+from tests.effort import sampled, seeds, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
@@ -107,6 +107,7 @@ def brute_force(request: Request, limits: Limits) -> int | None:
     return best
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[slowest] * (seed % 2)) for seed in seeds(50)])
 def test_brute_force_finds_nothing_faster(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     request, limits = small_model(seed)
@@ -123,6 +124,7 @@ def test_brute_force_finds_nothing_faster(seed: int, monkeypatch: pytest.MonkeyP
         assert found.searched.left is None
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "name",
     [

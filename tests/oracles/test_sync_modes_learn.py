@@ -28,7 +28,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import checked_sync
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names
-from tests.effort import seeds, slowest
+from tests.effort import sampled, seeds, slowest
 from tests.house_schedules import is_a_v, is_mirrored
 from tests.networks import split
 from tests.oracles.test_halves_executed import RUNS
@@ -81,6 +81,7 @@ def shape_of(mapping, **options):
 SPLITS = [("d2",), ("cel",), ("d1", "d4"), ("d3", "logits"), ("d1", "d3", "logits"), ("d2", "d3", "cel")]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("others", "sync"),
     [pytest.param(other, sync, marks=slowest if other else ()) for other, sync in product((False, True), MODES)],
@@ -134,6 +135,7 @@ SEVERAL = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "mapping", "sync"),
     [

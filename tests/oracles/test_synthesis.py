@@ -19,7 +19,7 @@ from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.synthesis import NAME, synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import runs_slowest, seeds, share, slowest
+from tests.effort import runs_slowest, sampled, seeds, share, slowest
 from tests.exact_orders import Exact
 from tests.oracles.test_house_schedules import TABLE_5
 
@@ -125,6 +125,7 @@ def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
 BETTERED = (1, 4, 5, 6, 7, 8, 13, 14, 16, 19)
 
 
+@sampled(2)
 @pytest.mark.usefixtures("clock_of_turns")
 @pytest.mark.parametrize("seed", BETTERED[: share(len(BETTERED))])
 def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
@@ -186,6 +187,7 @@ def of_table_5(row):
     return count, tasks, words_of(tasks, job.plan.order.passes.tolist()), begins[-1]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "number", [pytest.param(number, marks=[slowest] * (number > 2)) for number in seeds(30)[: len(TABLE_5)]]
 )

@@ -21,7 +21,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import GOLDEN
 
 FOLDER = GOLDEN / "torch_schedules"
@@ -216,6 +216,7 @@ optimizer: {{type: momentum, learning_rate: 0.1, momentum: 0.9}}
 WHOLE = {}
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=slowest if name in COPIES else ()) for name in TORCHS])
 def test_the_training_is_that_of_the_unsplit_model(load, load_torchs, name):
     stages, _, count = sizes(name)

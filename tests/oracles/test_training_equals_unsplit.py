@@ -26,7 +26,7 @@ from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.networks import split
 from tests.price_and_run import price_and_run
 
@@ -142,6 +142,7 @@ def in_turn():
         yield pytest.param(schedule, splits, marks=slowest if rest else (), id=f"{'-'.join(splits)}-{schedule}")
 
 
+@sampled(2)
 @pytest.mark.parametrize(("schedule", "splits"), [*in_turn()])
 def test_every_split_and_schedule(schedule, splits):
     stages = len(splits) + 1

@@ -9,7 +9,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.waterfall import balanced
 from ipusim.schedules import registry
 from ipusim.timeline.time_parts import TimePart
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 from tests.house_schedules import goes_around, is_a_v, mapping_of
 from tests.scenario_data import job_from
 
@@ -56,6 +56,7 @@ def parts_of(job):
 HOUSE = sorted(registry.HOUSE - {"single"})
 
 
+@sampled(3)
 @pytest.mark.parametrize("ipus", [2, 4, 8])
 @pytest.mark.parametrize("name", HOUSE)
 def test_equal_stages_have_no_imbalance_and_fill_and_drain_is_the_closed_form(name, ipus):

@@ -32,7 +32,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import rarest, seeds, slowest
+from tests.effort import rarest, sampled, seeds, slowest
 from tests.places import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -278,6 +278,7 @@ def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(repl
     assert max(line.get_ydata().max() for line in chart.axes[-1].lines) < 4
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("runs", "ipus", "memory"),
     [

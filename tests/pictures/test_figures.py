@@ -13,7 +13,7 @@ from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import OutputError
 from tests.drawn import assert_legible, drawn_texts, words
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 HOST = {"infeed": 30, "host_wait": 8, "outfeed": 15}
@@ -53,6 +53,7 @@ PICTURES = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", PICTURES)
 def test_no_text_overlaps_another_or_is_cut_off(lock_step, name):
     figure = PICTURES[name](lock_step)

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
+from tests.effort import sampled
 from tests.gallery import PICTURES, assert_same_picture, drawn_of, figure, figure_pixels, pixels, png
 
 #: Pixels of the width that GitHub gives a picture in a README.
@@ -51,11 +52,13 @@ def contrast(one, other):
     return (light + 0.05) / (dark + 0.05)
 
 
+@sampled(2)
 @drawn_pictures
 def test_a_picture_is_as_its_scenario_runs_now(name):
     assert_same_picture(png(name), f"{name}.png")
 
 
+@sampled(2)
 @every_picture
 def test_no_text_lies_over_another(name):
     found = texts(name)
@@ -93,6 +96,7 @@ def test_text_is_large_enough_at_a_readmes_width(name):
     assert min(text.get_fontsize() for text, _ in texts(name)) * scale >= 8
 
 
+@sampled(2)
 @drawn_pictures
 def test_text_stands_out_from_what_it_stands_on(name):
     """Of every text, its colour against each pixel that its letters cover, in the picture without them."""

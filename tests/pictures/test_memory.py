@@ -26,7 +26,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES
 from tests.drawn import assert_legible, drawn_texts
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import SCENARIOS
 
 KIB = 1024
@@ -78,6 +78,7 @@ def chart(lock_step, name):
     return memory_chart(timeline, found, window(timeline))
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", CHARTS)
 def test_no_text_overlaps_another_or_is_cut_off(lock_step, name):
     figure = chart(lock_step, name)

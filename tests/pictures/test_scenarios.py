@@ -28,6 +28,7 @@ from ipusim.timeline.timeline import Timeline
 from reports.gallery import TUTORIAL
 from tests import gallery
 from tests.drawn import words
+from tests.effort import sampled
 from tests.gallery import PICTURES
 from tests.places import SCENARIOS
 
@@ -93,6 +94,7 @@ def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(n
     assert all(len(line) > 1 for line in lines)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
 def test_the_legend_of_a_memory_chart_does_too(name):
     if not result(name).describes_memory:
@@ -138,6 +140,7 @@ def test_lines_of_a_legend_are_few_and_even():
     assert "recomputation" in names
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_of_a_trace_names_its_stages(name):
     info = result(name).timeline.info

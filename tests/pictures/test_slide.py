@@ -15,6 +15,7 @@ from ipusim.base.errors import OutputError, ProgramError
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from ipusim.timeline.time_parts import TimePart
+from tests.effort import sampled
 from tests.places import SCENARIOS
 
 
@@ -54,6 +55,7 @@ def many(found, number):
     return Comparison(tuple(rows))
 
 
+@sampled(2)
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("number", [2, 7, 12, 30, 90])
 def test_it_is_as_high_as_a_slide_at_most_however_many_runs_there_are(four, holding, number, memory):

@@ -15,7 +15,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import runs_slowest, seeds
+from tests.effort import runs_slowest, sampled, seeds
 from tests.properties.test_repeats import drawn
 from tests.tiling import check_tiling
 
@@ -98,6 +98,7 @@ def test_any_disturbances_of_any_run(seed):
     assert all(cycles > 0 for cycles in cost.waits.values())
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", seeds(100))
 def test_of_several_executions_those_before_between_and_behind_changes_are_left_out(seed):
     rng, plain = random.Random(seed), None

@@ -37,7 +37,7 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.repeats import with_copies
 from tests.cli.commands import ipusim
-from tests.effort import runs_slowest, share, slowest
+from tests.effort import runs_slowest, sampled, share, slowest
 from tests.house_schedules import FREE, mapping_of
 from tests.replay.requests import DRAWN, Requested, drawn_requests, scenario_of
 
@@ -93,6 +93,7 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
             yield f"{drawn.name} {' '.join(changes)}", job
 
 
+@sampled(2)
 @pytest.mark.parametrize("sort", SORTS)
 def test_jumping_over_repeats_changes_nothing(sort: str) -> None:
     """Every span, its cause, what memory holds and the summary are those of a run that is simulated whole."""
@@ -128,6 +129,7 @@ def test_disturbed_runs_jump_where_nothing_changes_any_more(sort: str, tmp_path:
     assert jumped
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "sync", "system"),
     [
@@ -275,6 +277,7 @@ def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> No
         assemble(Request.from_dict(data, name="gpipe"))
 
 
+@sampled(4)
 @pytest.mark.parametrize("schedule", [name for name in FREE if find(name).period is not None])
 def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
     """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""

@@ -21,7 +21,7 @@ from ipusim.model.layers.saved_arrays import root_of
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.stash import measured_bytes, outlined_bytes, saved_bytes
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 from tests.oracles.test_model_layers_gradients import LAYERS
 from tests.properties.test_backward_halves import workloads
 
@@ -36,6 +36,7 @@ SIZES = ((1, 4), (2, 8), (6, 2))
 LOSSES = {"": None, "mean": MeanSquaredError(), "softmax": SoftmaxCrossEntropy()}
 
 
+@sampled(3)
 @pytest.mark.parametrize("ending", LOSSES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_layer_keeps_the_same(name, ending):

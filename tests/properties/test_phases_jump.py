@@ -17,7 +17,7 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import runs_slowest, seeds
+from tests.effort import runs_slowest, sampled, seeds
 
 IN_PHASES = [name for name in names() if find(name).in_phases]
 
@@ -60,6 +60,7 @@ def timed_stage(rng: random.Random, factor: float, size: int, training: bool) ->
     return stage | ({"backward": int(2000 * factor), "gradient_bytes": size, "update": 500} if training else {})
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", seeds(300))
 def test_jumping_over_phases_changes_nothing(seed: int) -> None:
     """Every span, the summary, and what is read of blocks are those of the run that is simulated whole."""

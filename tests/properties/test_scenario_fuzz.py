@@ -23,7 +23,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.places import Place
 from ipusim.runs.request.schema import json_schema
 from tests.drawn_text import any_text
-from tests.effort import runs_slowest, share
+from tests.effort import runs_slowest, sampled, share
 
 KeyPath = tuple[str | int, ...]
 
@@ -628,6 +628,7 @@ def test_the_samples_use_every_key_of_the_schema() -> None:
     assert keys - used == set()
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_any_key_missing_or_misspelt(name: str, folder: Path) -> None:
     """One of the two, in turn, of every key by default; both with ``--all``."""
@@ -647,6 +648,7 @@ def test_any_key_missing_or_misspelt(name: str, folder: Path) -> None:
             assert repr(wrong) in str(error) or "got nothing" in str(error)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_any_value_replaced(name: str, folder: Path, validator: jsonschema_rs.Draft202012Validator) -> None:
     draw, data = random.Random(name), copy.deepcopy(SAMPLES[name])

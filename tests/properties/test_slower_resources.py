@@ -32,7 +32,7 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
-from tests.effort import seeds
+from tests.effort import sampled, seeds
 from tests.house_schedules import mapping_of, shape_of
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.oracles.test_replica_collectives import LEARNED, learned, request_of
@@ -79,6 +79,7 @@ def check_slowdowns(plan, program, system, costs, *slow, whole=False):
     return longer
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", registry.names())
 @pytest.mark.parametrize("sync", list(Sync))
 def test_every_schedule_tiles_whatever_is_slower(name, sync):

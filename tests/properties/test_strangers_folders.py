@@ -34,7 +34,7 @@ from ipusim.app.run_folder.memory_file import _OF_ENTRIES as OF_ENTRIES
 from ipusim.base.errors import IpusimError
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import ipusim as command_line
-from tests.effort import share, slowest
+from tests.effort import sampled, share, slowest
 from tests.forged_files import archive, bomb
 
 SCENARIO = """
@@ -296,6 +296,7 @@ def check(real, command, part, kind, seed):
         assert ended.stdout.startswith(f"Best of 3 points by throughput: {BEST}")
 
 
+@sampled(2)
 @pytest.mark.parametrize(("command", "kind"), NAMING)
 def test_no_command_on_a_folder_runs_what_its_scenario_names(real, command, kind):
     check(real, command, "scenario.yaml", kind, 0)

@@ -24,7 +24,7 @@ from ipusim.schedules.registry import any_count, find
 from ipusim.schedules.repeating import Repeating, with_period
 from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_csv import write_torch_csv
-from tests.effort import draws_everything, slowest
+from tests.effort import draws_everything, sampled, slowest
 from tests.properties.test_jump import held, jobs
 from tests.replay.requests import scenario_of
 
@@ -149,6 +149,7 @@ def table_job(folder: Path, order: Order, *changes: str) -> Job:
     return load_job(folder / "s.yaml", [f"{COUNT}={order.shape.micro_batches}", *changes])
 
 
+@sampled(2)
 @pytest.mark.parametrize("sync", list(Sync))
 @pytest.mark.parametrize("name", ["1f1b", "zero_bubble_h1", "interleaved", "sequential"])
 def test_a_table_that_torch_wrote_is_simulated_in_part(tmp_path: Path, name: str, sync: Sync) -> None:

@@ -10,6 +10,7 @@ from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from tests.effort import sampled
 
 UNITS, BATCH, STEPS, ELEMENTS = 3, 2, 4, 5
 X = np.sin(np.arange(STEPS * BATCH * ELEMENTS, dtype=np.float32)).reshape(STEPS, BATCH, ELEMENTS)
@@ -77,6 +78,7 @@ def by_formula(kind, weights, lengths=None):
     return np.stack(outputs), np.stack(state) if isinstance(state, tuple) else state
 
 
+@sampled(2)
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
 @pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize("kind", CELLS)

@@ -13,6 +13,7 @@ from ipusim.app.scenario.write import scenario_text
 from ipusim.base.files import MAX_SCENARIO_BYTES
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
+from tests.effort import sampled
 from tests.places import SCENARIOS
 from tests.scenario_data import timed
 
@@ -26,6 +27,7 @@ def again(request: Request, folder: Path) -> Request:
     return load_request(folder / "scenario.yaml")
 
 
+@sampled(2)
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_scenario_is_asked_for_again_from_another_folder(path, tmp_path):
     request, folder = load_request(path), tmp_path / "reports" / "run"
