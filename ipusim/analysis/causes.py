@@ -193,9 +193,21 @@ class _Track:
 
 def _own(track: _Track) -> _Intervals:
     """Return the spans on IPUs that are no arithmetic, as idle intervals."""
-    own = _OWN[track.kind]
+    own = np.where(_waits_for_sum(track), _NUMBER[Idle.UPDATE], _OWN[track.kind])
     at = np.flatnonzero(own != NONE)
     return track.ipu[at], track.start[at], track.end[at], own[at], np.full(len(at), NONE), at
+
+
+def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
+    """Return which spans are waits for the sum over hosts: a part of the weight update, as its copies beside them."""
+    summing, follows = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
+    beside = np.zeros(len(summing), dtype=np.bool_)
+    beside[:-1] |= summing[1:] & follows
+    beside[1:] |= summing[:-1] & follows
+    beside &= (track.timeline.time_step[track.row] >= track.timeline.info.time_steps) & (
+        track.kind == SpanKind.HOST_WAIT
+    )
+    return beside
 
 
 def _nothing(track: _Track, finish: int) -> list[_Intervals]:

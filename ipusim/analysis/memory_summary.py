@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.memory import memory_curves, moment, stashed_micro_batches
+from ipusim.pipeline.holders import Holder
 from ipusim.timeline.timeline import Timeline
 
 
@@ -55,6 +56,13 @@ class MemorySummary:
     verdict: str
     ipus: tuple[IpuMemory, ...]
     stages: tuple[StageMemory, ...]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether stages say what they hold, or more than there is room for travels; else that is a part alone."""
+        own = [holder.key for holder in (Holder.PARAMETERS, Holder.STATE, Holder.FIFOS)]
+        holds = any(ipu.holders[key] for ipu in self.ipus for key in own)
+        return holds or any(stage.kept_bytes for stage in self.stages) or not self.fits
 
 
 def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:

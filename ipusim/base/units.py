@@ -138,8 +138,14 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s:.4g} B/s"
 
 
+#: Seconds from which on they are whole, with separators: four digits would be in powers of ten.
+_WHOLE_S: Final = 10_000
+
+
 def format_seconds(seconds: float) -> str:
-    """Return a time for people with four digits: ``format_seconds(3.7e-6) == '3.7 us'``."""
+    """Return a time for people with four digits at least: ``format_seconds(3.7e-6) == '3.7 us'``."""
+    if abs(seconds) >= _WHOLE_S:
+        return f"{seconds:,.0f} s"
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(seconds) >= factor:
             return f"{seconds / factor:.4g} {unit}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.api import Request, assemble, execute, hardware
-from ipusim.app.compare.compare import compare
+from ipusim.api import Request, assemble, execute, hardware, timelines
+from ipusim.app.compare.compare import Compared, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_words import verdict
+from ipusim.app.compare.comparison_files import comparison_files
+from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
 from ipusim.app.sweep.ceiling import ceilings
@@ -16,13 +17,16 @@ from ipusim.app.sweep.report import verdict as sweep_verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.base.errors import OutputError
+from ipusim.timeline.kinds import SpanKind
+from tests.drawn import words
 
 
-def request(schedule, *stages, system="free", **options):
+def request(schedule, *stages, system="free", hosts=None, **options):
     """Return stages known by their cost, four micro-batches in each execution unless more is said."""
     named = [{"name": name, **stage} for name, stage in zip("abcd", stages, strict=False)]
     pipeline = {"schedule": schedule, "gradient_accumulation_count": 4, "stages": named, **options.pop("pipeline", {})}
-    return Request.from_dict({"system": {"name": system, "auto_select_ipus": 2}, "pipeline": pipeline, **options})
+    on = {"name": system, "auto_select_ipus": 2, **({"host": {"count": hosts}} if hosts else {})}
+    return Request.from_dict({"system": on, "pipeline": pipeline, **options})
 
 
 def explained(asked, **options):
@@ -47,6 +51,38 @@ def test_nothing_is_faster_and_fits_where_the_weights_alone_do_not():
     stages = {"forward": 100, "backward": 200, "parameter_bytes": "1 GiB"}, {"forward": 100, "backward": 200}
     words = explained(request("1f1b", *stages, system="m2000", code_bytes=0, memory="report"))
     assert "No single change that was tried makes it faster and fits." in words
+
+
+def compared(*asked):
+    return Comparison(compare([Compared(each, f"run {number}") for number, each in enumerate(asked)]))
+
+
+def test_a_comparison_with_a_run_that_takes_no_time_is_drawn():
+    stages = [[{"forward": cycles, "backward": cycles}] * 2 for cycles in (0, 0, 1000)]
+    assert "comparison.png" in comparison_files(compared(*(request("1f1b", *each) for each in stages)))
+
+
+def test_more_samples_a_second_stand_behind_a_shorter_bar_as_such():
+    # 5 x 3,000 cycles for four micro-batches, 9 x 3,000 for eight: 10 / 9 of the samples/s.
+    stages = [{"forward": 1000, "backward": 2000}] * 2
+    runs = [request("1f1b", *stages, pipeline={"gradient_accumulation_count": count}) for count in (4, 8)]
+    found = compared(*runs)
+    assert not found.of_time
+    assert "+11.1% samples/s" in row_words(found, found.rows[1])
+    found = compared(runs[0], request("gpipe", *stages))
+    assert "samples/s" not in row_words(found, found.rows[1])
+
+
+def test_a_wait_for_the_sum_over_hosts_is_of_the_weight_update_as_the_sum_is():
+    stages = [{"forward": 1000, "backward": 2000, "update": 10, "parameter_bytes": "1 MiB"}] * 2
+    job = assemble(request("1f1b", *stages, system="m2000", hosts=4))
+    timeline = execute(job).timeline
+    found = explain(timeline, job)
+    assert (timeline.kind == SpanKind.HOST_WAIT).any()
+    per_ipu = {look.name: cycles.tolist() for look, cycles in found.ipu_time}
+    update = int(found.waterfall.cycles[timelines.TimePart.UPDATE])
+    assert per_ipu[timelines.TimePart.UPDATE.words] == [update] * 2
+    assert per_ipu[timelines.TimePart.HOST.words] == [0, 0]
 
 
 def test_a_run_that_takes_less_than_the_ideal_one_wastes_nothing():
@@ -93,3 +129,14 @@ def test_no_table_of_an_empty_window_is_written_over_another(tmp_path, start, en
     )
     with pytest.raises(OutputError, match="expected a window of cycles within the run"):
         exported(tmp_path, "csv", start, end)
+
+
+LOST = {"ipu": 1, "lost": 25_000, "detect": 100, "restart": 100, "checkpoint": 0}
+
+
+@pytest.mark.parametrize(("disturbances", "named"), [([], "execution 0 of 3"), ([LOST], "the loss of an IPU")])
+def test_the_critical_path_is_drawn_of_what_its_title_says(disturbances, named):
+    stages = [{"forward": 1000, "backward": 2000}] * 2
+    job = assemble(request("1f1b", *stages, pipeline={"repeat_count": 3}, disturbances=disturbances))
+    found = explain(execute(job).timeline, job)
+    assert any(f"{named}; the line is the critical path" in text for text in words(found.path_chart()))

@@ -274,7 +274,7 @@ def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(repl
     timeline = replicated.timeline
     last = timeline.rows(SpanKind.BACKWARD)[-3:]
     assert timeline.ipu[last].max() >= 4
-    chart = trace_with_path(timeline, last, 0, timeline.makespan_cycles)
+    chart = trace_with_path(timeline, last, Window(0, timeline.makespan_cycles))
     assert max(line.get_ydata().max() for line in chart.axes[-1].lines) < 4
 
 

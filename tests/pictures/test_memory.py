@@ -101,6 +101,11 @@ def test_it_says_what_is_held_and_what_there_is_room_for(lock_step):
     assert "recomputation" not in " ".join(words)
 
 
+def test_what_is_seen_in_the_bars_of_low_rows_is_in_the_legend(lock_step):
+    words = [text for text, _ in drawn_texts(chart(lock_step, "64 IPUs"))]
+    assert {"parameters", "optimizer state", "gradient accumulators", "FIFO buffers: empty"} <= {*words}
+
+
 def test_the_limit_is_drawn_where_it_is_within_reach(lock_step):
     def lines(name):
         figure = chart(lock_step, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -194,6 +195,8 @@ def test_a_title_says_which_execution_or_cycles_are_shown():
     assert default_title(timeline, execution_window(timeline, 2)).endswith(", execution 2 of 10")
     assert default_title(timeline, window(timeline, 1000, 20_000)).endswith(", cycles 1,000 to 20,000")
     assert default_title(timeline, window(timeline)).endswith("16 micro-batches")
+    hosts = timeline.about(replace(timeline.info, hosts=4, count=1_000_000))
+    assert default_title(hosts).endswith("4 hosts, each as this one, 2 IPUs, 2 stages, 1,000,000 micro-batches")
 
 
 def test_text_of_an_svg_is_text():

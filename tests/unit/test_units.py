@@ -17,7 +17,9 @@ def test_figures_have_three_digits_at_least(number, text):
 def test_bytes_rates_and_times():
     assert [format_bytes(size) for size in (0, 1000, 638_976, 3 << 40)] == ["0 B", "1000 B", "624 KiB", "3 TiB"]
     assert [format_rate(rate) for rate in (12, 16e9, 2.5e12)] == ["12 B/s", "16 GB/s", "2.5 TB/s"]
-    assert [format_seconds(time) for time in (0, 5e-9, 3.7e-6, 240)] == ["0 s", "5 ns", "3.7 us", "240 s"]
+    assert [format_seconds(time) for time in (0, 5e-9, 3.7e-6, 240, 30840)] == [
+        *("0 s", "5 ns", "3.7 us", "240 s", "30,840 s")
+    ]
 
 
 @pytest.mark.parametrize("text", ["٣ ms", "1٣ ms", "５ ms", "1e٣ ms", "1.٣ ms", "1__0 ms", "1_ ms", "_1 ms", "ms"])

@@ -73,7 +73,8 @@ def _named(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     """Return the time of rows as bars; of those that are far longer than most, as much as the axis of most shows."""
     costs = [comparison.cost(row) for row in rows if row.times is not None]
-    last = max(cost for cost in costs if cost <= _LONGEST * median_low(costs))
+    lasting = [cost for cost in costs if cost] or [0.0]
+    last = max(cost for cost in lasting if cost <= _LONGEST * median_low(lasting))
     bars = []
     for row in rows:
         cost = None if row.times is None else comparison.cost(row)

@@ -248,7 +248,8 @@ def row_words(comparison: Comparison, row: Row) -> str:
     """Return the words behind the bar of a run: time, difference to the first run, peak memory and mark."""
     if row.times is None:
         return mark(comparison, row)
-    over = "first" if row is comparison.first else signed(comparison.difference(row, comparison.first))
+    of = "" if comparison.of_time else " samples/s"  # more of these where the bar is shorter
+    over = "first" if row is comparison.first else signed(comparison.difference(row, comparison.first)) + of
     words = [format_seconds(comparison.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
     return ", ".join(filter(None, [*words, mark(comparison, row)]))
 

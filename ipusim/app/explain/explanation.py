@@ -16,10 +16,11 @@ from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import Together, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.execution_trace import trace_with_path
-from ipusim.app.render.figures import to_png
+from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import waterfall_table, waterfall_words
+from ipusim.app.render.window import execution_window, loss_window
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
 from ipusim.base.errors import OptionError
@@ -173,13 +174,18 @@ class Explanation:
         }
 
     def files(self) -> dict[str, bytes]:
-        """Return the content of every file of an explanation, by name; the trace is of the execution, or the first."""
-        shown = analysis.find_execution(self.timeline, self.execution or 0)
+        """Return the content of every file of an explanation, by name."""
         return {
             EXPLANATION: json_bytes(self.to_dict()),
             "idle_causes.png": to_png(idle_chart(self.timeline, self.ipu_time)),
-            "critical_path.png": to_png(trace_with_path(self.timeline, self.path.rows, shown.start, max(shown.end, 1))),
+            "critical_path.png": to_png(self.path_chart()),
         }
+
+    def path_chart(self) -> Chart:
+        """Return the trace with the critical path: of the execution, or of a run's lost IPU, or its first execution."""
+        loss = loss_window(self.timeline) if self.execution is None else None
+        shown = loss or execution_window(self.timeline, self.execution or 0)
+        return trace_with_path(self.timeline, self.path.rows, shown)
 
 
 def explain(

@@ -65,7 +65,7 @@ class Explanation:
     def path_figure(self, execution: int = 0) -> Chart:
         """Return the trace of an execution with the critical path on it; raises TimelineError for one that is not."""
         shown = execution_window(self.result.timeline, execution)
-        return trace_with_path(self.result.timeline, self.result.path.rows, shown.start, shown.end)
+        return trace_with_path(self.result.timeline, self.result.path.rows, shown)
 
     @cached_property
     def _png(self) -> bytes:

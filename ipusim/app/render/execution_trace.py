@@ -51,15 +51,15 @@ def _chart_of(timeline: Timeline, shown: Window, title: str) -> Chart:
     return stack([Headed("", timeline)], shown, title)
 
 
-def trace_with_path(timeline: Timeline, path: Integers, start: int, end: int) -> Chart:
-    """Return the execution trace from ``start`` to ``end`` with the spans ``path`` as a line along and between rows.
+def trace_with_path(timeline: Timeline, path: Integers, shown: Window) -> Chart:
+    """Return the execution trace of a window with the spans ``path`` as a line along and between rows.
 
     A span of all IPUs is drawn in the row of the path's span before it; a span on no IPU's row, such as a transfer or
     host time, in the row that it leaves. Of equal replicas one is drawn, with the path in its rows, whichever replica
     the path passes. Raises OutputError for a window outside the run.
     """
-    window = window_of(timeline, start, end)
-    title = f"{default_title(timeline, Window(start, end))}; the line is the critical path"
+    window = window_of(timeline, shown.start, shown.end)
+    title = f"{default_title(timeline, shown)}; the line is the critical path"
     if timeline.repeats:
         timeline = drawn_of(timeline, window)
         path = analysis.critical_path_of(timeline).rows

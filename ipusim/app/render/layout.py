@@ -150,7 +150,8 @@ def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars |
         content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
     ]
     crowded = sum(len(part.boxes) for part in contents) > _MOST_DRAWN
-    legend = legend_lines([*legend_entries(contents), *strip_entries(strips)], WIDTH_IN - 2 * _EDGE)
+    shows_peak = any(panel.strip and panel.strip.shows_peak(panel.window or window) for panel in panels)
+    legend = legend_lines([*legend_entries(contents), *strip_entries(strips, shows_peak)], WIDTH_IN - 2 * _EDGE)
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     room = _WIDEST_HEADING * (WIDTH_IN - left - _EDGE) * 72
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]

@@ -82,16 +82,24 @@ def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], wid
     return lines
 
 
-def cut(word: str, size: float, width: float, bold: bool = False) -> str:
-    """Return ``word``, its end replaced by an ellipsis if it is wider than ``width`` points."""
+def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: bool = False) -> str:
+    """Return ``word``, its end replaced by an ellipsis if it is wider than ``width`` points.
+
+    One that ``keeps_end`` has the ellipsis in its middle, as of names which differ in their last letters.
+    """
     # By doubling, then by halves: a name may have any length, and to measure a text takes as long as it is.
     some = 64
     while text_width(word[:some], size, bold) <= width:
         if some >= len(word):
             return word
         some *= 2
+
+    def shortened(letters: int) -> str:
+        behind = letters // 2 if keeps_end else 0
+        return f"{word[: letters - behind]}…{word[len(word) - behind :]}"
+
     ends = range(1, min(some, len(word)) + 1)
-    return word[: bisect_right(ends, width, key=lambda end: text_width(word[:end] + "…", size, bold))] + "…"
+    return shortened(bisect_right(ends, width, key=lambda letters: text_width(shortened(letters), size, bold)))
 
 
 def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:

@@ -74,7 +74,7 @@ def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, pe
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(said, TEXT_SIZE, (WIDTH_IN - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
-    legend = legend_lines(_entries(rows, tops, tall, width, limit), WIDTH_IN - 2 * _EDGE)
+    legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), WIDTH_IN - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + LEGEND_LINE * len(legend)
@@ -152,12 +152,18 @@ class _Scale:
 
 
 def _entries(
-    rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, width: float, limit: int | None
+    rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, width: float, highest: float, limit: int | None
 ) -> list[Entry]:
-    """Return the legend: marks, and the layers that are visible on any row, whose heights stand for ``tops`` bytes."""
+    """Return the legend: marks, and the layers that are visible on any row, over time or in the bar of its peak.
+
+    Heights of rows stand for ``tops`` bytes, and the length of bars for ``highest``.
+    """
     scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
+    wide = 2 * highest / (_BARS * DPI)
     seen = [
-        layer for layer in pipelines.LAYERS if any(_is_seen(row, layer, least, width * DPI) for row, least in scales)
+        layer
+        for layer in pipelines.LAYERS
+        if any(row.peak[layer] >= wide or _is_seen(row, layer, least, width * DPI) for row, least in scales)
     ]
     entries = [Entry(layer.name, layer) for layer in seen]
     if limit is not None:

@@ -48,6 +48,10 @@ class MemoryStrip:
         limit = self.fullest.sram_bytes
         return limit if limit is not None and limit < self.top_bytes else None
 
+    def shows_peak(self, window: Window) -> bool:
+        """Return whether the peak lies in what is drawn."""
+        return window.start <= self.peak_cycle < window.end
+
     @property
     def of_which(self) -> str:
         """Which IPU's memory that is, in a second line."""
@@ -68,8 +72,8 @@ def memory_strip(
     )
 
 
-def strip_entries(strips: Sequence[MemoryStrip]) -> list[Entry]:
-    """Return the legend of strips: nothing without any."""
+def strip_entries(strips: Sequence[MemoryStrip], shows_peak: bool) -> list[Entry]:
+    """Return the legend of strips, of which any ``shows_peak`` or none; nothing without any."""
     if not strips:
         return []
     entries = [Entry(_THROUGHOUT.name, _THROUGHOUT), Entry(_LIVE.name, _LIVE)]
@@ -78,7 +82,7 @@ def strip_entries(strips: Sequence[MemoryStrip]) -> list[Entry]:
     limits = sorted({strip.shown_limit for strip in strips if strip.shown_limit})
     if limits:
         entries.append(Entry(f"an IPU's memory, {' or '.join(map(format_bytes, limits))}", Sign.LIMIT))
-    return [*entries, Entry("peak", Sign.PEAK)]
+    return [*entries, Entry("peak", Sign.PEAK)] if shows_peak else entries
 
 
 def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, steps: int) -> None:
@@ -97,16 +101,9 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
         axes.step(
             edges, np.append(least, least[-1]), where="post", color="#000000", linewidth=0.7, linestyle=":", zorder=3
         )
-    if window.start <= strip.peak_cycle < window.end:
-        axes.plot(
-            [strip.peak_cycle],
-            [strip.fullest.peak_bytes],
-            "v",
-            color="#000000",
-            markersize=3.5,
-            clip_on=False,
-            zorder=5,
-        )
+    if strip.shows_peak(window):
+        mark: dict[str, Any] = {"color": "#000000", "markersize": 3.5, "clip_on": False, "zorder": 5}
+        axes.plot([strip.peak_cycle], [strip.fullest.peak_bytes], "v", **mark)
     if strip.shown_limit is not None:
         how: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
         axes.plot([window.start, window.end], [strip.shown_limit] * 2, **how)

@@ -53,7 +53,8 @@ def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
 def stage_names(timeline: Timeline, row_points: float) -> list[str]:
     """Return the names of the stages on each IPU's row, empty where rows ``row_points`` high have no room for them.
 
-    Where numbers in boxes name the stage, so do these, as in ``0 embedding, 4 head``.
+    Where numbers in boxes name the stage, so do these, as in ``0 embedding, 4 head``, or ``stages 0, 4, 8`` where names
+    have no room.
     """
     info = timeline.info
     if row_points < TEXT_SIZE + STAGE_SIZE * 1.3:
@@ -71,13 +72,17 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
                 name if name == f"stage{stage}" else f"{stage} {name}"
                 for stage, name in zip(stages, named, strict=True)
             ]
-        most = _WIDEST_STAGES
-        while len(named) > 1 and most > 0.5 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
-            most *= 0.9
-            named = [cut(name, STAGE_SIZE, most) for name in named]
-        lines = (", ".join(named) or "no stage").split("\n")
-        names.append("\n".join(cut(line, STAGE_SIZE, _WIDEST_STAGES) for line in lines))
-    return names
+        if len(named) > 1 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
+            named = [f"stages {', '.join(map(str, stages))}"]  # by the numbers in boxes
+        names.append(", ".join(named) or "no stage")
+    short = [_cut_lines(name) for name in names]
+    if len(set(short)) < len(set(names)):  # names that differ in what they end in
+        return [_cut_lines(name, keeps_end=True) for name in names]
+    return short
+
+
+def _cut_lines(name: str, *, keeps_end: bool = False) -> str:
+    return "\n".join(cut(line, STAGE_SIZE, _WIDEST_STAGES, keeps_end=keeps_end) for line in name.split("\n"))
 
 
 def _with_layers(stage: int, name: str, layers: str, between: str) -> str:

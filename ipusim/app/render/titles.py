@@ -45,6 +45,7 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
     words = ", ".join(
         (
             info.order_and_sync,
+            *([f"{info.hosts} hosts, each as this one"] if info.hosts > 1 else []),
             *devices,
             _counted(len(info.stages), "stage"),
             _counted(info.micro_batches, "micro-batch", "es")
@@ -56,7 +57,7 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
 
 
 def _counted(number: int, what: str, ending: str = "s") -> str:
-    return f"{number} {what}{ending * (number != 1)}"
+    return f"{number:,} {what}{ending * (number != 1)}"
 
 
 def shorter(title: str, width_in: float) -> str:

@@ -127,7 +127,7 @@ def _against_one(summary: Summary) -> str:
 
 def _memory(summary: Summary) -> str:
     memory = summary.memory
-    if not any(ipu.peak_bytes for ipu in memory.ipus):
+    if not memory.is_known:
         return "the scenario does not say what its stages hold"
     return memory.verdict.removeprefix("Memory: ")
 

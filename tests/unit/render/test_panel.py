@@ -35,3 +35,16 @@ def test_a_stage_alone_on_its_ipu_is_named_with_its_first_and_last_layer(stages,
 
 def test_several_stages_on_an_ipu_have_their_names_alone():
     assert stage_names(named(("a", "b", "c"), (0, 1, 0)), 30) == ["0 a, 2 c", "1 b\ndense32 to softmax_ce"]
+
+
+def test_several_stages_whose_names_have_no_room_have_their_numbers():
+    long = tuple(f"long_encoder{number}" for number in range(4))
+    assert stage_names(named(long, (0, 1, 0, 1)), 30) == ["stages 0, 2", "stages 1, 3"]
+
+
+def test_names_that_differ_in_what_they_end_in_keep_their_ends():
+    long = tuple(f"transformer_encoder_layer_{number}" for number in range(2))
+    names = stage_names(named(long, (0, 1), ("", "")), 30)
+    assert [(name[:11], name[-8:], "…" in name) for name in names] == [
+        ("transformer", f"_layer_{number}", True) for number in range(2)
+    ]

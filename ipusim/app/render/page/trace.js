@@ -18,6 +18,7 @@ class Trace {
     this.end = start.map((each, row) => each + cycles[row]);
     this.look = this.rows.kind.map((kind) => DATA.kinds[kind].look);
     this.tracks = this.sorted();
+    this.staged = this.tracks.some((track) => track.main && this.stagesOf(track).size > 1); // boxes name stages too
     this.hidden = new Set();
     this.beside = false; // whether links and the host are shown
     this.lit = null; // of each row whether it is highlighted; null: none is
@@ -34,6 +35,16 @@ class Trace {
     const lists = Array.from(counts, (count) => new Uint32Array(count)), filled = new Uint32Array(counts.length);
     for (let i = 0; i < track.length; i++) lists[track[i]][filled[track[i]]++] = i;
     return this.run.tracks.map((each, number) => ({ ...each, number, slices: lists[number] }));
+  }
+
+  // Return the stages whose passes lie on a track.
+  stagesOf(track) {
+    const stages = new Set();
+    for (const slice of track.slices) {
+      const row = this.rowOf(slice);
+      if (DATA.kinds[this.rows.kind[row]].pass) stages.add(this.rows.stage[row]);
+    }
+    return stages;
   }
 
   rowOf(slice) { return this.rows["slice.row"][slice]; }
@@ -151,12 +162,17 @@ class Trace {
   // Write the micro-batch, or what it is, into a box where that fits.
   letter({ track, row, look, x0, x1 }) {
     const kind = DATA.kinds[this.rows.kind[row]], pen = this.pen, batch = this.rows.micro_batch[row];
-    const words = batch >= 0 && (kind.pass || kind.numbered) ? batchName(batch, this.run.segments) : DATA.looks[look].word;
+    const numbered = batch >= 0 && (kind.pass || kind.numbered);
+    let words = numbered ? batchName(batch, this.run.segments) : DATA.looks[look].word;
     if (!words) return;
     const left = Math.max(x0, 0), right = Math.min(x1, Axis.width);
     let size = Math.min(13, track.tall - 3);
     pen.font = `${size}px ${FAMILY}`;
     let wide = pen.measureText(words).width;
+    if (numbered && kind.pass && this.staged) { // the stage before it, where there is room
+      const staged = `${this.rows.stage[row]}.${words}`, wider = pen.measureText(staged).width;
+      if (wider + 3 <= right - left) [words, wide] = [staged, wider];
+    }
     if (wide + 3 > right - left) { // smaller letters, while anyone can read them
       size *= (right - left - 3) / wide;
       if (size < SMALLEST) return;
