@@ -17,7 +17,7 @@ from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import at_once
-from ipusim.ipu.runtime.structures import leaves
+from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.dataset_elements import (
     DatasetIterator,
     Element,
@@ -123,13 +123,20 @@ class Dataset:
 
     @staticmethod
     def zip(datasets: Any) -> Dataset:
-        """Return a dataset of tuples of an element of each, as long as the shortest."""
-        if not isinstance(datasets, list | tuple) or not all(isinstance(dataset, Iterable) for dataset in datasets):
+        """Return a dataset of an element of each in such a structure, as long as the shortest."""
+        structure = tuple(datasets) if isinstance(datasets, list) else datasets
+        every = list(leaves(structure))
+        if not isinstance(structure, tuple | dict) or not all(isinstance(dataset, Iterable) for dataset in every):
             checks.wrong_type("datasets", "a tuple of datasets", datasets)
-        lengths = list(map(_length, datasets))
+        lengths = list(map(_length, every))
         known = [length for length in lengths if length is not None]
         length = min(known, default=0.0) if len(known) == len(lengths) else None
-        return Dataset(lambda: zip(*datasets, strict=False), length)
+
+        def begin() -> Iterator[Element]:
+            for elements in zip(*every, strict=False):
+                yield mapped(partial(_following, iter(elements)), structure)
+
+        return Dataset(begin, length)
 
     def map(
         self, map_func: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: object = None
@@ -347,6 +354,10 @@ class Dataset:
     def _unknown(self) -> float | None:
         """The length of what may have fewer elements for each, or more."""
         return math.inf if self.endless else None
+
+
+def _following(elements: Iterator[Any], _: object) -> Any:
+    return next(elements)
 
 
 def _length(elements: Iterable[Any]) -> float | None:

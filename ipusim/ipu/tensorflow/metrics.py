@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from autograd.tracer import getval
 
 from ipusim.api import Array
 from ipusim.ipu.runtime.per_example_loss import concrete
@@ -40,12 +41,12 @@ class Metric(tuple[Any, Any]):
 
 def mean(values: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the mean of all elements."""
-    return _weighted(np.asarray(concrete(values), np.float32), weights)
+    return _weighted(_now(values, np.float32), weights)
 
 
 def accuracy(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the share of predictions that equal their labels."""
-    return _weighted((np.asarray(labels) == np.asarray(predictions)).astype(np.float32), weights)
+    return _weighted((_now(labels) == _now(predictions)).astype(np.float32), weights)
 
 
 def mean_squared_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
@@ -66,29 +67,34 @@ def mean_absolute_error(labels: Any, predictions: Any, weights: Any = None, *_: 
 
 def precision(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the share of what is predicted that is true."""
-    true, predicted = np.asarray(labels).astype(bool), np.asarray(predictions).astype(bool)
+    true, predicted = _now(labels).astype(bool), _now(predictions).astype(bool)
     return _share(true & predicted, predicted, weights)
 
 
 def recall(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the share of what is true that is predicted."""
-    true, predicted = np.asarray(labels).astype(bool), np.asarray(predictions).astype(bool)
+    true, predicted = _now(labels).astype(bool), _now(predictions).astype(bool)
     return _share(true & predicted, true, weights)
 
 
+def _now(value: Any, dtype: Any = None) -> Array:
+    """Return the value of an array of a body, also of one that a gradient goes back through: none goes through this."""
+    return np.asarray(getval(concrete(value)), dtype)
+
+
 def _difference(labels: Any, predictions: Any) -> Array:
-    return np.asarray(np.asarray(predictions, np.float32) - np.asarray(labels, np.float32))
+    return np.asarray(_now(predictions, np.float32) - _now(labels, np.float32))
 
 
 def _share(part: Array, whole: Array, weights: Any) -> Metric:
-    times = np.float32(1) if weights is None else np.asarray(weights, np.float32)
+    times = np.float32(1) if weights is None else _now(weights, np.float32)
     return Metric(_sum(part * times), _sum(whole * times))
 
 
 def _weighted(values: Array, weights: Any) -> Metric:
     if weights is None:
         return Metric(_sum(values), np.float32(values.size))
-    times = np.broadcast_to(np.asarray(weights, np.float32), values.shape)
+    times = np.broadcast_to(_now(weights, np.float32), values.shape)
     return Metric(_sum(values * times), _sum(times))
 
 

@@ -26,11 +26,12 @@ _STEP: Final = "global_step"
 
 
 class GraphKeys:
-    """The collections that there are."""
+    """The collections that there are; that of updates is empty, as batch normalisation makes its own in its call."""
 
     GLOBAL_VARIABLES: Final = "variables"
     TRAINABLE_VARIABLES: Final = "trainable_variables"
     GLOBAL_STEP: Final = _STEP
+    UPDATE_OPS: Final = "update_ops"
 
 
 class Variable(NamedVariable):

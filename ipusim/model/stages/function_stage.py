@@ -134,6 +134,7 @@ class BoundFunction:
         """Take the variables in the order of the stage's own."""
         self._stage = stage
         self._parameters = {name: parameters[name] for name in stage.variables}
+        self._owned = {id(_owner(array)) for array in self._parameters.values()}
 
     def forward(self, x: Arrays, labels: Array | None, key: Key | None = None) -> tuple[Arrays, Saved]:
         """Evaluate the function; under a trace in training, which a ``key`` tells.
@@ -152,6 +153,8 @@ class BoundFunction:
             except UntraceableError as error:
                 raise UntraceableError(f"stage {stage.name!r}: {error}") from error
         outputs = tuple(np.asarray(result) for result in results)
+        # A variable, or a view of one, is what it is now: the update changes it in place.
+        outputs = tuple(array.copy() if id(_owner(array)) in self._owned else array for array in outputs)
         forms = tuple((array.shape, array.dtype) for array in outputs)
         takers = tuple(array.dtype if needed else None for array, needed in zip(x, stage.needed(x), strict=True))
         return outputs[1:] if stage.has_loss else outputs, (pull, forms, takers)
@@ -271,6 +274,13 @@ class _Noted(Untrained):
         value = super().read(name, initial)
         self.initial.setdefault(name, value)
         return value
+
+
+def _owner(array: Array) -> Array:
+    """Return the array whose memory a view shows; itself, where it has its own."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _read_only(array: Array) -> Array:

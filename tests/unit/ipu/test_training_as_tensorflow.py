@@ -7,9 +7,13 @@ import pytest
 
 from ipusim import ipu
 from ipusim.base.errors import ProgramError
+from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.dataset import BufferDataset
+from ipusim.model.functions.gradient import pullback
 
 FIVE = np.arange(5, dtype=np.float32)
 
@@ -133,6 +137,81 @@ def test_binary_cross_entropy_takes_logits_as_the_version_of_tensorflow_does(act
         np.testing.assert_allclose(model.get_weights()[0], 30 - slope, rtol=1e-6)
 
 
+def watched(monitored, **options):
+    """Return after how many epochs early stopping ends a training with such losses."""
+    stopping = keras.callbacks.EarlyStopping("loss", **options)
+    stopping.model = keras.Sequential([keras.layers.Dense(1, input_shape=(1,))])
+    stopping.model.stop_training = False
+    stopping.on_train_begin()
+    for epoch, loss in enumerate(monitored):
+        stopping.on_epoch_end(epoch, {"loss": loss})
+        if stopping.model.stop_training:
+            return epoch + 1
+    return len(monitored)
+
+
+def test_training_ends_early_as_in_2_6():
+    falling = [9.0, 8.0, 7.0, 6.0, 5.0]
+    assert watched(falling) == 1  # no patience at all
+    assert watched(falling, patience=3, baseline=1.0) == 3  # never below the baseline
+    assert watched(falling, patience=1) == 5
+    assert watched([9.0, 8.0, 8.0, 8.0], patience=2) == 4
+
+
+def doubles(x, **options):
+    """Return the losses of a model that gives its input, whose labels are 0: the mean of each epoch's samples."""
+    model = keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", input_shape=(1,))])
+    model.compile(keras.optimizers.SGD(0.0), "mae")
+    return model, model.fit(x, np.zeros_like(x), shuffle=False, verbose=0, **options).history["loss"]
+
+
+def test_steps_alone_say_the_size_of_a_batch():
+    x = np.arange(128, dtype=np.float32).reshape(128, 1)
+    model, losses = doubles(x, steps_per_epoch=2)
+    assert losses == [63.5]
+    assert model.evaluate(x, np.zeros_like(x), steps=2, verbose=0) == 63.5
+    assert model.predict(x, steps=2).shape == (128, 1)
+    assert doubles(x[:40], steps_per_epoch=8)[1] == [19.5]
+
+
+def test_an_epoch_of_fewer_steps_than_batches_goes_on_where_the_one_before_ended():
+    x = np.arange(128, dtype=np.float32).reshape(128, 1)
+    # Batches have the means 15.5, 47.5, 79.5 and 111.5.
+    assert doubles(x, batch_size=32, steps_per_epoch=3, epochs=3)[1] == pytest.approx(
+        [(15.5 + 47.5 + 79.5) / 3, (111.5 + 15.5 + 47.5) / 3, (79.5 + 111.5 + 15.5) / 3]
+    )
+
+
+def test_a_label_that_is_not_0_counts_as_true():
+    recall = keras.metrics.Recall()
+    recall.update_state(np.float32([0.25, 0.0, 1.0]), np.float32([0.9, 0.9, 0.1]))
+    assert recall.result() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("taped", [False, True])
+def test_keras_minimize_takes_variables_second_and_a_tape(taped):
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with strategy.scope():
+        w, optimizer = tf.Variable(np.float32(3.0)), keras.optimizers.SGD(0.1)
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = w * w * x
+            if taped:
+                optimizer.minimize(loss, [w], tape=tape)
+            else:
+                optimizer.minimize(lambda: w * w * x, [w])
+            return x * 1.0
+
+        strategy.run(step, args=(tf.constant(1.0),))
+    assert w.numpy() == pytest.approx(2.4)
+
+
+def test_there_are_no_operations_of_updates_beside_batch_normalisation():
+    assert tf.get_collection(tf.GraphKeys.UPDATE_OPS) == []
+
+
 def test_of_a_cond_of_the_host_the_branch_that_is_taken_is_done_alone():
     with tf.Graph().as_default():
         tf.disable_v2_behavior()
@@ -142,3 +221,40 @@ def test_of_a_cond_of_the_host_the_branch_that_is_taken_is_done_alone():
             session.run(tf.global_variables_initializer())
             assert [session.run(result, {chosen: value}) for value in (1.0, -1.0, 1.0)] == [1.0, 101.0, 102.0]
             assert session.run(count) == 102.0
+
+
+def test_datasets_are_zipped_in_any_structure():
+    data = tf.data.Dataset
+    first, second, third = (data.from_tensor_slices(np.arange(3) + 10 * number) for number in range(3))
+    ((a, b), c), *_, last = data.zip(((first, second), third))
+    assert (int(a), int(b), int(c)) == (0, 10, 20)
+    assert [int(each) for each in (*last[0], last[1])] == [2, 12, 22]
+    assert [{name: int(value) for name, value in each.items()} for each in data.zip({"x": first, "y": second})] == [
+        {"x": number, "y": 10 + number} for number in range(3)
+    ]
+
+
+def test_a_metric_of_a_models_output_is_that_of_its_value():
+    found = []
+
+    def loss(w):
+        found.append(tf.metrics.mean_absolute_error(np.float32([2.0, 4.0]), w * np.float32([1.0, 1.0])))
+        return tf.reduce_sum(w)
+
+    pullback(loss, (np.float32([1.0, 1.0]),), (0,))
+    assert float(found[0][0]) == 2.0
+
+
+def test_a_variable_that_is_sent_is_what_it_is_then():
+    outfeed = IPUOutfeedQueue()
+
+    def body(x):
+        w = tf.get_variable("sent_then", [2], initializer=tf.ones_initializer())
+        values = [tf.identity(w), w[:1], tf.reshape(w, (1, 2)), tf.stop_gradient(w), w * 1.0]
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(w * x))
+        with tf.control_dependencies([*values, train]):
+            return outfeed.enqueue(values)
+
+    loops.repeat(3, body, [], IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.ones((3, 2), np.float32))))
+    for values in outfeed.dequeue():
+        assert np.asarray(values).reshape(3, -1)[:, 0] == pytest.approx([1.0, 0.9, 0.8])

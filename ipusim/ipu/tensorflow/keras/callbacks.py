@@ -154,8 +154,7 @@ class EarlyStopping(_Watching):
                 self.best_weights = self.model.get_weights()
             if self._baseline is None or self._better(current, self._baseline, self._delta):
                 self.wait = 0
-            return
-        if self.wait >= self.patience and epoch > 0:
+        if self.wait >= self.patience:
             self.stopped_epoch = epoch
             self.model.stop_training = True
             if self._restores and self.best_weights is not None:

@@ -167,7 +167,6 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
 
 
 def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool) -> Batches:
-    size = _BATCH if batch_size is None else checks.whole("batch_size", batch_size, 1)
     parts = _structures(x, y, sample_weight)
     lengths = [len(leaf) if np.ndim(leaf) else -1 for part in parts if part is not None for leaf in leaves(part)]
     if len(set(lengths)) != 1 or -1 in lengths:
@@ -176,6 +175,8 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
             "same number of samples."
         )
     samples = lengths[0]
+    of_steps = _BATCH if steps is None else max(-(-samples // steps), 1)
+    size = of_steps if batch_size is None else checks.whole("batch_size", batch_size, 1)
     if samples % size and (steps is None or steps * size > samples):
         raise ProgramError(
             "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
@@ -191,7 +192,14 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
 
     if not samples:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    return Batches(begin, _each_of(itemgetter(slice(size)), parts), samples // size, goes_on=False)
+
+    def begin_all(number: int) -> Iterator[Any]:
+        return itertools.chain.from_iterable(map(begin, itertools.count(number)))
+
+    first = _each_of(itemgetter(slice(size)), parts)
+    # Where steps are said, an epoch goes on where the one before ended, among batches that follow without an end.
+    some = steps is not None and steps * size < samples
+    return Batches(begin_all if some else begin, first, samples // size, goes_on=some)
 
 
 def _structures(*parts: Any) -> tuple[Any, Any, Any]:

@@ -242,7 +242,7 @@ class _Counts(_Quotient):
     def _counted(self, y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         scores = tensor(y_pred)
         labels = fitted(y_true, scores)
-        says, yes = cast(scores > self._threshold, np.float32), cast(labels > 0.5, np.float32)
+        says, yes = cast(scores > self._threshold, np.float32), cast(labels != 0, np.float32)
         weights = 1.0 if sample_weight is None else fitted_weights(sample_weight, scores)
         return anp.sum(says * yes * weights), anp.sum(says * weights), anp.sum(yes * weights)
 

@@ -121,6 +121,16 @@ class Optimizer(Configured, BaseOptimizer):
         self._calls += 1
         return result
 
+    def minimize(  # type: ignore[override]  # Keras' order
+        self, loss: Any, var_list: Any = None, grad_loss: Any = None, name: str | None = None, tape: Any = None
+    ) -> Any:
+        """Train on a function once, or on a loss of a ``tape``; in a stage or loop return what trains on its loss."""
+        if tape is None:
+            return super().minimize(loss, var_list=var_list, grad_loss=grad_loss, name=name)
+        variables = var_list() if callable(var_list) else var_list
+        gradients = tape.gradient(loss, variables, output_gradients=grad_loss)
+        return self.apply_gradients(list(zip(gradients, variables, strict=True)), name)
+
     def get_gradients(self, loss: Any, params: Sequence[Any]) -> list[Any]:
         """Return the gradients of variables, each None for one without; raises as ``compute_gradients`` does."""
         result = {variable.name: gradient for gradient, variable in self.compute_gradients(loss, params)}
