@@ -127,8 +127,8 @@ def test_lines_keep_off_the_legend_or_are_covered_by_it():
     (panel,) = chart(axes, points, values, limits=limits).get_axes()
     assert not crossing(panel)
     assert not panel.get_legend().get_frame_on()
-    counts = range(1, 31)
-    axes[0] = ChartAxis("count", tuple(counts), True)
+    counts, names = range(101, 131), tuple(name * 40 for name in names)
+    axes = [ChartAxis("count", tuple(counts), True), ChartAxis("schedule", names, False)]
     everywhere = [(count, name) for name in names for count in counts]
     (panel,) = chart(axes, everywhere, [5.0 * (count % 2) for count, _ in everywhere]).get_axes()
     assert crossing(panel)

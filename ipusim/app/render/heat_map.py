@@ -10,13 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import TEXT_SIZE
 from ipusim.base.units import format_figure
 
 #: The most cells in which numbers are written.
 _MOST_NUMBERS: Final = 160
-#: Signs of points without a value, and what they mean.
-SIGNS: Final = {"×": "did not run", "?": "ran, has no finite value"}
 #: Labels of values beside an axis.
 _MOST_TICKS: Final = 16
 

@@ -10,16 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.textpath import TextPath
-from matplotlib.transforms import Affine2D, ScaledTranslation
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.heat_map import SIGNS, heat_map
+from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.lettering import cut
+from ipusim.app.render.signs import SIGNS, draw_signs, sign_style
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.errors import OutputError
@@ -41,8 +39,7 @@ _EDGE: Final = 0.1
 _FAR: Final = 4.0
 #: Part of a group's width that its bars take.
 _BARS: Final = 0.8
-#: Points of height of a row of signs, and of width that a name in a legend has at most.
-_SIGN_ROW: Final = 8.0
+#: Points of width that a name in a legend has at most.
 _NAME: Final = 560.0
 #: Columns that a legend has at most.
 _COLUMNS: Final = 4
@@ -239,7 +236,7 @@ def _lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, 
             markersize=4.5,
         )
         if missing := [(points.where[point][along], points.signs[point]) for point in ordered if points.signs[point]]:
-            _draw_signs(panel, missing, colour, rows)
+            draw_signs(panel, missing, colour, rows)
             signs |= {sign for _, sign in missing}
             rows += 1
         if others in levels:
@@ -247,7 +244,7 @@ def _lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, 
             _draw_limit(panel, levels[others], colour, middle, alone=len(series) == 1)
             drawn.append(levels[others])
     for sign in (sign for sign in SIGNS if sign in signs):
-        panel.plot([], [], **_sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
+        panel.plot([], [], **sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
     if points.some_unfit:
         panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label="hollow: does not fit")
     if len(series) > len(SERIES):
@@ -257,25 +254,6 @@ def _lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, 
         if any(limit.near is not None for limit in drawn):
             panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="none", markersize=9, label="95 % of it")
     _x_axis(panel, axes[along])
-
-
-def _draw_signs(panel: Axes, signs: Sequence[tuple[float, str]], colour: str, row: int = 0) -> None:
-    """Draw signs at their places along the axis, not at any value: in a ``row`` above it, counted from 0."""
-    figure = panel.get_figure()
-    assert figure is not None
-    lift = ScaledTranslation(0, (row + 0.7) * _SIGN_ROW / 72, figure.dpi_scale_trans)
-    for sign in SIGNS:
-        if at := [x for x, own in signs if own == sign]:
-            panel.plot(at, [0] * len(at), transform=panel.get_xaxis_transform() + lift, **_sign_style(sign, colour))
-            panel.update_datalim([(x, 0) for x in at], updatey=False)
-
-
-def _sign_style(sign: str, colour: str) -> dict[str, Any]:
-    """Return what draws points of a line as a sign, the character itself."""
-    outline = TextPath((0, 0), sign, prop=FontProperties(family="DejaVu Sans", size=10, weight="bold"))
-    box = outline.get_extents()
-    glyph = outline.transformed(Affine2D().translate(-(box.x0 + box.x1) / 2, -(box.y0 + box.y1) / 2))
-    return {"linestyle": "", "marker": glyph, "markersize": 7, "markeredgewidth": 0, "color": colour}
 
 
 def _legend_of_lines(panel: Axes) -> None:
@@ -377,14 +355,14 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
         bars = panel.bar(at, heights, 0.94 * width, color=colour)
         if len(axes) > 1:
             handles.append(Patch(color=colour, label=_name(axes, along, others)))
-        _draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, at, strict=True)], colour)
+        draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, at, strict=True)], colour)
         for bar, number in zip(bars, numbers, strict=True):
             if points.values[number] is not None and not points.fits[number]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
     if points.some_unfit:
         handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
     handles += [
-        Line2D([], [], **_sign_style(sign, FAINT_TEXT), label=meaning)
+        Line2D([], [], **sign_style(sign, FAINT_TEXT), label=meaning)
         for sign, meaning in SIGNS.items()
         if sign in points.signs
     ]
