@@ -190,6 +190,15 @@ def enumerated_rows(numbers: Iterable[int], name: Callable[[int], object] = str)
     return enumerated(words)
 
 
+def counted(number: int, noun: str, ending: str = "s") -> str:
+    """Return a number of things; ``ending`` makes the noun a plural.
+
+    >>> counted(1, "point"), counted(0, "point"), counted(2000, "micro-batch", "es")
+    ('1 point', '0 points', '2,000 micro-batches')
+    """
+    return f"{number:,} {noun}{ending * (number != 1)}"
+
+
 def numbered(noun: str, numbers: Sequence[int]) -> str:
     """Return things by their ascending numbers.
 

@@ -129,8 +129,8 @@ def test_a_study_file_says_the_same_as_options(workspace):
         ),
         (
             [FOUR, "--vary", f"{COUNT}=8", "--measure", "troughput"],
-            "--measure: expected one of throughput, time, makespan, bubble, utilisation, memory, loss, accuracy, got "
-            "'troughput'; did you mean throughput?",
+            "--measure: expected one of throughput, time (time_per_weight_update), makespan, bubble, utilisation, "
+            "memory (peak), loss (mean_loss), accuracy, got 'troughput'; did you mean throughput?",
         ),
         (
             [FOUR, "--vary", f"{COUNT}=8", "--measure", "loss"],

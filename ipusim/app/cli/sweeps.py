@@ -65,8 +65,9 @@ MeasureName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="what points are judged and drawn by: throughput, time, makespan, bubble, utilisation, memory, loss or "
-        "accuracy, or such a figure as scenarios name it under expect  [default: throughput]",
+        help="what points are judged and drawn by, also by its name under expect: throughput, time "
+        "(time_per_weight_update), makespan, bubble, utilisation, memory (peak), loss (mean_loss) or accuracy"
+        "  [default: throughput]",
     ),
 ]
 Losses = Annotated[

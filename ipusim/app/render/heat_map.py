@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import TEXT_SIZE
 from ipusim.base.units import format_figure
 
@@ -23,37 +24,32 @@ def heat_map(
     figure: Figure,
     panel: Axes,
     axes: Sequence[tuple[str, Sequence[Any]]],
-    values: Mapping[tuple[Any, ...], tuple[float | None, bool]],
+    values: Mapping[tuple[Any, ...], tuple[float | None, bool, str]],
     words: str,
 ) -> None:
-    """Draw ``values`` (what there is for a pair, and whether it fits) in colours; ``words`` name it with its unit.
+    """Draw ``values`` (the value of a pair, whether it fits, and its sign) in colours; ``words`` name it with its unit.
 
-    The two ``axes`` have the names of the varied options and their distinct values, rising. What has no value is blank
-    with a cross, and what does not fit is hatched.
+    The two ``axes`` have the names of the varied options and their distinct values, rising. A cell without a value is
+    blank but for its sign, one of SIGNS, and one that does not fit is hatched.
     """
     (_, across), (_, up) = axes
     grid = np.full((len(up), len(across)), np.nan)
-    for (x, y), (value, _) in values.items():
+    for (x, y), (value, *_) in values.items():
         if value is not None:
             grid[up.index(y), across.index(x)] = value
     image = panel.imshow(grid, origin="lower", aspect="auto", cmap="cividis")
     bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
     bar.set_label(words, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=TEXT_SIZE)
-    texts = [
-        name
-        for name, there in (
-            ("hatched: does not fit", any(value is not None and not fits for value, fits in values.values())),
-            ("×: did not run", any(value is None for value, _ in values.values())),
-        )
-        if there
-    ]
+    unfit = any(value is not None and not fits for value, fits, _ in values.values())
+    texts = ["hatched: does not fit"] if unfit else []
+    texts += [f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if any(sign == of for *_, of in values.values())]
     panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
-    for (x, y), (value, fits) in values.items():
+    for (x, y), (value, fits, sign) in values.items():
         cell = across.index(x), up.index(y)
         if value is None:
-            panel.text(*cell, "×", ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
+            panel.text(*cell, sign, ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
             continue
         if not fits:
             panel.add_patch(_hatched(cell))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.heat_map import heat_map
+from ipusim.app.render.lettering import cut
+from ipusim.app.render.signs import SIGNS, draw_signs, sign_style
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.errors import OutputError
+from ipusim.base.units import format_figure
 
 #: Different numbers that make a line; of fewer there are bars.
 _A_LINE: Final = 3
@@ -33,6 +39,20 @@ _EDGE: Final = 0.1
 _FAR: Final = 4.0
 #: Part of a group's width that its bars take.
 _BARS: Final = 0.8
+#: Points of width that a name in a legend has at most.
+_NAME: Final = 560.0
+#: Columns that a legend has at most.
+_COLUMNS: Final = 4
+#: Part of a panel's height between bars and the legend above them.
+_BELOW_LEGEND: Final = 0.04
+#: Of a legend that covers what is behind it where it has a frame.
+_LEGEND: Final[Mapping[str, Any]] = {
+    "fontsize": TEXT_SIZE,
+    "frameon": False,
+    "facecolor": "white",
+    "edgecolor": "none",
+    "framealpha": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,14 @@ class _Points:
     where: Sequence[tuple[Any, ...]]
     values: Sequence[float | None]
     fits: Sequence[bool]
+    ran: Sequence[bool]
+
+    @cached_property
+    def signs(self) -> list[str]:
+        """The sign of each point, one of SIGNS; empty where it has a value."""
+        refused, not_finite = SIGNS
+        pairs = zip(self.values, self.ran, strict=True)
+        return ["" if value is not None else not_finite if ran else refused for value, ran in pairs]
 
     @property
     def some_unfit(self) -> bool:
@@ -100,6 +128,7 @@ def sweep_chart(
     panels: Sequence[Panel],
     *,
     fits: Sequence[bool],
+    ran: Sequence[bool],
     limits: Sequence[Limit] = (),
     together: bool = False,
     title: str = "",
@@ -124,13 +153,13 @@ def sweep_chart(
     figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.53 / height, hspace=0.08)
     write_titles(figure, titles, _EDGE)
     for number, (panel, of) in enumerate(zip(drawn, panels, strict=True)):
-        results = _Points(points, of.values, fits)
+        results = _Points(points, of.values, fits, ran)
         if maps:
-            values = dict(zip(points, zip(of.values, fits, strict=True), strict=True))
+            values = dict(zip(points, zip(of.values, fits, results.signs, strict=True), strict=True))
             heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, of.words)
         elif lines:
             along = max(lines, key=lambda line: len(axes[line].distinct))
-            _lines(panel, axes, along, results, limits if number == 0 else (), legend=number == 0)
+            _lines(panel, axes, along, results, limits if number == 0 else ())
         else:
             _bars(panel, axes, results)
         if not maps:
@@ -138,6 +167,8 @@ def sweep_chart(
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
             if of.level is not None:
                 _draw_level(panel, *of.level)
+            if lines and number == 0:
+                _legend_of_lines(panel)
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
             panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         if number and panel.get_title("right") == drawn[0].get_title("right"):
@@ -172,24 +203,29 @@ def _series(along: int, points: _Points) -> dict[tuple[str, ...], list[int]]:
 
 def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
     names = [axis.name for number, axis in enumerate(axes) if number != along]
-    return ", ".join(f"{name} {value}" for name, value in zip(names, others, strict=True))
+    return cut(", ".join(f"{name} {value}" for name, value in zip(names, others, strict=True)), TEXT_SIZE, _NAME)
 
 
-def _lines(
-    panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, limits: Sequence[Limit], *, legend: bool
-) -> None:
-    """Draw a line for each combination of the other options; the first ones, where they are many."""
+def _lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, limits: Sequence[Limit]) -> None:
+    """Draw a line for each combination of the other options; the first ones, where they are many.
+
+    A line breaks at a point without a value; the signs of such points are above the axis, in a row for each line.
+    """
     series = _series(along, points)
     levels = {tuple(map(_text, limit.others)): limit for limit in limits}
-    refused: set[float] = set()
+    drawn: list[Limit] = []
+    signs: set[str] = set()
+    rows = 0
     for number, ((others, of), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
         ordered = sorted(of, key=lambda point: points.where[point][along])
         numbers = [point for point in ordered if points.values[point] is not None]
-        x = [points.where[point][along] for point in numbers]
-        y = np.array([points.values[point] for point in numbers], dtype=float)
+        x = [points.where[point][along] for point in ordered]
+        y = np.array([points.values[point] for point in ordered], dtype=float)
         width = _WIDTHS[number] if len(series) > 1 else 1.5
-        every = marker if len(x) <= _MOST_MARKERS else ""
-        panel.plot(x, y, color=colour, marker=every, markersize=4.5, linewidth=width, label=_name(axes, along, others))
+        # A point between two breaks is nothing but its marker, which that of a later line may lie on.
+        breaks = len(numbers) < len(x)
+        every, size = marker if len(x) <= _MOST_MARKERS or breaks else "", 3.5 + width if breaks else 4.5
+        panel.plot(x, y, color=colour, marker=every, markersize=size, linewidth=width, label=_name(axes, along, others))
         hollow = [point for point in numbers if not points.fits[point]]
         panel.plot(
             [points.where[point][along] for point in hollow],
@@ -199,29 +235,53 @@ def _lines(
             markerfacecolor="white",
             markersize=4.5,
         )
-        refused |= {points.where[point][along] for point in ordered if points.values[point] is None}
+        if missing := [(points.where[point][along], points.signs[point]) for point in ordered if points.signs[point]]:
+            draw_signs(panel, missing, colour, rows)
+            signs |= {sign for _, sign in missing}
+            rows += 1
         if others in levels:
-            _draw_limit(panel, levels[others], colour, x[len(x) // 2], alone=len(series) == 1)
-    if refused:
-        ticks = sorted(refused)
-        panel.plot(ticks, [0] * len(ticks), "x", color="#b00020", markersize=5, label="did not run", clip_on=False)
+            middle = points.where[numbers[len(numbers) // 2]][along]
+            _draw_limit(panel, levels[others], colour, middle, alone=len(series) == 1)
+            drawn.append(levels[others])
+    for sign in (sign for sign in SIGNS if sign in signs):
+        panel.plot([], [], **sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
     if points.some_unfit:
         panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label="hollow: does not fit")
     if len(series) > len(SERIES):
         panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
-    if levels and len(series) > 1:
+    if drawn and len(series) > 1:
         panel.plot([], [], "--", color=FAINT_TEXT, linewidth=1.0, label="ceiling")
-        panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="none", markersize=9, label="95 % of it")
-    if legend and panel.get_legend_handles_labels()[1] not in ([], [""]):
-        panel.legend(fontsize=TEXT_SIZE, frameon=False, loc="best")
+        if any(limit.near is not None for limit in drawn):
+            panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="none", markersize=9, label="95 % of it")
     _x_axis(panel, axes[along])
+
+
+def _legend_of_lines(panel: Axes) -> None:
+    """Put the legend of a panel where no line crosses it, in more columns if need be; else over the lines."""
+    if panel.get_legend_handles_labels()[1] in ([], [""]):
+        return
+    for columns in range(1, _COLUMNS + 1):
+        legend = panel.legend(**_LEGEND, loc="best", ncols=columns)
+        if _is_within(legend, panel) and not _is_crossed(legend, panel):
+            return
+    panel.legend(**{**_LEGEND, "frameon": True}, loc="best")
+
+
+def _is_within(legend: Legend, panel: Axes) -> bool:
+    return legend.get_window_extent().width <= 0.99 * panel.bbox.width
+
+
+def _is_crossed(legend: Legend, panel: Axes) -> bool:
+    box = legend.get_window_extent()
+    paths = [line.get_transform().transform_path(line.get_path()) for line in panel.lines]
+    return any(path.intersects_bbox(box, filled=False) or box.count_contains(path.vertices) for path in paths)
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
     """Draw a ceiling and the point where the line gets near it; with words if it is the only line, near ``middle``."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
-        _write_above(panel, limit.level, f"ceiling: {limit.level:,.0f}", 4)
+        _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
         panel.set_ylim(top=1.1 * limit.level)
     if limit.near is None:
         return
@@ -240,7 +300,7 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
         )
 
 
-def _write_above(panel: Axes, level: float, words: str, points: float) -> None:
+def _write_above(panel: Axes, level: float, words: str, points: float, **how: Any) -> None:
     """Write words above the right end of a horizontal line, at a distance in points."""
     panel.annotate(
         words,
@@ -252,6 +312,7 @@ def _write_above(panel: Axes, level: float, words: str, points: float) -> None:
         va="bottom",
         fontsize=TEXT_SIZE,
         color=LINE,
+        **how,
     )
 
 
@@ -261,7 +322,7 @@ def _draw_level(panel: Axes, level: float, words: str) -> None:
     if level > _FAR * top:
         return
     panel.axhline(level, color=LINE, linestyle=":", linewidth=1.2)
-    _write_above(panel, level, words, 3)
+    _write_above(panel, level, words, 3, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})
     panel.set_ylim(top=max(top, 1.2 * level))
 
 
@@ -287,25 +348,33 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
     series = _series(along, points)
     shown = list(series.items())[: len(SERIES)]
     width = _BARS / len(shown)
-    handles = []
+    handles: list[Patch | Line2D] = []
     for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
         at = [slots[_text(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
         heights = [points.values[number] or 0.0 for number in numbers]
         bars = panel.bar(at, heights, 0.94 * width, color=colour)
         if len(axes) > 1:
             handles.append(Patch(color=colour, label=_name(axes, along, others)))
-        for bar, number, x in zip(bars, numbers, at, strict=True):
-            if points.values[number] is None:
-                panel.text(x, 0, "×", ha="center", va="bottom", fontsize=TEXT_SIZE, color="#b00020")
-            elif not points.fits[number]:
+        draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, at, strict=True)], colour)
+        for bar, number in zip(bars, numbers, strict=True):
+            if points.values[number] is not None and not points.fits[number]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
     if points.some_unfit:
         handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
+    handles += [
+        Line2D([], [], **sign_style(sign, FAINT_TEXT), label=meaning)
+        for sign, meaning in SIGNS.items()
+        if sign in points.signs
+    ]
     if handles:
         if len(series) > len(shown):
             handles.append(Patch(alpha=0, label=f"the first {len(shown)} of {len(series)}"))
-        panel.legend(handles=handles, fontsize=TEXT_SIZE, frameon=False, loc="upper left", ncols=4)
-        panel.set_ylim(top=panel.get_ylim()[1] * 1.2)
+        for columns in range(_COLUMNS, 0, -1):
+            legend = panel.legend(handles=handles, **_LEGEND, loc="upper left", ncols=columns)
+            if _is_within(legend, panel):
+                break
+        share = legend.get_window_extent().height / panel.bbox.height + _BELOW_LEGEND
+        panel.set_ylim(top=panel.get_ylim()[1] * max(1.2, 1 / (1 - share)))
     panel.set_xlabel(axes[along].name, fontsize=TEXT_SIZE)
     crowded = max(map(len, slots)) * len(slots) > 100
     panel.set_xticks(range(len(slots)), list(slots), rotation=30 if crowded else 0, ha="right" if crowded else "center")

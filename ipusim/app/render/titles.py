@@ -11,6 +11,7 @@ from ipusim.app.render.fold import replicas_alike
 from ipusim.app.render.lettering import cut, wrap
 from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
+from ipusim.base.units import counted
 
 #: Inches: a line of the headline, one of the words below it, and the space below both.
 _HEADLINE, _WORDS, _BELOW = 0.19, 0.15, 0.05
@@ -34,9 +35,9 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
     """
     info = timeline.info
     used = len(info.stages_of_ipu)
-    devices = [_counted(used, "IPU")]
+    devices = [counted(used, "IPU")]
     if info.replicas > 1:
-        per_replica = _counted(used // info.replicas, "IPU")
+        per_replica = counted(used // info.replicas, "IPU")
         devices = [f"{info.replicas} replicas", *devices]
         if of_replica:
             devices = [f"{info.replicas} replicas of {per_replica}"]
@@ -47,17 +48,13 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
             info.order_and_sync,
             *([f"{info.hosts} hosts, each as this one"] if info.hosts > 1 else []),
             *devices,
-            _counted(len(info.stages), "stage"),
-            _counted(info.micro_batches, "micro-batch", "es")
+            counted(len(info.stages), "stage"),
+            counted(info.micro_batches, "micro-batch", "es")
             + (f" in {info.segments} segments each" if info.segments > 1 else ""),
             *([shown.name] if shown and shown.name else []),
         )
     )
     return f"{info.title}\n{words}" if info.title else f"{info.name}: {words}"
-
-
-def _counted(number: int, what: str, ending: str = "s") -> str:
-    return f"{number:,} {what}{ending * (number != 1)}"
 
 
 def shorter(title: str, width_in: float) -> str:

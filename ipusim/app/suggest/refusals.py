@@ -14,7 +14,7 @@ from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
-from ipusim.base.units import format_bytes, format_seconds
+from ipusim.base.units import counted, format_bytes, format_seconds
 
 #: Limits of numbers that may leave no plan, and what of a choice they are about; the first that is at fault is named.
 _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
@@ -66,10 +66,11 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
-        f"{searched.choices} ways to lay the model out were looked at: {searched.refused.total()} are refused by a "
-        f"rule, and {searched.too_large} do not fit wherever the model is cut"
+        f"Looked at {counted(searched.choices, 'way')} to lay the model out: {searched.refused.total()} refused by a "
+        f"rule, and {searched.too_large} too large wherever the model is cut"
     )
-    cuts = f"{searched.bounded:,} of their cuts were bounded, {searched.assembled} plans assembled, none of which fits"
+    plans = counted(searched.assembled, "plan")
+    cuts = f"{searched.bounded:,} of their cuts bounded, {plans} assembled, none of which fits"
     if searched.left is None:
         least = searched.least_bytes or 0
         full = "each cut of each way to lay the model out leaves some IPU too full"
@@ -82,7 +83,7 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     fastest = "" if clock is None else f", of which none is faster than {format_seconds(searched.left / clock)}"
     return (
         f"No plan was found, and that none fits {system} is not proven: {searched.stopped} ended the search. {looked}; "
-        f"{cuts}. Still open are {searched.open} ways{fastest}. Take more time, or search less (ipus, stages, "
+        f"{cuts}. Still open: {counted(searched.open, 'way')}{fastest}. Take more time, or search less (ipus, stages, "
         "schedules)."
     )
 

@@ -13,7 +13,7 @@ from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.app.suggest.trial import Trial, same_plan
-from ipusim.base.units import enumerated, format_figure, format_seconds
+from ipusim.base.units import counted, enumerated, format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)
@@ -223,17 +223,18 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         "computed again, in passes apart or inside backward ones; full: the fullest IPU's memory; time: times the best."
     )
     yield (
-        f"Searched: {searched.choices} ways to lay the model out but for its cuts, {searched.refused.total()} refused "
-        f"by a rule and {searched.too_large} too large under any cut; {searched.bounded:,} cuts bounded, "
-        f"{searched.misfits} of them too large after all, {searched.assembled} plans assembled, {searched.simulated} "
-        "simulated."
+        f"Searched: {counted(searched.choices, 'way')} to lay the model out but for its cuts, "
+        f"{searched.refused.total()} refused by a rule and {searched.too_large} too large under any cut; "
+        f"{searched.bounded:,} cut{'s' * (searched.bounded != 1)} bounded, {searched.misfits} of them too large after "
+        f"all, {counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
     )
     if suggestion.limits.schedules is not None:
         for schedule, reason in searched.without.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (beside := suggestion.beside) is not None:
         room = "the room that the scenario gives them" if suggestion.moved else "half their room"
-        yield f"Searched too, with products in {room}: {beside.choices} ways, {beside.simulated} plans simulated."
+        ways, plans = counted(beside.choices, "way"), counted(beside.simulated, "plan")
+        yield f"Searched too, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:
         yield "Proven: no bound of what was not simulated is below the best simulated time."
     else:

@@ -20,7 +20,7 @@ from ipusim.app.sweep.vary import text_of
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.errors import MissingPackageError, OptionError
 from ipusim.base.near_names import did_you_mean
-from ipusim.base.units import format_bytes, format_figure
+from ipusim.base.units import counted, format_bytes, format_figure
 
 if TYPE_CHECKING:
     import pyarrow
@@ -126,7 +126,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
 
     Where points hold more or less memory, or too much, that of the fullest IPU is below it too.
     """
-    axes = [ChartAxis(axis.name, axis.values, axis.is_numeric) for axis in swept.axes]
+    axes = [ChartAxis(name, axis.values, axis.is_numeric) for name, axis in zip(swept.names, swept.axes, strict=True)]
     shown = [measure]
     if measure is THROUGHPUT and any(axis.path == COUNT for axis in swept.axes) and limits:
         shown.append(BUBBLE)
@@ -135,7 +135,9 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     panels = []
     for drawn in shown:
         most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
-        panels.append(Panel(drawn.words, [_scaled(drawn, outcome) for _, outcome in swept.finished], most))
+        values = [_value(drawn, outcome) for _, outcome in swept.finished]
+        scale, words = drawn.on_chart(max((value for value in values if value is not None), default=0.0))
+        panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
     for limit in limits if measure is THROUGHPUT else ():
         near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
@@ -145,6 +147,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
         [point for point, _ in swept.finished],
         panels,
         fits=[outcome.fits for _, outcome in swept.finished],
+        ran=[outcome.ran for _, outcome in swept.finished],
         limits=levels,
         together=swept.together,
         title=_title(swept, measure),
@@ -155,7 +158,7 @@ def _title(swept: Sweep, measure: Measure) -> str:
     """Return the title: the varied options, the scenario's own words, the measure and the number of points."""
     request, name = swept.request, measure.words.partition(",")[0]
     title = runs.title_of(request.description)
-    words = f"{name} of {len(swept.finished)} points"
+    words = f"{name} of {counted(len(swept.finished), 'point')}"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
@@ -171,9 +174,8 @@ def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
     return None if size is None else (size * MEMORY.scale, f"an IPU has {format_bytes(size)}")
 
 
-def _scaled(measure: Measure, outcome: Outcome) -> float | None:
-    value = measure.of(outcome) if outcome.ran or measure is MEMORY else None
-    return None if value is None else value * measure.scale
+def _value(measure: Measure, outcome: Outcome) -> float | None:
+    return measure.of(outcome) if outcome.ran or measure is MEMORY else None
 
 
 def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
@@ -204,11 +206,16 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
-        text = f"Best of {number} points by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}."
+        text = (
+            f"Best of {counted(number, 'point')} by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}."
+        )
         lines.append(text + _ties(best, swept, measure))
     else:
         fits = any(outcome.fits for _, outcome in swept.finished)
-        lines.append(f"None of {number} points {f'that fit has a {measure.name}' if fits else 'fits'}.")
+        if number == 1:
+            lines.append(f"The only point {f'has no {measure.name}' if fits else 'does not fit'}.")
+        else:
+            lines.append(f"None of {number} points {f'that fit has a {measure.name}' if fits else 'fits'}.")
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
     lines += _memory_words(swept)
@@ -217,9 +224,10 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
         first, outcome = next(row for row in swept.finished if _alike(row[1].message) == alike)
         lines.append(f"{times} of {number} did not run, such as {swept.words(first)}: {outcome.message}")
     if len(failed) > _MOST_REASONS:
-        lines.append(f"And {len(failed) - _MOST_REASONS} more reasons: see the column message.")
+        lines.append(f"And {counted(len(failed) - _MOST_REASONS, 'more reason')}: see the column message.")
     if swept.taken:
-        lines.append(f"{swept.taken} of {number} points are taken from an earlier sweep of the same.")
+        are = "is" if swept.taken == 1 else "are"
+        lines.append(f"{swept.taken} of {counted(number, 'point')} {are} taken from an earlier sweep of the same.")
     return lines
 
 
@@ -235,7 +243,7 @@ def _memory_words(swept: Sweep) -> list[str]:
         return [f"{words}."]
     where = f"at {len(unfit)} of {len(holding)} points"
     if len(swept.axes) == 1 and swept.axes[0].is_numeric:
-        name, first, last = swept.axes[0].name, min(unfit)[0], max(unfit)[0]
+        name, first, last = swept.names[0], min(unfit)[0], max(unfit)[0]
         if len(unfit) == sum(point[0] >= first for point, _ in holding):
             where = f"from {name} {text_of(first)} on"
         elif len(unfit) == sum(point[0] <= last for point, _ in holding):
@@ -263,7 +271,7 @@ def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[
 
 
 def _under(limit: Ceiling, swept: Sweep) -> str:
-    names = {axis.path: axis.name for axis in swept.axes}
+    names = {axis.path: name for axis, name in zip(swept.axes, swept.names, strict=True)}
     return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.others.items())
 
 
@@ -305,7 +313,7 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
         if (column is measure or column.name in _SHOWN_MEASURES)
         and any(column.of(outcome) is not None for _, outcome in rows)
     ]
-    header = (", ".join(axis.name for axis in swept.axes), *(column.head for column in shown), "fits")
+    header = (", ".join(swept.names), *(column.head for column in shown), "fits")
     return Table(title, header, tuple(_row(point, outcome, shown) for point, outcome in rows))
 
 

@@ -12,7 +12,7 @@ from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
-from ipusim.app.sweep.vary import Axis, points_of, text_of
+from ipusim.app.sweep.vary import Axis, names_of, points_of, text_of
 from ipusim.base.errors import IpusimError
 
 
@@ -45,6 +45,11 @@ class Sweep:
         return {axis.path: value for axis, value in zip(self.axes, point, strict=True)}
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the axes, each another."""
+        return names_of(self.axes)
+
+    @cached_property
     def finished(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
         """The points that are there, with their outcomes, in order."""
         pairs = zip(self.points, self.outcomes, strict=True)
@@ -52,7 +57,7 @@ class Sweep:
 
     def words(self, point: Sequence[Any]) -> str:
         """Return a point for people: ``gradient_accumulation_count 16, schedule grouped``."""
-        return ", ".join(f"{axis.name} {text_of(value)}" for axis, value in zip(self.axes, point, strict=True))
+        return ", ".join(f"{name} {text_of(value)}" for name, value in zip(self.names, point, strict=True))
 
 
 def sweep(

@@ -25,6 +25,8 @@ _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_
 _LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
 #: Keys that many things have.
 _SAYS_LITTLE: Final = ("name", "type")
+#: The list whose items go by their names in a path.
+_NAMED_ITEMS: Final = "stages"
 _EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"
 
 
@@ -45,7 +47,12 @@ class Axis:
         """The key itself; with those before it where it says little alone, as ``system.name``."""
         parts = self.path.split(".")
         first = len(parts) - 1
-        while first and (parts[first] in _SAYS_LITTLE or parts[first - 1].isdecimal() or parts[first].isdecimal()):
+        while first and (
+            parts[first] in _SAYS_LITTLE
+            or parts[first].isdecimal()
+            or parts[first - 1].isdecimal()
+            or (first > 1 and parts[first - 2] == _NAMED_ITEMS)
+        ):
             first -= 1
         return ".".join(parts[first:])
 
@@ -53,6 +60,21 @@ class Axis:
     def is_numeric(self) -> bool:
         """Whether all values are numbers."""
         return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+
+def names_of(axes: Sequence[Axis]) -> tuple[str, ...]:
+    """Return the names of axes, those that would be alike with as much of their paths as tells them apart.
+
+    >>> names_of([Axis("model.seed", (1, 2)), Axis("data.seed", (1, 2)), Axis("steps", (1, 2))])
+    ('model.seed', 'data.seed', 'steps')
+    """
+    names = [axis.name for axis in axes]
+    while len(set(names)) < len(names):
+        longer = [
+            ".".join(axis.path.split(".")[-name.count(".") - 2 :]) for axis, name in zip(axes, names, strict=True)
+        ]
+        names = [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
+    return tuple(names)
 
 
 def text_of(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ipusim.app.scenario.load import load_job, load_request
@@ -57,7 +58,8 @@ def test_points_that_are_refused_have_their_peak_too():
     found = swept((*GPIPE, "memory=error"), {COUNT: [1, 2, 8]})
     assert [outcome.ran for outcome in found.outcomes] == [True, True, False]
     throughput, *_, memory = drawn(found)
-    assert [*throughput.get_lines()[0].get_xdata()] == [1, 2]
+    assert [*throughput.get_lines()[0].get_xdata()] == [1, 2, 8]
+    assert [*np.isnan(throughput.get_lines()[0].get_ydata())] == [False, False, True]
     assert [*memory.get_lines()[0].get_xdata()] == [1, 2, 8]
     row = dict(zip(sweep_table(found, THROUGHPUT).header, sweep_table(found, THROUGHPUT).rows[2], strict=True))
     assert (row["samples/s"], row["fits"]) == ("-", "no")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ipusim.app.sweep.vary import Axis, axes_of, axis_of, parse_axis, points_of
+from ipusim.app.sweep.vary import Axis, axes_of, axis_of, names_of, parse_axis, points_of
 from ipusim.base.errors import OptionError
 
 COUNT = "pipeline.gradient_accumulation_count"
@@ -97,12 +97,25 @@ def test_options_come_once_and_points_are_bounded():
         (COUNT, "gradient_accumulation_count"),
         ("system.name", "system.name"),
         ("pipeline.stages.1.forward", "stages.1.forward"),
+        ("pipeline.stages.decoder.forward", "decoder.forward"),
         ("data.shape.0", "shape.0"),
         ("seed", "seed"),
     ],
 )
 def test_an_axis_goes_by_as_much_of_its_path_as_says_something(path, name):
     assert Axis(path, (1,)).name == name
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("a.seed", "b.seed", "steps"), ("a.seed", "b.seed", "steps")),
+        (("x.a.seed", "y.a.seed", "seed"), ("x.a.seed", "y.a.seed", "seed")),
+        (("pipeline.stages.a.forward", "pipeline.stages.b.forward"), ("a.forward", "b.forward")),
+    ],
+)
+def test_axes_of_one_name_go_by_more_of_their_paths(paths, names):
+    assert names_of([Axis(path, (1,)) for path in paths]) == names
 
 
 @pytest.mark.parametrize(
