@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ipusim.analysis.executions import Execution, executions_of, find_execution
     from ipusim.analysis.figures import OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
     from ipusim.analysis.fit import Fit, remote_verdict
+    from ipusim.analysis.fullest_memory import FullestMemory, fullest
     from ipusim.analysis.learning import LOSS, Learning, received
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
-    from ipusim.analysis.memory_summary import FullestMemory, fullest
     from ipusim.analysis.orders import OrderReport, faster_order
     from ipusim.analysis.phases import PHASES, Phase, execution_phases, phases_of, time_steps
     from ipusim.analysis.plain import as_plain

@@ -93,31 +93,3 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
         for number, (name, stage) in enumerate(zip(timeline.info.stages, fit.footprint.stages, strict=True))
     )
     return MemorySummary(fit.sram_bytes, not fit.too_large, fit.verdict(), ipus, stages)
-
-
-@dataclass(frozen=True)
-class FullestMemory:
-    """The peak of the fullest IPU, as ``comparison.json`` has it.
-
-    Attributes:
-        sram_bytes: memory of one IPU; None where that is not limited.
-        fits: whether all IPUs hold what they need.
-        verdict: one sentence for people.
-        ipu: the fullest, by its logical number.
-        peak_bytes, peak_pass, excess_bytes: of it, as :class:`IpuMemory` has them.
-    """
-
-    sram_bytes: int | None
-    fits: bool
-    verdict: str
-    ipu: int
-    peak_bytes: int
-    peak_pass: str
-    excess_bytes: int
-
-
-def fullest(fit: Fit) -> FullestMemory:
-    """Return the peak of the fullest IPU, and whether all fit."""
-    peak = fit.fullest
-    of_all = fit.sram_bytes, not fit.too_large, fit.verdict()
-    return FullestMemory(*of_all, peak.ipu, peak.bytes, peak.during, fit.excess_bytes(peak))

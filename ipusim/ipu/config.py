@@ -17,9 +17,9 @@ from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import attributes, checks
 from ipusim.ipu.runtime.attributes import AttributeMetadata, Category, Field, Fields
 from ipusim.ipu.runtime.devices import chosen_device, device_count
-from ipusim.ipu.runtime.options_table import KeyId, VerificationOptions
 from ipusim.ipu.runtime.pipeline_options import plan_options, poplar_options
 from ipusim.ipu.runtime.program_state import configure, configured
+from ipusim.ipu.runtime.verification import KeyId, VerificationOptions
 
 __all__ = [
     "AttributeMetadata",

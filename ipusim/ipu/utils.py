@@ -234,7 +234,7 @@ __getattr__, __dir__ = rows(
         "DeviceConnectionType ExecutionProfileType IPUConfig MergeRemoteBuffersBehaviour SchedulingAlgorithm "
         "SelectionOrder configure_ipu_system get_ipu_config reset_ipu_configuration",
     )
-    | in_module("ipusim.ipu.runtime.options_table", "KeyId VerificationOptions")
+    | in_module("ipusim.ipu.runtime.verification", "KeyId VerificationOptions")
     | in_module(
         "ipusim.ipu.runtime.ipu_options",
         "auto_select_ipus create_ipu_config select_ipus set_compilation_options set_convolution_options "

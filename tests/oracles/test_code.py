@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.analysis.memory_summary import fullest, memory_summary
+from ipusim.analysis.fullest_memory import fullest
+from ipusim.analysis.memory_summary import memory_summary
 from ipusim.app.scenario.load import load_request
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC2, GC200

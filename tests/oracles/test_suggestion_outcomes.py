@@ -121,7 +121,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
     found, cache = (suggest(transformer(), others, budget=Budget(work=0)) for _ in range(2))
     assert found.outcome is Outcome.NONE_FOUND
     assert "not proven: the limit of 0 bounded cuts ended the search" in found.why_none
-    assert "Still open are " in found.why_none
+    assert "Still open: " in found.why_none
     assert "fits m2000" not in found.why_none
     kept = suggest(transformer(), LIMITED, budget=Budget(work=0))
     assert (kept.outcome, kept.plan, kept.trial) == (Outcome.PLAN, None, kept.own)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from ipusim.analysis.fit import fit
+from ipusim.analysis.fullest_memory import fullest
 from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
-from ipusim.analysis.memory_summary import fullest
 from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_chart

@@ -21,7 +21,8 @@ from ipusim.ipu.config import (
 )
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.attributes import is_int
-from ipusim.ipu.runtime.options_table import ATTRIBUTES, MAX_REPORT_SIZE, WITHOUT_EFFECT, VerificationOptions
+from ipusim.ipu.runtime.options_table import ATTRIBUTES, MAX_REPORT_SIZE, WITHOUT_EFFECT
+from ipusim.ipu.runtime.verification import VerificationOptions
 
 #: Schedulers by the names that they had before they were an enumeration.
 _SCHEDULERS: Final = {

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.figures import SCHEMA_VERSION
-from ipusim.analysis.memory_summary import FullestMemory
+from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_data
