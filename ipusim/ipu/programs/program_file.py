@@ -177,9 +177,7 @@ def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[Module
 def _set_shape(value: Any, shape: Any) -> None:
     """Do nothing for the shape that a tensor has; raises ProgramError for another."""
     axes, expected = tuple(value.shape), TensorShape(shape)
-    if len(axes) != len(expected) or any(
-        None not in (here, there) and here != there for here, there in zip(axes, expected, strict=True)
-    ):
+    if not expected.takes(axes):
         raise ProgramError(f"Tensor's shape {axes} is not compatible with supplied shape {list(expected)}.")
 
 

@@ -233,3 +233,18 @@ def test_moments_keep_axes_by_either_name():
     for said in ({"keep_dims": True}, {"keepdims": True}):
         mean, variance = tf.nn.moments(SQUARE, [0], **said)
         assert (mean.tolist(), variance.tolist()) == ([[1, 2]], [[1, 1]])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        tf.nn.relu,
+        lambda x: tf.concat([x, x], axis=1),
+        lambda x: tf.reshape(x, [-1]),
+        lambda x: tf.matmul(x, x),
+        tf.reduce_sum,
+    ],
+)
+def test_a_function_of_a_symbolic_tensor_belongs_in_a_layer(function):
+    with pytest.raises(ProgramTypeError, match=r"a layer to be called on it, such as keras\.layers\.Lambda"):
+        function(keras.Input((2,)))
