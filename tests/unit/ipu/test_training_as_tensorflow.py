@@ -308,3 +308,19 @@ def test_shapes_of_a_generator_may_stand_in_a_signature():
     data = tf.data.Dataset.from_generator(lambda: iter([[1, 2]]), output_signature=np.zeros(3, np.int16))
     with pytest.raises(ModelError, match=r"expected an array of shape \(3,\), got \(2,\)"):
         list(data)
+
+
+def test_a_function_does_not_read_what_it_has_updated():
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with strategy.scope():
+        w, optimizer = tf.Variable(np.float32(3.0)), keras.optimizers.SGD(0.1)
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = w * x
+            optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+            return w * 1.0
+
+        with pytest.raises(ProgramError, match=r"variable 'Variable.*': expected to be read before the weight update"):
+            strategy.run(step, args=(tf.constant(1.0),))
