@@ -293,3 +293,19 @@ def test_a_call_on_the_host_does_not_train_a_layer():
     frozen = keras.layers.BatchNormalization(trainable=False)
     model = keras.Sequential([keras.layers.InputLayer(input_shape=(2,)), frozen, keras.layers.Dropout(0.0)])
     np.testing.assert_allclose(model(SQUARE, training=True), SQUARE, rtol=1e-3)
+
+
+def test_gates_of_recurrent_layers_are_of_the_version_of_tensorflow(version):
+    """With weights of one, no biases and an input of 1, gates are hard_sigmoid(1) = 0.7 in 1, and else sigmoid(1)."""
+    gate = {1: 0.7, 2: 1 / (1 + np.exp(-1))}[version]
+    ones = {"kernel_initializer": "ones", "recurrent_initializer": "ones"}
+    x = keras.Input((1, 1))
+    for layer, expected in (
+        (keras.layers.LSTM(1, unit_forget_bias=False, **ones), gate * np.tanh(gate * np.tanh(1))),
+        (keras.layers.GRU(1, **ones), (1 - gate) * np.tanh(1)),
+    ):
+        assert keras.Model(x, layer(x))(np.ones((1, 1, 1), np.float32)) == pytest.approx(expected, rel=1e-6)
+    assert layer.get_weights()[2].shape == {1: (3,), 2: (2, 3)}[version]  # the reset gate comes before the product in 1
+    for said in (keras.layers.GRU(1, "tanh", "sigmoid", reset_after=True), ipu.keras.layers.GRU(1)):
+        config = said.get_config()
+        assert (config["recurrent_activation"], config["reset_after"]) == ("sigmoid", True)
