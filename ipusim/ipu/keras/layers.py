@@ -174,6 +174,11 @@ class _Popnn(RecurrentLayer):
     def _with_state(self, y: Any, states: Sequence[Any]) -> Any:
         return y, states[0]
 
+    @property
+    def _draws(self) -> bool:
+        """Whether it drops elements in training."""
+        return self._dropout is not None
+
     def _dropped(self, x: Any, training: bool) -> Any:
         if self._dropout is None or not training:
             return x

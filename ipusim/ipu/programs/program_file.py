@@ -31,6 +31,7 @@ from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.horovod import on_hosts, rank
 from ipusim.ipu.runtime.import_names import install
+from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.tensorflow.shaping import TensorShape
 
 #: How the name of a program ends.
@@ -177,10 +178,16 @@ def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[Module
 def _set_shape(value: Any, shape: Any) -> None:
     """Do nothing for the shape that a tensor has; raises ProgramError for another."""
     axes, expected = tuple(value.shape), TensorShape(shape)
-    if len(axes) != len(expected) or any(
-        None not in (here, there) and here != there for here, there in zip(axes, expected, strict=True)
-    ):
+    if not expected.takes(axes):
         raise ProgramError(f"Tensor's shape {axes} is not compatible with supplied shape {list(expected)}.")
+
+
+def _read(variable: Any) -> Any:
+    """Return what a body was given for a variable; raises UnsupportedProgramError behind the variable's update."""
+    record = body_record()
+    if record is not None and (name := record.name_of(variable)) is not None:
+        record.check_read(name)
+    return variable
 
 
 #: Each method with what has a form that it is offered for, and what it does.
@@ -188,7 +195,9 @@ _METHODS: Final[dict[str, tuple[Callable[[Any], bool], Callable[..., Any]]]] = {
     "as_list": (lambda value: isinstance(value, tuple), list),
     "get_shape": (lambda value: hasattr(value, "shape"), lambda value: TensorShape(value.shape)),
     "numpy": (lambda value: isinstance(value, np.ndarray | np.generic), lambda value: np.asarray(value)[()]),
+    "read_value": (lambda value: hasattr(value, "shape"), _read),
     "set_shape": (lambda value: hasattr(value, "shape"), _set_shape),
+    "value": (lambda value: hasattr(value, "shape"), _read),
 }
 
 

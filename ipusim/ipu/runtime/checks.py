@@ -132,6 +132,8 @@ def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
     """Return an array of real or whole numbers or truth values."""
     try:
         result = np.asarray(value)
+    except ProgramTypeError:  # of what says itself why it is none, such as a symbolic Keras tensor
+        raise
     except (TypeError, ValueError):  # rows of different lengths
         result = None
     if result is None or result.dtype.kind not in "biuf":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ class BodyRecord:
         variables: names and values of the variables that it has used so far, by the identity of the value.
         others: whether it sends to more queues.
         at_once: whether what trains does so where it is called, as in a ``tf.function``, and not where it is returned.
+        updated: whether what runs now stands behind the training, by ``tf.control_dependencies``.
     """
 
     queue: Any = None
@@ -39,10 +41,31 @@ class BodyRecord:
     variables: dict[int, tuple[str, Any]] = field(default_factory=dict)
     others: bool = False
     at_once: bool = False
+    updated: bool = False
 
     def note(self, name: str, variable: Any) -> None:
-        """Note what the body has been given for a variable."""
+        """Note what the body is given for a variable; raises as :meth:`check_read` does."""
+        self.check_read(name)
         self.variables[id(variable)] = name, variable
+
+    def check_read(self, name: str) -> None:
+        """Refuse to read a trained variable behind the update; raises UnsupportedProgramError."""
+        if self.updated or (self.at_once and self.train is not None):
+            raise UnsupportedProgramError(
+                f"variable {name!r}: expected to be read before the weight update, which is made at the end of the "
+                "body, got a read behind it: read it before, or in the next iteration"
+            )
+
+    @contextmanager
+    def behind(self, operations: Sequence[Any]) -> Iterator[None]:
+        """Run the block behind operations, of which what trains does so; raises as :meth:`depend` does."""
+        self.depend(operations)
+        before = self.updated
+        self.updated = before or any(map(is_training, operations))
+        try:
+            yield
+        finally:
+            self.updated = before
 
     def name_of(self, variable: Any) -> str | None:
         """Return the name of a variable: of what the body was given for it, or of an object that has one; else None."""

@@ -23,6 +23,7 @@ from ipusim.ipu.tensorflow.dataset_elements import (
     Element,
     SessionIterator,
     called,
+    check_shapes,
     drawn,
     element_of,
     now,
@@ -98,19 +99,22 @@ class Dataset:
         args: Any = (),
         output_signature: Any = None,
     ) -> Dataset:
-        """Return a dataset of what ``generator(*args)`` yields, in the types given; shapes are those that come.
+        """Return a dataset of what ``generator(*args)`` yields, in the types given.
 
-        ``output_signature`` says the types as specifications, such as ``tf.TensorSpec``.
+        ``output_signature`` says types and shapes as specifications, such as ``tf.TensorSpec``. An
+        element that contradicts them is refused when it comes, by a ModelError.
         """
         checks.function("generator", generator, "a function that returns something to iterate over")
         checks.instance("args", args, list | tuple, "a tuple of the generator's arguments")
 
         types = output_types if output_signature is None else output_signature
+        shapes = output_shapes if output_signature is None else output_signature
 
         def begin() -> Iterator[Element]:
             for value in generator(*args):
-                with functions.Failing("generator: a value that is not of the output_types"):
+                with functions.Failing("generator: a value that is not of the output_types and output_shapes"):
                     element = result_of(value) if types is None else typed(value, types)
+                    check_shapes(element, shapes)
                 yield element
 
         return Dataset(begin)

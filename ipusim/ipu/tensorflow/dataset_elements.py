@@ -18,6 +18,7 @@ from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, as_tensor,
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.tensorflow.shaping import TensorShape
 
 Element = Any
 
@@ -54,6 +55,25 @@ def typed(value: Any, types: Any) -> Element:
         return tuple(typed(item, kind) for item, kind in zip(value, types, strict=True))
     kind = types if isinstance(types, type) else getattr(types, "dtype", types)  # of a specification
     return np.asarray(value, checks.dtype("output_types", kind, "biuf"))
+
+
+def check_shapes(element: Element, shapes: Any) -> None:
+    """Refuse an element whose arrays have other shapes than those said, in a structure like its own; None says none.
+
+    Raises ValueError.
+    """
+    if shapes is None:
+        return
+    if isinstance(element, Mapping):
+        for name, part in element.items():
+            check_shapes(part, _of(shapes, name))
+    elif isinstance(element, tuple):
+        for part, shape in zip(element, shapes, strict=True):
+            check_shapes(part, shape)
+    else:
+        shape = getattr(shapes, "shape", shapes)  # of a specification
+        if shape is not None and not TensorShape(shape).takes(np.shape(element)):
+            raise ValueError(f"expected an array of shape {tuple(TensorShape(shape))}, got {np.shape(element)}")
 
 
 def applied(function: Callable[..., Any], *elements: Element) -> Element:

@@ -12,13 +12,13 @@ import numpy as np
 from autograd.tracer import getval
 
 from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, layers
-from ipusim.base.errors import ProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
 from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.layers import run, run_loss
-from ipusim.ipu.runtime.names import scope, unique
+from ipusim.ipu.runtime.names import program_trains, scope, unique
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss
 from ipusim.ipu.tensorflow.array_functions import reduce_mean, reduce_sum, stop_gradient, tensor
@@ -187,13 +187,18 @@ def dropout(
 
     ``share`` is what ``keep_prob`` is in a program for TensorFlow 1, and ``rate`` in one for TensorFlow 2. Masks are
     drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of one.
-    Raises ProgramError for a shape that does not spread over ``x``.
+    Raises ProgramError for a shape that does not spread over ``x``, UnsupportedProgramError in a program that does not
+    train, which draws none.
     """
     if major_version() == 1:
         keep_prob = share if keep_prob is None else keep_prob
     else:
         rate = share if rate is None else rate
     dropped = rate if rate is not None else 0.0 if keep_prob is None else 1 - keep_prob
+    if dropped and not program_trains():
+        raise UnsupportedProgramError(
+            f"tf.nn.dropout: a rate of {dropped} in a program that does not train is not simulated: expected none there"
+        )
     value, called = tensor(x), scope().prefix + unique("dropout")
     if noise_shape is None:
         return run(layers.Dropout(dropped), value, {}, draws_as=called)

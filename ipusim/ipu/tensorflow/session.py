@@ -183,7 +183,9 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> Iterator[None]
     written.
     """
     if (record := body_record()) is not None:
-        record.depend(control_inputs or ())
+        with record.behind(control_inputs or ()):
+            yield
+        return
     if in_stage():
         yield
         return

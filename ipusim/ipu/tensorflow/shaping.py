@@ -291,6 +291,12 @@ class TensorShape(tuple[int | None, ...]):
         """Return the sizes in a list."""
         return list(self)
 
+    def takes(self, shape: Sequence[int | None]) -> bool:
+        """Tell whether a tensor of a shape may have this one: as many axes, and no other size of one."""
+        return len(self) == len(shape) and not any(
+            None not in (here, there) and here != there for here, there in zip(self, shape, strict=True)
+        )
+
     def is_fully_defined(self) -> bool:
         """Whether each size is known."""
         return None not in self

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.tensorflow import keras
@@ -233,3 +233,79 @@ def test_moments_keep_axes_by_either_name():
     for said in ({"keep_dims": True}, {"keepdims": True}):
         mean, variance = tf.nn.moments(SQUARE, [0], **said)
         assert (mean.tolist(), variance.tolist()) == ([[1, 2]], [[1, 1]])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        tf.nn.relu,
+        lambda x: tf.concat([x, x], axis=1),
+        lambda x: tf.reshape(x, [-1]),
+        lambda x: tf.matmul(x, x),
+        tf.reduce_sum,
+    ],
+)
+def test_a_function_of_a_symbolic_tensor_belongs_in_a_layer(function):
+    with pytest.raises(ProgramTypeError, match=r"a layer to be called on it, such as keras\.layers\.Lambda"):
+        function(keras.Input((2,)))
+
+
+def in_inference(function, *arrays):
+    """Return what a stage of a program that does not train gives."""
+    with ProgramNames(trains=False).stage(0), Surrounded(lookup={}.setdefault):
+        return function(*arrays)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: keras.layers.Dropout(0.5)(x, training=True), "Dropout 'dropout': training=True"),
+        (lambda x: tf.layers.dropout(x, 0.5, training=True), "Dropout 'dropout': training=True"),
+        (lambda x: tf.nn.dropout(x, rate=0.25), "tf.nn.dropout: a rate of 0.25"),
+        (
+            lambda x: ipu.keras.layers.GRU(2, dropout=0.5)(x[np.newaxis], training=True),
+            "PopnnGRU 'popnn_gru': training=True",
+        ),
+    ],
+)
+def test_dropout_that_would_not_drop_is_refused(function, said):
+    with pytest.raises(UnsupportedProgramError, match=f"{said} in a program that does not train is not simulated"):
+        in_inference(function, SQUARE)
+    in_training(function, SQUARE)
+
+
+def test_what_drops_nothing_is_called_as_one_likes():
+    for function in (
+        lambda x: keras.layers.Dropout(0.0)(x, training=True),
+        lambda x: tf.layers.dropout(x, 0.5),
+        lambda x: tf.nn.dropout(x, rate=0.0),
+        lambda x: tf.nn.dropout(x, keep_prob=1.0),
+    ):
+        np.testing.assert_array_equal(in_inference(function, SQUARE), SQUARE)
+
+
+def test_a_call_on_the_host_does_not_train_a_layer():
+    for layer in (keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)):
+        model = keras.Sequential([keras.layers.InputLayer(input_shape=(2,)), layer])
+        np.testing.assert_allclose(model(SQUARE, training=False), SQUARE, rtol=1e-3)
+        with pytest.raises(UnsupportedProgramError, match="training=True on the host is not simulated"):
+            model(SQUARE, training=True)
+    frozen = keras.layers.BatchNormalization(trainable=False)
+    model = keras.Sequential([keras.layers.InputLayer(input_shape=(2,)), frozen, keras.layers.Dropout(0.0)])
+    np.testing.assert_allclose(model(SQUARE, training=True), SQUARE, rtol=1e-3)
+
+
+def test_gates_of_recurrent_layers_are_of_the_version_of_tensorflow(version):
+    """With weights of one, no biases and an input of 1, gates are hard_sigmoid(1) = 0.7 in 1, and else sigmoid(1)."""
+    gate = {1: 0.7, 2: 1 / (1 + np.exp(-1))}[version]
+    ones = {"kernel_initializer": "ones", "recurrent_initializer": "ones"}
+    x = keras.Input((1, 1))
+    for layer, expected in (
+        (keras.layers.LSTM(1, unit_forget_bias=False, **ones), gate * np.tanh(gate * np.tanh(1))),
+        (keras.layers.GRU(1, **ones), (1 - gate) * np.tanh(1)),
+    ):
+        assert keras.Model(x, layer(x))(np.ones((1, 1, 1), np.float32)) == pytest.approx(expected, rel=1e-6)
+    assert layer.get_weights()[2].shape == {1: (3,), 2: (2, 3)}[version]  # the reset gate comes before the product in 1
+    for said in (keras.layers.GRU(1, "tanh", "sigmoid", reset_after=True), ipu.keras.layers.GRU(1)):
+        config = said.get_config()
+        assert (config["recurrent_activation"], config["reset_after"]) == ("sigmoid", True)

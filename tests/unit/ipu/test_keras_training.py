@@ -374,10 +374,11 @@ def test_functions_of_ones_own_get_labels_in_the_rows_of_predictions():
     assert found == pytest.approx([(difference**2).mean(), np.abs(difference).mean()], rel=1e-5)
 
 
-def test_a_loss_that_is_not_reduced_is_its_mean():
+def test_a_loss_that_is_not_reduced_is_trained_on_as_its_sum():
+    """Its gradient is 16 times that of the mean of a batch of 16, as an update with 16 times the step size."""
     reduced, each = (keras.Sequential([layers.Dense(1, input_shape=(4,))], name) for name in ("reduced", "each"))
-    for model, reduction in ((reduced, "auto"), (each, "none")):
-        model.compile(keras.optimizers.SGD(0.05), keras.losses.MeanSquaredError(reduction), steps_per_execution=2)
+    for model, reduction, rate in ((reduced, "auto", 0.16), (each, "none", 0.01)):
+        model.compile(keras.optimizers.SGD(rate), keras.losses.MeanSquaredError(reduction), steps_per_execution=2)
     found = [model.fit(X, Y, batch_size=16, epochs=2, verbose=0).history["loss"] for model in (reduced, each)]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
 

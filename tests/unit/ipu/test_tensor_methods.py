@@ -89,3 +89,34 @@ def test_what_no_array_has_is_said_as_python_says_it(tmp_path, capsys):
         ProgramFile(tmp_path / "program.py").run()
     assert "line 5, in <module>" in (err := capsys.readouterr().err)
     assert "AttributeError: 'str' object has no attribute 'get_shape'" in err
+
+
+READ = """
+outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+def body(x):
+    w = tf.get_variable("w", [], initializer=tf.ones_initializer())
+    before = w.read_value(), w.value() * 2.0
+    train = tf.train.GradientDescentOptimizer(0.25).minimize(w * x)
+    with tf.control_dependencies([train]):
+        return outfeed.enqueue({values})
+
+config = ipu.config.IPUConfig()
+config.auto_select_ipus = 1
+config.configure_ipu_system()
+data = tf.data.Dataset.from_tensor_slices(np.ones(2, np.float32)).repeat()
+ipu.loops.repeat(2, body, [], ipu.ipu_infeed_queue.IPUInfeedQueue(data))
+print([array.tolist() for array in outfeed.dequeue()])
+"""
+
+
+def test_a_variable_is_read_before_its_update(tmp_path, capsys):
+    (tmp_path / "program.py").write_text(HEAD + READ.format(values="before"))
+    ProgramFile(tmp_path / "program.py").run()
+    assert capsys.readouterr().out == "[[1.0, 0.75], [2.0, 1.5]]\n"
+
+
+@pytest.mark.parametrize("values", ["w.read_value()", "tf.get_variable('v', [])"])
+def test_a_variable_is_not_read_behind_the_update(tmp_path, values):
+    (tmp_path / "program.py").write_text(HEAD + READ.format(values=values))
+    with pytest.raises(ProgramError, match=r"variable '[vw]': expected to be read before the weight update"):
+        ProgramFile(tmp_path / "program.py").run()

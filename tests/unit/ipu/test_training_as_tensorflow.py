@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim import ipu
-from ipusim.base.errors import ProgramError
+from ipusim.base.errors import ModelError, ProgramError
 from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
@@ -208,6 +208,36 @@ def test_keras_minimize_takes_variables_second_and_a_tape(taped):
     assert w.numpy() == pytest.approx(2.4)
 
 
+@pytest.mark.parametrize(
+    ("outputs", "options", "weight", "logged"),
+    [
+        (1, {}, 0.2, 1.0),  # of w^2 for 4 samples: 1 - 0.1 * 4 * 2
+        (2, {"loss_weights": [1.0, 0.25]}, 0.0, 1.25),  # 1 - 0.1 * 4 * 2 * 1.25
+    ],
+)
+def test_a_loss_that_is_not_reduced_is_trained_on_as_a_sum_and_logged_as_a_mean(outputs, options, weight, logged):
+    given = keras.Input((1,))
+    y = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")(given)
+    model = keras.Model(given, [y, keras.layers.Flatten()(y)][:outputs])
+    model.compile(keras.optimizers.SGD(0.1), keras.losses.MeanSquaredError(reduction="none"), **options)
+    x, labels = np.ones((4, 1), np.float32), [np.zeros((4, 1), np.float32)] * outputs
+    before = model.evaluate(x, labels, batch_size=4, verbose=0)
+    history = model.fit(x, labels, batch_size=4, verbose=0).history
+    assert history["loss"] == [logged]
+    assert before == (logged if outputs == 1 else [logged, 1.0, 1.0])
+    assert model.get_weights()[0] == pytest.approx(weight, abs=1e-6)
+
+
+def test_losses_of_several_shapes_are_refused():
+    given = keras.Input((1,))
+    y = keras.layers.Dense(1)(given)
+    model = keras.Model(given, [y, keras.layers.Flatten()(y)])
+    model.compile("sgd", [keras.losses.MeanSquaredError(reduction="none"), "mse"])
+    x = np.ones((4, 1), np.float32)
+    with pytest.raises(ProgramError, match=r"loss: expected losses of one shape for all outputs, got \(4,\) and \(\)"):
+        model.fit(x, [x, x], batch_size=4, verbose=0)
+
+
 def test_there_are_no_operations_of_updates_beside_batch_normalisation():
     assert tf.get_collection(tf.GraphKeys.UPDATE_OPS) == []
 
@@ -258,3 +288,39 @@ def test_a_variable_that_is_sent_is_what_it_is_then():
     loops.repeat(3, body, [], IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.ones((3, 2), np.float32))))
     for values in outfeed.dequeue():
         assert np.asarray(values).reshape(3, -1)[:, 0] == pytest.approx([1.0, 0.9, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "matches"),
+    [(((2,), ()), True), (([None], []), True), (((3,), ()), False), (((2,), (1,)), False), (((2, None), ()), False)],
+)
+def test_elements_of_a_generator_have_the_shapes_that_are_said(shapes, matches):
+    data = tf.data.Dataset.from_generator(lambda: iter([([1, 2], 3)]), (tf.int32, tf.float32), shapes)
+    if matches:
+        ((row, label),) = data
+        assert (row.tolist(), float(label)) == ([1, 2], 3.0)
+    else:
+        with pytest.raises(ModelError, match=r"generator: .* expected an array of shape \(.*\), got \(2?,?\)"):
+            list(data)
+
+
+def test_shapes_of_a_generator_may_stand_in_a_signature():
+    data = tf.data.Dataset.from_generator(lambda: iter([[1, 2]]), output_signature=np.zeros(3, np.int16))
+    with pytest.raises(ModelError, match=r"expected an array of shape \(3,\), got \(2,\)"):
+        list(data)
+
+
+def test_a_function_does_not_read_what_it_has_updated():
+    strategy = ipu.ipu_strategy.IPUStrategy()
+    with strategy.scope():
+        w, optimizer = tf.Variable(np.float32(3.0)), keras.optimizers.SGD(0.1)
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = w * x
+            optimizer.apply_gradients([(tape.gradient(loss, w), w)])
+            return w * 1.0
+
+        with pytest.raises(ProgramError, match=r"variable 'Variable.*': expected to be read before the weight update"):
+            strategy.run(step, args=(tf.constant(1.0),))

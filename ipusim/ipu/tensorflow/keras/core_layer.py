@@ -248,13 +248,32 @@ class CoreLayer(Layer):
 
     def _output_of(self, x: Any, variables: Mapping[str, NamedVariable], training: bool | None) -> Any:
         """Return what the layer gives with variables by the core's names, its activation included."""
-        trains = may_change() and (program_trains() if training is None else bool(training))
-        y = self._applied(x, variables, trains)
+        y = self._applied(x, variables, self._trains(training))
         if self._sigmoid_waits():
             return Probabilities(y, logistic)
         if self._after is softmax_of:
             return softmax_of_layer(y)
         return y if self._after is None else self._after(y)
+
+    @property
+    def _draws(self) -> bool:
+        """Whether it drops elements in training."""
+        return bool(getattr(self._layer, "rate", 0))
+
+    def _trains(self, training: bool | None) -> bool:
+        """Return whether a call trains, by default as the program does.
+
+        Raises UnsupportedProgramError where a call says that it trains and nothing else does, if it would matter.
+        """
+        here = "" if program_trains() else "in a program that does not train"
+        here = here if may_change() else "on the host"
+        matters = self._draws or (self._untrained and self._trainable and not may_change())
+        if training and here and matters and not is_trying():
+            raise UnsupportedProgramError(
+                f"{type(self).__name__} {self.path!r}: training=True {here} is not simulated: call it with "
+                "training=False, or in a program that trains"
+            )
+        return may_change() and (program_trains() if training is None else bool(training))
 
     def _applied(self, x: Any, variables: Mapping[str, NamedVariable], training: bool) -> Any:
         """Return what the core's layer gives, but for a sigmoid that waits; dropout draws where the machine says so."""

@@ -13,6 +13,7 @@ from autograd.tracer import getval
 from ipusim.api import Array, Shape, functions, layers
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.names import statistics_group
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.runtime.variable import NamedVariable
@@ -258,18 +259,31 @@ class Embedding(CoreLayer):
         return super()._applied(x if x.dtype.kind in "iu" else cast(x, np.int32), variables, training)
 
 
-class LSTM(RecurrentLayer):
+class _OfVersion(RecurrentLayer):
+    """A recurrent layer with other defaults in a program for TensorFlow 1, whose Keras has them from before cuDNN."""
+
+    _in_1: ClassVar[Mapping[str, Any]] = {"recurrent_activation": "hard_sigmoid"}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take the arguments; raises as CoreLayer does."""
+        others = self._in_1 if major_version() == 1 else {}
+        names = self._order[: len(args)]
+        super().__init__(*args, **{name: value for name, value in others.items() if name not in names} | kwargs)
+
+
+class LSTM(_OfVersion):
     """Keras ``LSTM``."""
 
     core, kind = layers.LSTM, "lstm"
     _order = (*_RECURRENT, "unit_forget_bias")
 
 
-class GRU(RecurrentLayer):
+class GRU(_OfVersion):
     """Keras ``GRU``."""
 
     core, kind = layers.GRU, "gru"
     _order = _RECURRENT
+    _in_1: ClassVar[Mapping[str, Any]] = {**_OfVersion._in_1, "reset_after": False}
 
 
 _PLAIN: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ class Objective:
         self._metrics: list[tuple[int, Metric, bool]] = []
         self._sizes: list[int] = []
         self._total = _loss_mean("loss")
+        self._summed = 1
         self._own: list[Metric] = []
 
     @property
@@ -76,7 +78,8 @@ class Objective:
     def terms(self, names: tuple[str, ...], y: Any, y_pred: Any, sample_weight: Any) -> list[Any]:
         """Return the loss of a micro-batch, and then the statistics of all metrics.
 
-        Raises ProgramError for labels that are missing, or for outputs that have others.
+        As in Keras, losses that are not reduced are trained on as their sum, and their mean is logged. Raises
+        ProgramError for labels that are missing, for outputs that have others, and for losses of several shapes.
         """
         predictions = y_pred if isinstance(y_pred, list | tuple) else [y_pred]
         if y is None:
@@ -91,11 +94,16 @@ class Objective:
         if self._names != names:
             self._resolve(names, labels, predictions)
         outputs = zip(self._losses, labels, predictions, weights, strict=True)
-        parts = [_scalar(loss(*arguments)) for loss, *arguments in outputs]
-        factors = zip(parts, self._factors, strict=True)
-        scaled = [part if factor == 1.0 else part * np.float32(factor) for part, factor in factors]
-        total = scaled[0] if len(scaled) == 1 else anp.sum(anp.stack(scaled))
-        result = [total, *(parts if self._own else ())]
+        values = [loss(*arguments) for loss, *arguments in outputs]
+        shape, *others = map(anp.shape, values)
+        for other in others:
+            if other != shape:
+                raise ProgramError(f"loss: expected losses of one shape for all outputs, got {shape} and {other}")
+        factors = zip(values, self._factors, strict=True)
+        scaled = [value if factor == 1.0 else value * np.float32(factor) for value, factor in factors]
+        total = scaled[0] if len(scaled) == 1 else anp.stack(scaled)
+        self._summed = math.prod(shape)
+        result = [anp.sum(total) if anp.shape(total) else total, *(map(_scalar, values) if self._own else ())]
         self._sizes = [1] * len(result)
         for output, metric, takes_weights in self._metrics:
             value = metric.statistics(labels[output], predictions[output], weights[output] if takes_weights else None)
@@ -108,7 +116,8 @@ class Objective:
         start = 0
         for metric, size in zip(self.metrics, self._sizes, strict=True):
             if size == 1 and metric.sends_mean:
-                metric.add([sums[start] * samples], count * samples)
+                mean = sums[start] / self._summed if metric is self._total else sums[start]
+                metric.add([mean * samples], count * samples)
             else:
                 metric.add(sums[start : start + size], count)
             start += size
@@ -119,7 +128,7 @@ class Objective:
 
 
 def _scalar(loss: Any) -> Any:
-    """Return a loss as a number: the mean where it is not reduced, as Keras."""
+    """Return a loss as a number, as Keras logs it: the mean where it is not reduced."""
     return anp.mean(loss) if anp.shape(loss) else loss
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from ipusim.api import Array, LayerCost, functions, layers, models
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.names import program_trains
 from ipusim.ipu.runtime.variable import NamedVariable, named_variable
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
@@ -83,7 +82,7 @@ class RecurrentLayer(CoreLayer):
         """Run from states: those given, those of the micro-batch before where the layer is stateful, else zeros."""
         layer = self._layer
         assert isinstance(layer, layers.LSTM | layers.GRU)
-        x = self._dropped(x, may_change() and (program_trains() if training is None else bool(training)))
+        x = self._dropped(x, self._trains(training))
         parameters = {name: variable.read_value() for name, variable in variables.items()}
         carried = self._carried_states(x) if self.stateful and not is_trying() else ()
         states = self._states(value, x) if value is not None else tuple(item.read_value() for item in carried)
