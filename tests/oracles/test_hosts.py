@@ -79,8 +79,8 @@ def test_several_hosts_take_no_time_on_the_free_system_and_learn_the_same(load, 
 
 
 @pytest.mark.parametrize("way", ["network", "links"])
-def test_who_waits_for_a_slower_host_waits_for_hosts_and_is_explained(load, way):
-    """The other host is ready 50,000 cycles later, each time."""
+def test_who_waits_for_a_slower_host_waits_for_the_sum_and_is_explained(load, way):
+    """The other host is ready 50,000 cycles later, each time; the sum over hosts is of the weight update."""
     job = load(TEXT, f"system.host.sum_over={way}", "system.host.count=2", "numerics=off")
     even, late = (
         simulate(
@@ -93,7 +93,7 @@ def test_who_waits_for_a_slower_host_waits_for_hosts_and_is_explained(load, way)
         for more in (0, 50_000)
     )
     assert late.makespan_cycles - even.makespan_cycles == 3 * 50_000
-    waited = [check_explained(each).cycles[:, CAUSES.index(Idle.HOST)] for each in (even, late)]
+    waited = [check_explained(each).cycles[:, CAUSES.index(Idle.UPDATE)] for each in (even, late)]
     assert (waited[1] - waited[0] == 3 * 50_000).all()
 
 
