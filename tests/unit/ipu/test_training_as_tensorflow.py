@@ -182,6 +182,12 @@ def test_an_epoch_of_fewer_steps_than_batches_goes_on_where_the_one_before_ended
     )
 
 
+@pytest.mark.parametrize("options", [{"steps_per_epoch": 3}, {"steps_per_epoch": 3, "batch_size": 32}])
+def test_a_partial_batch_is_refused_where_steps_would_leave_it_out_too(options):
+    with pytest.raises(ProgramError, match="The provided set of data has a partial batch"):
+        doubles(np.arange(100, dtype=np.float32).reshape(100, 1), **options)
+
+
 def test_a_label_that_is_not_0_counts_as_true():
     recall = keras.metrics.Recall()
     recall.update_state(np.float32([0.25, 0.0, 1.0]), np.float32([0.9, 0.9, 0.1]))
