@@ -194,8 +194,8 @@ def test_a_label_that_is_not_0_counts_as_true():
     assert recall.result() == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("taped", [False, True])
-def test_keras_minimize_takes_variables_second_and_a_tape(taped):
+@pytest.mark.parametrize("variables", ["a list", "a function", "a tape's"])
+def test_keras_minimize_takes_variables_second_and_a_tape(variables):
     strategy = ipu.ipu_strategy.IPUStrategy()
     with strategy.scope():
         w, optimizer = tf.Variable(np.float32(3.0)), keras.optimizers.SGD(0.1)
@@ -204,10 +204,10 @@ def test_keras_minimize_takes_variables_second_and_a_tape(taped):
         def step(x):
             with tf.GradientTape() as tape:
                 loss = w * w * x
-            if taped:
+            if variables == "a tape's":
                 optimizer.minimize(loss, [w], tape=tape)
             else:
-                optimizer.minimize(lambda: w * w * x, [w])
+                optimizer.minimize(lambda: w * w * x, [w] if variables == "a list" else lambda: [w])
             return x * 1.0
 
         strategy.run(step, args=(tf.constant(1.0),))
