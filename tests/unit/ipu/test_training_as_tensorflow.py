@@ -182,14 +182,20 @@ def test_an_epoch_of_fewer_steps_than_batches_goes_on_where_the_one_before_ended
     )
 
 
+@pytest.mark.parametrize("options", [{"steps_per_epoch": 3}, {"steps_per_epoch": 3, "batch_size": 32}])
+def test_a_partial_batch_is_refused_where_steps_would_leave_it_out_too(options):
+    with pytest.raises(ProgramError, match="The provided set of data has a partial batch"):
+        doubles(np.arange(100, dtype=np.float32).reshape(100, 1), **options)
+
+
 def test_a_label_that_is_not_0_counts_as_true():
     recall = keras.metrics.Recall()
     recall.update_state(np.float32([0.25, 0.0, 1.0]), np.float32([0.9, 0.9, 0.1]))
     assert recall.result() == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("taped", [False, True])
-def test_keras_minimize_takes_variables_second_and_a_tape(taped):
+@pytest.mark.parametrize("variables", ["a list", "a function", "a tape's"])
+def test_keras_minimize_takes_variables_second_and_a_tape(variables):
     strategy = ipu.ipu_strategy.IPUStrategy()
     with strategy.scope():
         w, optimizer = tf.Variable(np.float32(3.0)), keras.optimizers.SGD(0.1)
@@ -198,10 +204,10 @@ def test_keras_minimize_takes_variables_second_and_a_tape(taped):
         def step(x):
             with tf.GradientTape() as tape:
                 loss = w * w * x
-            if taped:
+            if variables == "a tape's":
                 optimizer.minimize(loss, [w], tape=tape)
             else:
-                optimizer.minimize(lambda: w * w * x, [w])
+                optimizer.minimize(lambda: w * w * x, [w] if variables == "a list" else lambda: [w])
             return x * 1.0
 
         strategy.run(step, args=(tf.constant(1.0),))

@@ -177,7 +177,7 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
     samples = lengths[0]
     of_steps = _BATCH if steps is None else max(-(-samples // steps), 1)
     size = of_steps if batch_size is None else checks.whole("batch_size", batch_size, 1)
-    if samples % size and (steps is None or steps * size > samples):
+    if samples % size:
         raise ProgramError(
             "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
             f"`batch_size` of your model (currently set to {size}) or pad your dataset to ensure there are no partial "

@@ -125,9 +125,9 @@ class Optimizer(Configured, BaseOptimizer):
         self, loss: Any, var_list: Any = None, grad_loss: Any = None, name: str | None = None, tape: Any = None
     ) -> Any:
         """Train on a function once, or on a loss of a ``tape``; in a stage or loop return what trains on its loss."""
-        if tape is None:
-            return super().minimize(loss, var_list=var_list, grad_loss=grad_loss, name=name)
         variables = var_list() if callable(var_list) else var_list
+        if tape is None:
+            return super().minimize(loss, var_list=variables, grad_loss=grad_loss, name=name)
         gradients = tape.gradient(loss, variables, output_gradients=grad_loss)
         return self.apply_gradients(list(zip(gradients, variables, strict=True)), name)
 
