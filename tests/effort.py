@@ -1,7 +1,7 @@
 """How much is drawn: one in ten of each property's examples by default, one in five with ``--all``, or ``--every``.
 
 Of those that are drawn in hundreds it is one in thirty, and one in ten with ``--all``. Of tests of many cases that are
-alike, one in two or three cases runs by default.
+alike, one in two to four cases runs by default.
 """
 
 from __future__ import annotations

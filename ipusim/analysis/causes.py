@@ -204,9 +204,8 @@ def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
     beside = np.zeros(len(summing), dtype=np.bool_)
     beside[:-1] |= summing[1:] & follows
     beside[1:] |= summing[:-1] & follows
-    beside &= (track.timeline.time_step[track.row] >= track.timeline.info.time_steps) & (
-        track.kind == SpanKind.HOST_WAIT
-    )
+    beside &= track.kind == SpanKind.HOST_WAIT
+    beside &= track.timeline.time_step[track.row] >= track.timeline.info.time_steps
     return beside
 
 

@@ -20,7 +20,7 @@ from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import waterfall_table, waterfall_words
-from ipusim.app.render.window import execution_window, loss_window
+from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
 from ipusim.base.errors import OptionError
@@ -183,9 +183,7 @@ class Explanation:
 
     def path_chart(self) -> Chart:
         """Return the trace with the critical path: of the execution, or of a run's lost IPU, or its first execution."""
-        loss = loss_window(self.timeline) if self.execution is None else None
-        shown = loss or execution_window(self.timeline, self.execution or 0)
-        return trace_with_path(self.timeline, self.path.rows, shown)
+        return trace_with_path(self.timeline, self.path.rows, part_window(self.timeline, execution=self.execution))
 
 
 def explain(

@@ -49,7 +49,7 @@ class MemoryStrip:
         return limit if limit is not None and limit < self.top_bytes else None
 
     def shows_peak(self, window: Window) -> bool:
-        """Return whether the peak lies in what is drawn."""
+        """Return whether the memory peak of the fullest IPU lies in the window."""
         return window.start <= self.peak_cycle < window.end
 
     @property

@@ -8,7 +8,7 @@ from typing import Final
 
 from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
-from ipusim.base.units import enumerated_rows, format_figure, format_seconds, numbered
+from ipusim.base.units import counted, enumerated_rows, format_figure, format_seconds, numbered
 
 #: Least share of the time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
@@ -20,7 +20,7 @@ def verdict_table(summary: Summary) -> Table:
     alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
     replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
     size, count = summary.micro_batch_size, summary.count
-    batch = f"{size:,} sample{'s' * (size != 1)} x {count:,} micro-batch{'es' * (count != 1)}{replicas}"
+    batch = f"{counted(size, 'sample')} x {counted(count, 'micro-batch', 'es')}{replicas}"
     rows = [
         ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
         (

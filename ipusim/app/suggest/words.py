@@ -225,8 +225,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     yield (
         f"Searched: {counted(searched.choices, 'way')} to lay the model out but for its cuts, "
         f"{searched.refused.total()} refused by a rule and {searched.too_large} too large under any cut; "
-        f"{searched.bounded:,} cut{'s' * (searched.bounded != 1)} bounded, {searched.misfits} of them too large after "
-        f"all, {counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
+        f"{counted(searched.bounded, 'cut')} bounded, {searched.misfits} of them too large after all, "
+        f"{counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
     )
     if suggestion.limits.schedules is not None:
         for schedule, reason in searched.without.items():

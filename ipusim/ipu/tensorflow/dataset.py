@@ -17,7 +17,7 @@ from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import at_once
-from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.dataset_elements import (
     DatasetIterator,
     Element,
@@ -32,6 +32,7 @@ from ipusim.ipu.tensorflow.dataset_elements import (
     rows,
     stacked,
     taking_turns,
+    together,
     typed,
 )
 
@@ -135,12 +136,7 @@ class Dataset:
         lengths = list(map(_length, every))
         known = [length for length in lengths if length is not None]
         length = min(known, default=0.0) if len(known) == len(lengths) else None
-
-        def begin() -> Iterator[Element]:
-            for elements in zip(*every, strict=False):
-                yield mapped(partial(_following, iter(elements)), structure)
-
-        return Dataset(begin, length)
+        return Dataset(lambda: together(structure), length)
 
     def map(
         self, map_func: Callable[..., Any], num_parallel_calls: int | None = None, deterministic: object = None
@@ -358,10 +354,6 @@ class Dataset:
     def _unknown(self) -> float | None:
         """The length of what may have fewer elements for each, or more."""
         return math.inf if self.endless else None
-
-
-def _following(elements: Iterator[Any], _: object) -> Any:
-    return next(elements)
 
 
 def _length(elements: Iterable[Any]) -> float | None:

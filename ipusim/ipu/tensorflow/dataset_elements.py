@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -55,6 +56,17 @@ def typed(value: Any, types: Any) -> Element:
         return tuple(typed(item, kind) for item, kind in zip(value, types, strict=True))
     kind = types if isinstance(types, type) else getattr(types, "dtype", types)  # of a specification
     return np.asarray(value, checks.dtype("output_types", kind, "biuf"))
+
+
+def together(datasets: Any) -> Iterator[Element]:
+    """Yield an element of each dataset of a structure in its place there, until the shortest ends."""
+    for elements in zip(*leaves(datasets), strict=False):
+        following = iter(elements)
+        yield mapped(partial(_following, following), datasets)
+
+
+def _following(elements: Iterator[Any], _: object) -> Any:
+    return next(elements)
 
 
 def check_shapes(element: Element, shapes: Any) -> None:

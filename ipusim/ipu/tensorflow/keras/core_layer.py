@@ -286,7 +286,7 @@ class CoreLayer(Layer):
         return run(of, x, parameters, self.path, self._position if self.in_model else None)
 
     def _sigmoid_waits(self) -> bool:
-        """Return whether the layer's sigmoid waits for what is made of it, as a model's last does."""
+        """Return whether the sigmoid of a model's last layer is left to the loss, which takes the logits behind it."""
         recurs = isinstance(self._layer, layers.Recurrent)  # its activations are those of gates
         return is_last() and not recurs and getattr(self._layer, "activation", None) == "sigmoid"
 
