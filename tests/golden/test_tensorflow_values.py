@@ -42,7 +42,7 @@ def array(described):
     return np.array(elements, dtype).reshape(shape)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _tensorflow_2():
     """Let names behave as in TensorFlow 2, which has computed the table."""
     with ipu.install(tensorflow=2):
