@@ -130,6 +130,7 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
 
 
 def pytest_collection_finish():
+    forget_programs()  # of models that modules of tests make: they count in the names of others
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     gc.enable()

@@ -1,6 +1,6 @@
-"""How much is drawn: one in ten of each property's examples by default, one in five with ``--all``, or ``--every``.
+"""How much is drawn: one in twenty of a property's examples by default, one in five with ``--all``, or ``--every``.
 
-Of those that are drawn in hundreds it is one in thirty, and one in ten with ``--all``. Of tests of many cases that are
+Of those that are drawn in hundreds it is one in sixty, and one in ten with ``--all``. Of tests of many cases that are
 alike, one in two to four cases runs by default.
 """
 
@@ -20,9 +20,9 @@ rarest = pytest.mark.rarest
 #: Marks a test of many cases: by default it runs one in so many of them, and all with ``--all``.
 sampled = pytest.mark.sampled
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
-ONE_IN, ONE_IN_WITH_ALL, FEWEST = 10, 5, 5
+ONE_IN, ONE_IN_WITH_ALL, FEWEST = 20, 5, 5
 #: The same of examples that are drawn in hundreds.
-ONE_IN_OF_HUNDREDS, ONE_IN_OF_HUNDREDS_WITH_ALL = 30, 10
+ONE_IN_OF_HUNDREDS, ONE_IN_OF_HUNDREDS_WITH_ALL = 60, 10
 
 T = TypeVar("T")
 

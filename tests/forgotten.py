@@ -9,9 +9,7 @@ def forget_programs() -> None:
     """Forget what programs have left: their configuration, which threads would find, seed, and variables by name."""
     if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
         found.set_random_seed(0)
-    if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
         found.configure(None)
-    if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
         found.forget()
         found.wait_for_sessions(now=False)
     if found := sys.modules.get("ipusim.ipu.ipu_compiler"):

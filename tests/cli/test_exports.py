@@ -25,7 +25,7 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 from tests.cli.commands import CALLING, ipusim
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 from tests.places import SCENARIOS
 
 MEMORY = SCENARIOS / "memory_by_schedule.yaml"
@@ -97,6 +97,7 @@ def timeline_of(rows, info):
     return Timeline(info, np.array([span(row) for row in rows], dtype=np.int64))
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_tables_read_back_as_the_run(folder, tmp_path, form):
     done = ipusim("export", folder, "--format", form, "--out", tmp_path)
@@ -245,6 +246,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("words", "name"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 import ipusim as package
 from tests.cli.commands import ipusim, leave_charts_out
+from tests.effort import sampled
 from tests.places import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -54,6 +55,7 @@ ELSEWHERE = {
 }
 EVIL = """
 import pathlib
+from tests.effort import sampled
 pathlib.Path({marker!r}).touch()
 def layer(x): return x
 def loss(x, y): return x.sum()
@@ -103,6 +105,7 @@ COMMANDS = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_charts, monkeypatch):
     monkeypatch.setattr(

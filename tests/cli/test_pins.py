@@ -14,7 +14,7 @@ import pytest
 
 from ipusim.runs.yaml_text import dump
 from tests.cli.commands import HEEDING, ipusim
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.scenario_data import timed
 
 
@@ -83,6 +83,7 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     assert ipusim("test", tmp_path, "--junit", results).returncode == 0
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("make", "told"),
     [

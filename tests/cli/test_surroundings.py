@@ -20,7 +20,7 @@ import pytest
 from ipusim.app.cli import main
 from ipusim.app.cli.app import app
 from tests.cli.commands import HEEDING, command_of, ipusim, leave_pixels_out, process
-from tests.effort import draws_everything, slowest
+from tests.effort import draws_everything, sampled, slowest
 from tests.places import ROOT
 
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -213,6 +213,7 @@ def named(tmp_path_factory):
     return place
 
 
+@sampled(2)
 @posix
 @pytest.mark.usefixtures("without_pixels")
 @pytest.mark.parametrize(("name", "called"), ANY_NAMES.items(), ids=ANY_NAMES.values())

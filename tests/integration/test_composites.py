@@ -15,6 +15,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import sampled
 
 FORWARD, BACKWARD = 300, 500
 CSV = "0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n,1F0,(1F1;1B0)OVERLAP_F_B,(1F2;1B1)OVERLAP_F_B,1B2\n"
@@ -35,6 +36,7 @@ def busy(run: Run) -> int:
     return int((timeline.end - timeline.start)[rows].sum())
 
 
+@sampled(2)
 @pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
 @pytest.mark.parametrize(("overlapped", "takes"), [("max", BACKWARD), (700, 700), ("0.5 us", 665), (0, 0)])
 @pytest.mark.parametrize("schedule", ["dualpipe_v", "dualpipe"])

@@ -21,7 +21,7 @@ from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineE
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
 from ipusim.ipu.tensorflow.keras import layers
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(24, 4, 6)).astype(np.float32)
@@ -164,6 +164,7 @@ RESUMED = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("case", RESUMED)
 def test_training_goes_on_from_every_checkpoint_to_the_same_bits(case, tmp_path):
     """Variables, optimizer, draws of dropout, place in a shuffled dataset that is gone through more than once."""

@@ -10,7 +10,7 @@ from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OutputError
 from ipusim.runs.execute import execute
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
@@ -20,6 +20,7 @@ def swept(request, varied, **options):
     return sweep(request, axes_of(varied), crew=Crew(workers=1), **options)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "varied"),
     [

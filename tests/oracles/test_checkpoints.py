@@ -15,6 +15,7 @@ from ipusim.model.stages.stash import saved_arrays
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import sampled
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",
@@ -62,6 +63,7 @@ def at(*layers):
 PLAIN = {}
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", ["grouped", "sequential", "sharded"])
 @pytest.mark.parametrize("layers", [("a",), ("first", "drop", "b"), ("a", "drop", "b", "c"), ("b", "d"), ("d", "e")])
 def test_nothing_is_learnt_otherwise(load, schedule, layers):

@@ -16,6 +16,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
+from tests.effort import sampled
 from tests.places import SCENARIOS
 
 MIB = 2**20
@@ -121,6 +122,7 @@ def test_what_does_not_fit_without_assumed_code_is_refused_for_what_can_be_chang
     assert "code_bytes" not in str(caught.value)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", ["bert_base", "bert_large", "conformer", "gpt2", "resnet50", "small_cnn"])
 def test_programs_that_ran_fit_with_the_code_that_is_assumed(name):
     job = assemble(load_request(SCENARIOS / f"{name}.yaml").replace({"numerics": "off"}))

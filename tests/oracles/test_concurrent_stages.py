@@ -15,6 +15,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from tests.compiler_order import order_violations
+from tests.effort import sampled
 from tests.grids import parse_grid
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
@@ -100,6 +101,7 @@ def test_fifos_are_as_deep_as_the_places_behind_them():
 IN_TURN = {}
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize(
     "asked", [(), ("pipeline.allow_recompute=true",), ("system.name=pod16", "system.auto_select_ipus=8")]

@@ -17,7 +17,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, slowest
+from tests.effort import runs_slowest, sampled, slowest
 from tests.house_schedules import mapping_of
 from tests.tiling import check_tiling
 
@@ -93,6 +93,7 @@ def test_a_very_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
 LOCK_STEP = [name for name in registry.names() if Sync.LOCK_STEP in registry.find(name).syncs]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "which"),
     [
@@ -144,6 +145,7 @@ LOST = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("lost", "kept", "sync"),
     [

@@ -21,6 +21,7 @@ from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import sampled
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(8, 6, 5)).astype(np.float32)
@@ -176,6 +177,7 @@ def learnt(start, runs, count):
     return np.mean(losses, axis=1), held
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("kind", "strategy", "hosts"),
     [(LOOP, "workers", 2), (LOOP, "horovod", 3), (LOOP, "links", 2), (PIPELINE, "workers", 3), (PIPELINE, "links", 2)],

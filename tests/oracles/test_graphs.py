@@ -69,6 +69,7 @@ def test_every_route_of_every_machine_is_the_path_that_networkx_finds(name: str,
                 assert [(hop.source, hop.target) for hop in route] == [*pairwise(path)]
 
 
+@sampled(3)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_dead_rung_reroutes_as_networkx_says_or_is_refused(name: str, order: str) -> None:

@@ -10,6 +10,7 @@ from ipusim.base.errors import MissingTensorError
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Edge
+from tests.effort import sampled
 from tests.oracles.test_concurrent_stages import LAYERS as CONCURRENT
 from tests.oracles.test_skip_connections import BACK, THERE_AND_BACK
 from tests.oracles.test_skip_connections import SCENARIO as SKIPS
@@ -55,6 +56,7 @@ def weights(job, halves):
     return executor.weights()
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_halves_leave_the_weights_of_whole_passes(name, tmp_path):
     text, changes = RUNS[name]

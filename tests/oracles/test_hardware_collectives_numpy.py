@@ -17,7 +17,7 @@ from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.collectives.run import run
 from tests.collectives import collective_cost
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 
 Array = NDArray[Any]
 
@@ -67,6 +67,7 @@ def given(operation: str, collective: Collective, whole: list[Array]) -> list[Ar
     return [each[rank * row : (rank + 1) * row] for rank, each in enumerate(whole)]
 
 
+@sampled(3)
 @pytest.mark.parametrize(("operation", "name"), EVERY_ALGORITHM)
 @pytest.mark.parametrize("replicas", REPLICAS)
 @pytest.mark.parametrize("size", [1, 4])
@@ -146,6 +147,7 @@ def cost(name: str, participants: Sequence[int], length: int, order: str = "ZIGZ
 SIZES = (0, 1, 3, 16, 17, 1001, 65_537, 1_000_003)
 
 
+@sampled(3)
 @pytest.mark.parametrize("order", ["ZIGZAG", "SNAKE", "HOOF"])
 @pytest.mark.parametrize("length", SIZES)
 @pytest.mark.parametrize("replicas", REPLICAS)

@@ -32,7 +32,7 @@ from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, slowest
+from tests.effort import runs_slowest, sampled, slowest
 from tests.house_schedules import shape_of
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
@@ -160,6 +160,7 @@ def test_zbv_of_passes_of_unequal_length_waits_as_long_for_every_count(cycles, r
         assert free("zbv", zigzag(2 * ipus, 2), count, cycles) == makespan
 
 
+@sampled(2)
 @pytest.mark.parametrize("ipus", UP_TO_SIXTEEN)
 def test_controllable_memory_waits_and_keeps_what_its_closed_forms_say(ipus):
     """Of passes that take equally long, whatever the count: found by the authors' rule run for 2 to 16 IPUs."""
@@ -174,6 +175,7 @@ def test_controllable_memory_waits_and_keeps_what_its_closed_forms_say(ipus):
         assert max(most_kept(schedule, mapping, count, "W")) == kept
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("cycles", "half", "third"),
     [
@@ -245,6 +247,7 @@ def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_move
 V_WAITS = [4, 8, 15, 18, 22, 30, 33, 36, 45, 48, 52, 60, 63, 67, 75]
 
 
+@sampled(2)
 @pytest.mark.parametrize("ipus", UP_TO_SIXTEEN)
 def test_1f1b_v_waits_and_keeps_what_its_authors_code_has_it(ipus):
     mapping = zigzag(2 * ipus, 2)
@@ -387,6 +390,7 @@ def test_a_long_execution_of_1f1b_v_is_laid_out_as_one_that_is_moved_together_wh
         assert passes_of(order)[ipu] == right
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("ipus", "waves"),
     [

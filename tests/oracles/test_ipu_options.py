@@ -22,6 +22,7 @@ from ipusim.ipu.pipelining_ops import (
     RecomputationMode,
     pipeline,
 )
+from tests.effort import sampled
 
 WIDTH, BATCH = 16, 4
 
@@ -211,6 +212,7 @@ def columns_in_one_stage():
     return single.variables, losses
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("recompute", [False, True])
 def test_concurrent_stages_learn_what_one_stage_does(schedule, recompute):

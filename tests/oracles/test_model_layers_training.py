@@ -37,6 +37,7 @@ from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
+from tests.effort import sampled
 from tests.networks import split
 from tests.price_and_run import price_and_run
 
@@ -182,6 +183,7 @@ def model(name):
     return network, dataset.astype(np.float64)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded", "single"])
 def test_every_schedule_trains_as_the_unsplit_model_does(name, schedule):
@@ -192,6 +194,7 @@ def test_every_schedule_trains_as_the_unsplit_model_does(name, schedule):
     assert_equal(simulated(network, dataset, optimizer, splits, schedule), right)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_split_into_two_stages_trains_the_same(name):
     network, dataset = model(name)
@@ -202,6 +205,7 @@ def test_every_split_into_two_stages_trains_the_same(name):
         assert_equal(simulated(network, dataset, optimizer, [cut], "grouped", mean=True), right)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved"])
 def test_recomputation_repeats_the_masks_to_the_bit(name, schedule):

@@ -74,6 +74,7 @@ def test_a_chain_of_waits_is_for_the_one_at_its_end():
     assert single.summary.disturbances.waits == {(ipu, 3): 2 * (FORWARD + BACKWARD) for ipu in range(3)}
 
 
+@sampled(2)
 @pytest.mark.parametrize(("schedule", "sync"), [("1f1b", Sync.POINT_TO_POINT), ("grouped", Sync.LOCK_STEP)])
 @pytest.mark.parametrize(
     "disturbance",

@@ -15,6 +15,7 @@ from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import sampled
 from tests.work_cycles import vector_operations
 
 SCENARIO = """
@@ -82,6 +83,7 @@ def test_bytes_of_an_element_are_those_of_what_is_sent(load):
     assert wide.program.outfeed.element_bytes == 4
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize("ipus", [2, 4])
 def test_an_accumulated_outfeed_carries_one_sum_an_execution(load, schedule, ipus):

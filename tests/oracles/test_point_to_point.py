@@ -29,7 +29,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
-from tests.effort import runs_slowest, seeds, share, slowest
+from tests.effort import runs_slowest, sampled, seeds, share, slowest
 from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_mirrored, multiple_of, shape_of, trains_only
 from tests.orders import home_of, needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
@@ -62,6 +62,7 @@ def profile(index, forward, backward, first=None, second=None, output=0, gradien
     return StageProfile(f"s{index}", forward, backward, 0, output_bytes=output, gradient_bytes=gradient, **halves)
 
 
+@sampled(2)
 @pytest.mark.parametrize("count", [1, 2, 5, 8, 13])
 @pytest.mark.parametrize("ipus", range(2, 9))
 def test_gpipe_and_1f1b_take_as_long_as_their_papers_say(ipus, count):
@@ -72,6 +73,7 @@ def test_gpipe_and_1f1b_take_as_long_as_their_papers_say(ipus, count):
             assert free(schedule, tuple(range(ipus)), count, (forward, backward)) == right
 
 
+@sampled(2)
 @pytest.mark.parametrize("chunks", [1, 2, 3, 4])
 @pytest.mark.parametrize("ipus", [2, 3, 4, 8])
 def test_interleaved_1f1b_has_ramps_as_short_as_its_chunks(ipus, chunks):
@@ -83,6 +85,7 @@ def test_interleaved_1f1b_has_ramps_as_short_as_its_chunks(ipus, chunks):
             assert free("interleaved_1f1b", mapping, count, (forward, backward)) == right
 
 
+@sampled(2)
 @pytest.mark.parametrize("ipus", range(2, 9))
 def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
     """Qi et al. 2024, section 2.3: (N - 1)(f + I - W) instead of (N - 1)(f + I + W)."""

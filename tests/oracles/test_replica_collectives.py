@@ -28,7 +28,7 @@ from ipusim.pricing.terms import terms_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, share, slowest
+from tests.effort import runs_slowest, sampled, share, slowest
 
 cross_replica_sum = ops.cross_replica_ops.cross_replica_sum
 assume_equal_across_replicas = ops.cross_replica_ops.assume_equal_across_replicas
@@ -209,6 +209,7 @@ def by_differences(name, x, group, step=1e-6):
     return v - RATE * 4 * np.array(slopes) / len(x)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "replicas"),
     [
@@ -282,6 +283,7 @@ def test_a_stage_that_is_computed_again_meets_again(mode):
     assert counts == [2 * 4 * 2, 2 * 4 * 3]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("replicas", "group"), [(2, None), (4, 2), (4, None), (16, 4), (16, None), (64, None)])
 def test_the_time_is_that_of_the_fastest_algorithm_over_the_links_of_the_stage(replicas, group):
     """All groups at once, one whole buffer for each, over GW-Links where 128 IPUs are two pods."""

@@ -26,7 +26,7 @@ from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 from tests.copies import fixed_cycles, sync_cycles
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.price_and_run import price_and_run
 
 SCENARIO = """
@@ -83,6 +83,7 @@ def whole_network(workload):
     return network, [list(network.names)]
 
 
+@sampled(2)
 @pytest.mark.parametrize("ipus", [4, 8, pytest.param(16, marks=slowest)])
 @pytest.mark.parametrize(
     "overrides",

@@ -17,7 +17,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.collectives import collective_cost
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
@@ -76,6 +76,7 @@ def gathering(system, size):
     return min(collective_cost(system, plan).total_cycles for plan in plans)
 
 
+@sampled(2)
 @pytest.mark.parametrize("changes", [(STATE,), (WEIGHTS,), (STATE, WEIGHTS)], ids=["state", "weights", "both"])
 @pytest.mark.parametrize(
     "more",
@@ -96,6 +97,7 @@ def test_it_learns_the_same_to_the_bit(load, changes, more):
     assert not len(plain.timeline.rows(SpanKind.ALL_GATHER))
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [

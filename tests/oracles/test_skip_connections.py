@@ -123,6 +123,7 @@ def some_of(layers, every):
     return [pytest.param(cut, marks=slowest if place % 2 else ()) for place, cut in enumerate(cuts)]
 
 
+@sampled(2)
 @pytest.mark.parametrize("splits", some_of(LAYERS, 3))
 def test_every_split_learns_what_the_whole_learns(load, splits):
     experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
@@ -347,6 +348,7 @@ def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load
     check_that_it_learns_the_whole(experiment, len(splits) + 1, loss_of_images)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -107,6 +107,7 @@ def clock_of_turns(monkeypatch):
     monkeypatch.setattr(synthesis, "time", SimpleNamespace(monotonic=lambda: next(turns) * TURN))
 
 
+@sampled(2)
 @pytest.mark.usefixtures("clock_of_turns")
 @pytest.mark.parametrize("seed", seeds(30))
 def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):

@@ -29,6 +29,7 @@ from ipusim.pricing.laws import Term
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.pricing.price import price_plan
 from ipusim.pricing.terms import terms_of
+from tests.effort import sampled
 from tests.places import SCENARIOS
 
 TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
@@ -119,6 +120,7 @@ def value_of(formula):
     return eval(exact, {"Fraction": Fraction, "ceil": math.ceil, "max": max})  # of numbers alone, as seen above
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", RUNS)
 def test_every_formula_gives_its_cycles(name):
     _, found = told(name)

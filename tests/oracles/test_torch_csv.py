@@ -116,6 +116,7 @@ def test_there_is_a_file_of_each_of_torchs_schedules():
     assert {name.split("_")[0] for name in COPIES} == known - {"1F1B"}
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=slowest), 1])
 @pytest.mark.parametrize("name", BARE)
 def test_the_makespan_is_the_longest_path(load_torchs, name, seed):

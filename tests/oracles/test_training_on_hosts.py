@@ -31,7 +31,7 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.explained import check_explained
 
 IMAGES = np.random.default_rng(0).normal(size=(4, 6, 5)).astype(np.float32)
@@ -114,6 +114,7 @@ def trained_alone(strategy):
     return losses, variables
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("hosts", "strategy"),
     [

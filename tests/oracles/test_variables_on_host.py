@@ -16,6 +16,7 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS
+from tests.effort import sampled
 
 CLOCK = 1_330_000_000
 INFEED, FILL, OUTFEED, DRAIN = 3_300_000_000, 7_060_000_000, 3_760_000_000, 2_930_000_000
@@ -74,6 +75,7 @@ def test_a_run_takes_what_the_update_takes_more_than_one_on_ipus(load):
     assert execute(ours).timeline.end.max() - execute(plain).timeline.end.max() == more
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "1f1b"])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_nothing_is_learnt_otherwise(load, schedule, replicas):

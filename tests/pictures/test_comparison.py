@@ -332,6 +332,7 @@ def test_memory_over_time_lies_under_the_trace(replicated):
     )
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"pipeline.repeat_count": 3}, {"steps": 2, "pipeline.repeat_count": 2}, {"training": False}],

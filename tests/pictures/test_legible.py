@@ -20,7 +20,6 @@ README_WIDTH = 850
 #: Part of the height of a text's extent, above and below, that none of its letters but those with tails reach.
 _WITHOUT_TAILS = 0.2
 
-every_picture = pytest.mark.parametrize("name", PICTURES)
 drawn_pictures = pytest.mark.parametrize("name", drawn_of(PICTURES))
 
 
@@ -59,7 +58,7 @@ def test_a_picture_is_as_its_scenario_runs_now(name):
 
 
 @sampled(2)
-@every_picture
+@drawn_pictures
 def test_no_text_lies_over_another(name):
     found = texts(name)
     boxes = np.array([letters(text, extent) for text, extent in found])
@@ -69,7 +68,7 @@ def test_no_text_lies_over_another(name):
     assert pairs == []
 
 
-@every_picture
+@drawn_pictures
 def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
     """Two pixels of a README's picture lie between them at least."""
     drawn = figure(name)
@@ -89,7 +88,7 @@ def test_numbers_of_neighbouring_boxes_do_not_run_together(name):
                 assert start - end >= gap, (one, other)
 
 
-@every_picture
+@drawn_pictures
 def test_text_is_large_enough_at_a_readmes_width(name):
     drawn = figure(name)
     scale = README_WIDTH / (72 * drawn.get_size_inches()[0])
@@ -121,7 +120,7 @@ def _hexadecimal(colour):
     return {"black": "#000000"}.get(colour, colour)
 
 
-@every_picture
+@drawn_pictures
 def test_no_line_at_a_phase_or_sync_crosses_a_number(name):
     drawn = figure(name)
     checked = 0
@@ -139,7 +138,7 @@ def test_no_line_at_a_phase_or_sync_crosses_a_number(name):
     assert checked or name in ("memory_by_schedule",)
 
 
-@every_picture
+@drawn_pictures
 def test_leaders_take_the_shortest_way_and_do_not_cross(name):
     drawn = figure(name)
     for axes in drawn.axes:
@@ -155,13 +154,13 @@ def test_leaders_take_the_shortest_way_and_do_not_cross(name):
             assert high < other_high, (one, other)
 
 
-@every_picture
+@drawn_pictures
 def test_a_picture_is_no_higher_than_a_screen(name):
     width, height = figure(name).get_size_inches()
     assert height / width * README_WIDTH <= 1020
 
 
-@every_picture
+@drawn_pictures
 def test_a_title_says_in_words_what_is_shown(name):
     title = figure(name).texts[0].get_text()
     assert "_" not in title

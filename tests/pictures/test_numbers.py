@@ -13,7 +13,7 @@ from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.places import SCENARIOS
 
 PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
@@ -54,6 +54,7 @@ def test_numbers_do_not_stop_at_nine(name):
         assert not drawn or drawn == there, key
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "count"),
     [

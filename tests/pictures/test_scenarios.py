@@ -83,6 +83,7 @@ def lines_of_legend(figure):
     return [[text.get_text() for text in line] for _, line in lines]
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
 def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(name):
     figure = trace(name)

@@ -73,6 +73,7 @@ def drawn_disturbances(rng, system, length):
     return [rng.choice(makers)() for _ in range(rng.randint(1, 4))]
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", seeds(300))
 def test_any_disturbances_of_any_run(seed):
     rng, plain = random.Random(seed), None

@@ -217,6 +217,7 @@ def flight(cycles: int, ipus: int, forward: int, backward: int, count: int) -> J
     return assemble(Request.from_dict(data, name=f"transfers of {cycles} cycles"))
 
 
+@sampled(2)
 @pytest.mark.parametrize("ipus", [4, 8, 16, pytest.param(24, marks=slowest)])
 @pytest.mark.parametrize("cycles", [0, 7])
 def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: int, cycles: int) -> None:
@@ -301,6 +302,7 @@ def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(s
 PERIODIC = [name for name in names() if find(name).period is not None and not find(name).in_phases]
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", PERIODIC)
 def test_peaks_are_told_by_the_passes_of_the_whole_run(schedule: str) -> None:
     """Also where memory is fullest behind all that repeats itself, as in the cool-down of zbv and v_half."""

@@ -11,10 +11,12 @@ from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.memory import stashed_micro_batches
 from ipusim.app.render.page import played
+from tests.effort import sampled
 from tests.played import computed, data_of, rows, waiting
 from tests.properties.test_jump import SORTS, drawn_runs
 
 
+@sampled(2)
 @pytest.mark.parametrize("sort", SORTS)
 def test_what_is_played_sums_up_to_the_summary_and_waits_as_memory_says(sort, monkeypatch):
     """What is left out of a run is as if it were drawn, at every step."""

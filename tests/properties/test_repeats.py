@@ -22,7 +22,7 @@ from ipusim.app.run_folder.memory_file import memory_file, read_memory
 from ipusim.runs.execute import execute, sum_up
 from ipusim.schedules import registry
 from ipusim.timeline.timeline import Timeline
-from tests.effort import seeds, slowest
+from tests.effort import sampled, seeds, slowest
 from tests.folded import folded
 from tests.house_schedules import goes_around, is_a_v, mapping_of
 from tests.scenario_data import job_from
@@ -96,6 +96,7 @@ def ran(seed):
     return job, whole, folded(whole)
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_blocks_are_told_of_as_all_their_copies(seed):
     job, whole, short = ran(seed)

@@ -116,6 +116,7 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
         assert worker in longer
 
 
+@sampled(2)
 @pytest.mark.parametrize("sync", list(Sync))
 @pytest.mark.parametrize("seed", seeds(8))
 def test_any_order_tiles_whatever_is_slower(seed, sync):

@@ -33,7 +33,7 @@ from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations
-from tests.effort import draws_everything, runs_slowest
+from tests.effort import draws_everything, runs_slowest, sampled
 from tests.grids import with_table
 from tests.price_and_run import price_and_run
 
@@ -72,6 +72,7 @@ def machine(plan):
     price_and_run(plan, program, system, executor=NumpyExecutor(plan.shape, workload))
 
 
+@sampled(2)
 @pytest.mark.parametrize(("schedule", "shape"), PLANS, ids=str)
 def test_every_swap_is_noticed(schedule, shape):
     plan = plan_of(find(schedule), shape)

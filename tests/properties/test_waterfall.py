@@ -15,7 +15,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
 from ipusim.runs.waterfall import busiest_cycles, priced
 from ipusim.timeline.time_parts import TimePart
-from tests.effort import seeds
+from tests.effort import sampled, seeds
 from tests.properties.test_repeats import drawn
 
 
@@ -40,6 +40,7 @@ def job_of(seed):
     return job.of(job.program.shape.micro_batches, 1) if piled_up else job
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", seeds(300))
 def test_parts_add_up_to_the_run_without_the_others(seed):
     job = job_of(seed)

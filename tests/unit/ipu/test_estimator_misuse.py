@@ -14,7 +14,7 @@ from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineE
 from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
 from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
 from ipusim.ipu.runtime.host import Operation
-from tests.effort import in_turn
+from tests.effort import in_turn, sampled
 from tests.unit.ipu.test_misuse import TRUTH, VALUES, complaint, of
 
 TEXTS = ("text", "empty text")
@@ -278,6 +278,7 @@ def _quiet(monkeypatch, tmp_path):
     monkeypatch.setattr(logging.getLogger("tensorflow"), "disabled", True)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "argument",
     [*CONFIGURATIONS, *TOGETHER, *SPECS, *ESTIMATORS, *HOOKS, *CHECKPOINTS],

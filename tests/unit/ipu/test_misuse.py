@@ -45,7 +45,7 @@ from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.learning import optimizers as core
-from tests.effort import in_turn
+from tests.effort import in_turn, sampled
 
 
 class Strange:
@@ -763,6 +763,7 @@ def finished():
     return queue
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "argument",
     [*PIPELINE_ARGUMENTS, *OTHERS, *OPTIONS, *HOST_PIPELINE],

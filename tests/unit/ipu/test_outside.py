@@ -43,7 +43,7 @@ from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Timeline
-from tests.effort import share
+from tests.effort import sampled, share
 
 CLOCK = 1_330_000_000
 BATCH, WIDTH, UNITS, COUNT, RUNS = 4, 3, 5, 4, 2
@@ -128,6 +128,7 @@ def both(request):
     return train(scopes.outside_compilation_scope, **options), train(here, **options)
 
 
+@sampled(2)
 def test_it_learns_to_the_same_bits_and_takes_longer(both):
     (losses, done), (right, plain) = both
     np.testing.assert_array_equal(losses, right)

@@ -14,6 +14,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import sampled
 
 X = np.arange(96, dtype=np.float32).reshape(48, 2)
 COUNT = 4
@@ -54,6 +55,7 @@ def trained(queue, replicas=1, recompute=False, training=True):
     )
 
 
+@sampled(2)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2])

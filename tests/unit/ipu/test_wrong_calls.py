@@ -34,7 +34,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.pipelining_ops import recomputation_checkpoint
 from ipusim.model.stages.function_stage import try_stage
-from tests.effort import in_turn
+from tests.effort import in_turn, sampled
 from tests.unit.ipu.test_misuse import VALUES
 
 X = np.ones((4, 3), np.float32)
@@ -408,6 +408,7 @@ def leaks(label, call, given, names, values):
     return found
 
 
+@sampled(2)
 @pytest.mark.parametrize(("name", "function", "given"), HOST, ids=[name for name, *_ in HOST])
 def test_arguments_on_the_host(name, function, given):
     assert leaks(name, function, given, list(given), VALUES) == {}

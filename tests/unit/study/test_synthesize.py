@@ -19,6 +19,7 @@ from ipusim.app.synthesize.synthesis import letters_of
 from ipusim.app.synthesize.tasks import tasks_of, words_of
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.words import in_words
+from tests.effort import sampled
 from tests.exact_orders import Exact
 from tests.house_schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, trains_only
 
@@ -68,6 +69,7 @@ ALIKE = [name for name in COMPUTING if name != "dualpipe_v" and not is_mirrored(
 IN_ORDER = [name for name in ALIKE if name != "breadth_first"]
 
 
+@sampled(2)
 @pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
 @pytest.mark.parametrize("schedule", IN_ORDER)
 def test_words_of_a_schedule_take_and_hold_what_its_run_does(schedule, sync):
@@ -135,6 +137,7 @@ def test_the_exact_search_of_tests_finds_what_trying_all_words_finds(halves):
     assert Exact(times, 2).makespan() == least >= lower_bound(tasks, 2).cycles
 
 
+@sampled(2)
 @pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
 @pytest.mark.parametrize("schedule", ALIKE)
 def test_no_schedule_beats_the_bound(schedule, sync):
@@ -178,6 +181,7 @@ def test_moves_never_lengthen_words_and_keep_within_the_memory(sync):
     assert [sorted(word) for word in found] == [sorted(word) for word in words]
 
 
+@sampled(2)
 @pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
 @pytest.mark.parametrize("schedule", [name for name in ALIKE if trains_only(name)])
 def test_words_with_periods_are_a_schedule_of_every_count_from_theirs_on(schedule, sync):
