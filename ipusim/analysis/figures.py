@@ -20,12 +20,12 @@ OLDER_VERSIONS: Final[Mapping[int, str]] = {
 }
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
-#: Words for items of a list, and what each takes of it.
+#: Words for items of a list, and what each takes of it; None where one is not finite, as a loss may be.
 ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "first": lambda items: items[0],
     "last": lambda items: items[-1],
-    "most": max,
-    "least": min,
+    "most": lambda items: None if None in items else max(items),
+    "least": lambda items: None if None in items else min(items),
 }
 
 

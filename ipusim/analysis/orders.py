@@ -115,8 +115,11 @@ def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Co
         return copies.longest_cycles, copies.execution_cycles
     sends = costs.sends if costs else send_costs(plan, program, system, {})
     cycles = {key: send.lead_cycles + send.cycles for key, send in sends.items()}
-    one = sum(cycle for (replica, *_), cycle in cycles.items() if not replica)
-    return max(cycles.values(), default=0), one * plan.shape.micro_batches
+    apart, micro_batches = len(plan.shape.copies), plan.shape.micro_batches
+    every = sum(
+        cycle * len(range(copy, micro_batches, apart)) for (replica, copy, *_), cycle in cycles.items() if not replica
+    )
+    return max(cycles.values(), default=0), every
 
 
 def faster_order(reports: tuple[OrderReport, ...]) -> OrderReport | None:

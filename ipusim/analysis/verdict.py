@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.kinds import COMPUTE_KINDS
 from ipusim.timeline.timeline import Timeline
@@ -34,16 +35,17 @@ class Verdict:
     speed_up: float
 
 
-def verdict(timeline: Timeline, costs: Costs) -> Verdict:
-    """Return the verdict on a run that was priced at ``costs``."""
+def verdict(timeline: Timeline, costs: Costs, shape: PlanShape) -> Verdict:
+    """Return the verdict on a run of a Plan of ``shape`` that was priced at ``costs``."""
     info = timeline.info
     holders = sorted(info.stages_of_ipu)
     run_cycles = throughput_of(timeline).run_cycles
     busy = int(cycles_by_kind(timeline)[holders][:, list(COMPUTE_KINDS)].sum())
-    passes = _passes(costs, len(info.stages), info.training)
-    slowest = slowest_stages(costs, len(info.stages), info.training)
-    updates = sum(costs.updates.values()) if info.training else 0
-    single = sum(passes) * info.count * info.replicas * info.hosts + updates
+    passes, slowest = _stage_cycles(costs, shape), slowest_stages(costs, shape)
+    # Both copies of a stage, where there are two, update the same weights.
+    updates = sum(costs.updates.values()) // len(shape.copies) if info.training else 0
+    once = _stage_cycles(costs, shape, recomputed=False)
+    single = sum(once) * info.count * info.replicas * info.hosts + updates
     return Verdict(
         efficiency=ratio(busy, len(holders) * run_cycles),
         slowest_stage=slowest[0],
@@ -54,13 +56,17 @@ def verdict(timeline: Timeline, costs: Costs) -> Verdict:
     )
 
 
-def slowest_stages(costs: Costs, stages: int, training: bool) -> tuple[int, ...]:
-    """Return the stages of so many whose passes of a micro-batch take longest, all that tie."""
-    passes = _passes(costs, stages, training)
+def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
+    """Return the stages whose passes of a micro-batch take longest, recomputations too, all that tie."""
+    passes = _stage_cycles(costs, shape)
     return tuple(stage for stage, cycles in enumerate(passes) if cycles == max(passes))
 
 
-def _passes(costs: Costs, stages: int, training: bool) -> list[int]:
-    """Return the cycles of each stage's passes of a micro-batch."""
-    kinds = (Pass.FORWARD, *([Pass.BACKWARD] if training else []))
-    return [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(stages)]
+def _stage_cycles(costs: Costs, shape: PlanShape, *, recomputed: bool = True) -> list[int]:
+    """Return the cycles of each stage's passes of a micro-batch, with recomputations in passes of their own or not."""
+    kinds = (Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []))
+    cycles = [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(shape.stages)]
+    if shape.recompute and recomputed:
+        for stage in filter(shape.recomputes, range(shape.stages)):
+            cycles[stage] += costs.passes[Pass.RECOMPUTE, stage]
+    return cycles

@@ -140,8 +140,8 @@ class Interconnect(Meeting):
     def _cut_short(self, first_byte: int) -> int | None:
         """Return when a cable dies that has not carried its share of the copy by then; None where none does."""
         now, links = self._clock.now, {share.link for share in self._copy.links}
-        dying = next((later for later in self._routes if later.cycle > now), None)
-        if dying is None or not links & dying.dead:
+        dying = next((later for later in self._routes if later.cycle > now and links & later.dead), None)
+        if dying is None:
             return None
         of = self._bundles[self._at]
         last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in of)

@@ -334,8 +334,11 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """The elements that the outfeed's mode sends: every micro-batch's results, or only those of a step's last."""
+        """The elements that the outfeed's mode sends: every micro-batch's results, or only those of a step's last.
+
+        A micro-batch in segments has an element of each.
+        """
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)
-        return OutfeedElements(range(count - 1, count), self.repeat_count)
+        return OutfeedElements(range(count - self.shape.segments, count), self.repeat_count)

@@ -37,13 +37,22 @@ def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -
     """
     if not side.copies_summed:
         return None
-    accumulators = accumulators_by_ipu(program)
-    itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
+    sizes, itemsize = _summed_by_ipu(program)
     groups = copy_groups(program.shape, system)
-    plans, cost = fastest_all_reduce(
-        system, groups, [-(-accumulators[group[0] % system.shards] // itemsize) for group in groups], itemsize
-    )
-    return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators.values()))
+    elements = [-(-sizes.get(group[0] % system.shards, 0) // itemsize) for group in groups]
+    plans, cost = fastest_all_reduce(system, groups, elements, itemsize)
+    return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators_by_ipu(program).values()))
+
+
+def _summed_by_ipu(program: PipelineProgram) -> tuple[dict[int, int], int]:
+    """Return the bytes that IPUs of a replica sum up, of those that have any, and the bytes of the smallest element.
+
+    Where all that learns lies on the host, IPUs meet over an element: the host sums up for them.
+    """
+    sizes = accumulators_by_ipu(program)
+    widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
+    itemsize = min(widths, default=1)
+    return {ipu: size for ipu, size in sizes.items() if size} or dict.fromkeys(list(sizes)[:1], itemsize), itemsize
 
 
 def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
@@ -60,14 +69,9 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     """
     if not side.summed:
         return None
-    sizes = accumulators_by_ipu(program)
-    if program.sum_buffer_bytes is not None and any(sizes.values()):
+    if program.sum_buffer_bytes is not None and any(accumulators_by_ipu(program).values()):
         return _sum_in_turn(program, system, program.sum_buffer_bytes)
-    widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
-    itemsize = min(widths, default=1)
-    # Where all that learns lies on the host, replicas meet over an element: the host sums up for them.
-    sizes = {ipu: size for ipu, size in sizes.items() if size} or dict.fromkeys(list(sizes)[:1], itemsize)
-    return all_reduce_cycles(system, sizes, itemsize)
+    return all_reduce_cycles(system, *_summed_by_ipu(program))
 
 
 def _sum_in_turn(program: PipelineProgram, system: System, least_bytes: int) -> ReplicaCollective:
@@ -133,7 +137,7 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
     accumulators = accumulators_by_ipu(program)
     most, every = max(accumulators.values()), sum(accumulators.values())
     if system.joined is not None:
-        return HostSum(0, 0, 0, every, over_links=_sum_over_links(accumulators, program, system, system.joined))
+        return HostSum(0, 0, 0, every, over_links=_sum_over_links(program, system, system.joined))
     return HostSum(
         write=laws.SUM_OUT(system.outfeed_cycles(most)),
         network=laws.NETWORK_SUM(host_network.sum_cycles(system, every)),
@@ -171,18 +175,16 @@ def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[in
     )
 
 
-def _sum_over_links(
-    accumulators: Mapping[int, int], program: PipelineProgram, system: System, joined: System
-) -> ReplicaCollective:
+def _sum_over_links(program: PipelineProgram, system: System, joined: System) -> ReplicaCollective:
     """Return the all-reduces of the IPUs of all hosts, which ``joined`` has one host's behind the other's."""
-    itemsize = min(profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes)
+    sizes, itemsize = _summed_by_ipu(program)
     groups, elements = [], []
-    for ipu, size in accumulators.items():
-        for shard in range(ipu, system.count, system.shards) if size else ():
+    for ipu, size in sizes.items():
+        for shard in range(ipu, system.count, system.shards):
             groups.append(range(shard, system.hosts * system.count, system.count))
             elements.append(-(-size // itemsize))
     plans, cost = fastest_all_reduce(joined, groups, elements, itemsize)
-    return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators.values()))
+    return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators_by_ipu(program).values()))
 
 
 def weight_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:

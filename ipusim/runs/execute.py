@@ -111,7 +111,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         stage_cycles=stage_cycles(costs, times),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
-        verdict=verdict(timeline, costs),
+        verdict=verdict(timeline, costs, job.plan.shape),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
         find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
     )

@@ -121,6 +121,7 @@ def _without_updates(_: Job, costs: Costs) -> Costs:
     return replace(
         costs,
         updates=dict.fromkeys(costs.updates, 0),
+        copy_sum=None if costs.copy_sum is None else _free(costs.copy_sum),
         gradient_sum=None if costs.gradient_sum is None else _free(costs.gradient_sum),
         host_sum=None
         if total is None

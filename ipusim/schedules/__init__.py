@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         names,
         register,
         scoped,
+        shallower,
     )
     from ipusim.schedules.torch_csv import write_torch_csv
     from ipusim.schedules.words import in_words

@@ -36,9 +36,9 @@ def order(shape: PlanShape) -> Order:
     IPUs and UnsupportedProgramError for stages that have no mirror image.
     """
     check_stages(shape.positions)
-    check_count(shape.micro_batches, multiple(shape))
     chunks = mirrored_chunks_of(shape, "dualpipe")
     _check_least("dualpipe", shape, len(chunks))
+    check_count(shape.micro_batches, multiple(shape))
     half, passes = len(chunks) // 2, {}
     for rank, (ipu, own) in enumerate(chunks.items()):
         nearer = min(rank, len(chunks) - 1 - rank)

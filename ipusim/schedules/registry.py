@@ -266,6 +266,16 @@ def is_of_the_house(schedule: Schedule) -> bool:
     return schedule.name in HOUSE and _SCHEDULES[schedule.name].order is schedule.order
 
 
+def shallower(schedule: Schedule, shape: PlanShape) -> str:
+    """Return the name of a schedule whose FIFOs are half as deep and that runs ``shape``; empty where none does."""
+    if schedule.shallower:
+        try:
+            find(schedule.shallower).check(shape)
+        except ProgramError:
+            return ""
+    return schedule.shallower
+
+
 def find(name: str) -> Schedule:
     """Return the schedule of that name, in any case; raises ProgramError naming those that exist."""
     schedule = _SCHEDULES.get(name.lower())

@@ -140,3 +140,60 @@ def test_the_critical_path_is_drawn_of_what_its_title_says(disturbances, named):
     job = assemble(request("1f1b", *stages, pipeline={"repeat_count": 3}, disturbances=disturbances))
     found = explain(execute(job).timeline, job)
     assert any(f"{named}; the line is the critical path" in text for text in words(found.path_chart()))
+
+
+def test_a_sum_over_copies_of_stages_is_of_the_weight_update():
+    stage = {"forward": 1000, "backward": 2000, "parameter_bytes": 4 << 20, "accumulator_bytes": 8 << 20}
+    asked = request("chimera", *[stage] * 4, system="m2000", pipeline={"gradient_accumulation_count": 8})
+    job = assemble(asked.replace({"system": {"name": "m2000"}}))
+    cycles = execute(job).summary.waterfall.cycles
+    sum_cycles = job.costs.copy_sum.cost.total_cycles
+    assert sum_cycles > 100_000
+    assert cycles[timelines.TimePart.UPDATE] >= sum_cycles
+    assert cycles[timelines.TimePart.FILL_AND_DRAIN] < 16 * 3000
+
+
+def test_one_ipu_updates_the_weights_of_two_copies_once():
+    stages = [{"forward": 1000, "backward": 2000, "update": 500}] * 4
+    runs = [request(name, *stages, pipeline={"gradient_accumulation_count": 8}) for name in ("1f1b", "chimera")]
+    summaries = [execute(assemble(each.replace({"system": {"name": "free"}}))).summary for each in runs]
+    assert {summary.verdict.single_ipu_cycles for summary in summaries} == {4 * (8 * 3000 + 500)}
+
+
+def test_a_stage_that_computes_again_is_the_slowest_of_equal_ones():
+    stages = [{"forward": 1000, "backward": 2000}] * 2
+    recomputed = {"allow_recompute": True, "recomputation_mode": "RecomputeThenBackpropagate"}
+    found = execute(assemble(request("grouped", *stages, pipeline=recomputed | {"gradient_accumulation_count": 8})))
+    verdict_ = found.summary.verdict
+    assert (verdict_.slowest_stages, verdict_.slowest_ratio) == ((0,), 8 / 7)
+    assert verdict_.single_ipu_cycles == 8 * 6000
+
+
+def test_all_tensors_of_an_execution_are_those_of_its_micro_batches_whatever_copies_there_are():
+    stages = [
+        {
+            "forward": 1000,
+            "backward": 2000,
+            **({"output_bytes": 8} if number < 3 else {}),
+            **({"gradient_bytes": 8} if number else {}),
+        }
+        for number in range(4)
+    ]
+    asked = request("chimera", *stages, pipeline={"gradient_accumulation_count": 8})
+    job = assemble(asked.replace({"system": {"name": "m2000"}}))
+    (used,) = [report for report in execute(job).summary.selection_orders if report.used]
+    sends = {key: send.lead_cycles + send.cycles for key, send in job.costs.sends.items()}
+    assert used.execution_cycles == 4 * sum(sends.values())  # half of the micro-batches are of either copy
+
+
+def test_a_run_whose_memory_is_unknown_holds_no_less_than_one_that_says_it():
+    said, unsaid = ([{"forward": 1000, "backward": 2000, **more}] * 2 for more in ({"stash_bytes": "1 MiB"}, {}))
+    found = compared(request("1f1b", *unsaid, system="m2000"), request("1f1b", *said, system="m2000"))
+    assert "hold" not in " ".join(verdict(found)).partition("as fast as")[2].partition(".")[0]
+    assert len(found.tied) == 2
+
+
+def test_ipus_of_all_hosts_are_counted():
+    stages = [{"forward": 1000, "backward": 2000}] * 2
+    runs = [request("1f1b", *stages, system="m2000", hosts=hosts) for hosts in (None, 2)]
+    assert "The runs are on 2 and 4 IPUs." in [*verdict(compared(*runs))]

@@ -301,13 +301,13 @@ def test_arithmetic_behind_a_loss_is_that_without_it():
     assert run.learning.losses == plain.learning.losses
 
 
-def on_m2000(count, disturbances, **pipeline):
-    """Return the Timeline of four stages whose tensors take time on the links of an m2000."""
-    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(4)]
+def on_m2000(count, disturbances, machine="m2000", ipus=4, **pipeline):
+    """Return the Timeline of stages whose tensors take time on the links of a machine, four on those of an m2000."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(ipus)]
     for one, other in pairwise(stages):
         one["output_bytes"] = other["gradient_bytes"] = 100_000
     pipeline |= {"gradient_accumulation_count": count, "stages": stages}
-    data = {"system": {"name": "m2000"}, "pipeline": pipeline, "disturbances": disturbances}
+    data = {"system": {"name": machine}, "pipeline": pipeline, "disturbances": disturbances}
     timeline = execute(assemble(Request.from_dict(data)), jump=False).timeline
     assert check_tiling(timeline) == timeline.makespan_cycles
     return timeline
@@ -335,6 +335,21 @@ def test_a_merged_copy_is_sent_again_where_a_cable_of_it_dies_under_way(step, pa
     begin, copy = (dies, step) if dies < last else (int(begins[0][step + 1]), step + 1)
     run = on_m2000(16, [DEAD | {"from": dies}], schedule="grouped")
     assert run.makespan_cycles == begin + dead.makespan_cycles - int(begins[1][copy])
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_merged_copy_is_sent_again_whatever_cables_die_before_that_it_does_not_take(later):
+    """Of eight IPUs in SNAKE order none sends from 4 to 7."""
+    machine = {"machine": "pod16", "ipus": 8, "schedule": "grouped"}
+    plain = on_m2000(16, [], **machine)
+    begin = int(plain.start[plain.rows(SpanKind.SYNC)][12])
+    links = plain.rows(SpanKind.LINK)
+    dies = begin + (int(plain.end[links][plain.start[links] > begin].min()) - begin) // 2
+    idle = {"link": [4, 7], "dead": True, "from": dies}
+    used = {"link": [0, 1], "dead": True, "from": dies + later}
+    ends = [on_m2000(16, of, **machine).makespan_cycles for of in ([used], [idle, used], [used, idle])]
+    assert ends[0] > plain.makespan_cycles
+    assert ends == [ends[0]] * 3
 
 
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.99])

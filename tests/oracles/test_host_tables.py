@@ -139,6 +139,9 @@ def test_replicas_meet_where_all_that_learns_lies_on_the_host(loads_job):
     )
     np.testing.assert_array_equal(here.learning.losses, there.learning.losses)
     assert len(here.timeline.rows(SpanKind.ALL_REDUCE))
+    for changes in (["system.host.count=2", "system.host.sum_over=links"], ["pipeline.schedule=chimera"]):
+        others, on_ipus = (execute(loads_job(each, *changes)) for each in (text, text.replace("host_embed", "embed")))
+        np.testing.assert_array_equal(others.learning.losses, on_ipus.learning.losses)
 
 
 def test_a_projection_cannot_share_a_table_on_the_host(loads_job):

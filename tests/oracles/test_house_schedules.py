@@ -132,6 +132,15 @@ def test_seq_1f1b_has_ramps_as_short_as_its_segments(ipus, count, segments):
         assert (one.table == other.table).all()
 
 
+def test_the_last_micro_batch_leaves_in_all_its_segments():
+    stages = [{"name": name, "forward": 100, "backward": 200} for name in "abcd"]
+    pipeline = {"schedule": "seq_1f1b", "segments": 4, "gradient_accumulation_count": 8, "stages": stages}
+    outfeed = {"mode": "LAST", "element_bytes": 4000}
+    job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed}))
+    sent = job.program.outfeed_elements.sent(1)
+    assert (sent, sent * job.program.outfeed.element_bytes) == (4, 4000)
+
+
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 @pytest.mark.parametrize(("ipus", "count"), [*SIZES[:3], (3, 3), (5, 7)])
 def test_breadth_first_has_ramps_as_short_as_its_chunks(ipus, count, chunks):

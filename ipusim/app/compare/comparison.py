@@ -75,8 +75,11 @@ class Comparison:
 
     @cached_property
     def best(self) -> Row | None:
-        """The fastest that fits, of equally fast ones what holds least, then the first; None where none fits."""
-        return min((row for row in self.ran if row.fits), key=lambda row: (self.cost(row), _peak(row)), default=None)
+        """The fastest that fits; of equally fast ones what holds least, if all say so, then the first; or None."""
+        fitting = [row for row in self.ran if row.fits]
+        fastest = [row for row in fitting if self.cost(row) == min(map(self.cost, fitting))]
+        known = all(row.memory is not None for row in fastest)
+        return min(fastest, key=_peak if known else lambda _: 0, default=None)
 
     @cached_property
     def as_fast(self) -> tuple[Row, ...]:
@@ -91,8 +94,9 @@ class Comparison:
         return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
 
     def larger(self, row: Row) -> bool:
-        """Tell whether a row holds more memory than the best."""
-        return self.best is not None and _peak(row) > _peak(self.best)
+        """Tell whether a row is known to hold more memory than the best."""
+        known = self.best is not None and self.best.memory is not None
+        return self.best is not None and known and _peak(row) > _peak(self.best)
 
     @cached_property
     def front(self) -> tuple[Row, ...]:

@@ -56,7 +56,8 @@ def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
     if len(comparison.rows) <= most:
         return comparison.rows
     ranked = sorted(comparison.ran, key=lambda row: (not row.fits, comparison.cost(row)))
-    chosen = [*dict.fromkeys([comparison.first, *ranked, *comparison.rows])][:most]
+    best = [comparison.best] if comparison.best is not None else []
+    chosen = [*dict.fromkeys([comparison.first, *best, *ranked, *comparison.rows])][:most]
     return tuple(row for row in comparison.rows if row in chosen)
 
 

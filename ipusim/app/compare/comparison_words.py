@@ -85,7 +85,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
     if why:
         text = "; ".join(why)
         yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."
-    ipus = sorted({len(row.times.ipus) for row in comparison.ran if row.times is not None})
+    ipus = sorted({_ipu_count(row.times) for row in comparison.ran if row.times is not None})
     if len(ipus) > 1:
         yield f"The runs are on {enumerated(ipus)} IPUs."
 
@@ -176,7 +176,12 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def _ipus(row: Row) -> str:
     """Return on how many IPUs a row is."""
-    return "-" if row.times is None else str(len(row.times.ipus))
+    return "-" if row.times is None else str(_ipu_count(row.times))
+
+
+def _ipu_count(times: analysis.RunTimes) -> int:
+    """Return the number of IPUs of a run, on all its hosts."""
+    return len(times.ipus) * times.hosts
 
 
 def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
 def _stages(job: Job) -> Iterator[Change]:
     """Yield the slowest stages, all that tie, a tenth faster; nothing where all take as long."""
     names = [profile.name for profile in job.program.stages]
-    slowest = analysis.slowest_stages(job.costs, len(names), job.plan.shape.training)
+    slowest = analysis.slowest_stages(job.costs, job.plan.shape)
     if len(slowest) == len(names):
         return
 

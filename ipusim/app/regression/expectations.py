@@ -147,7 +147,7 @@ def _known_before(job: Job) -> dict[str, Any]:
         # The period of time-steps that passes without any were put in is another than that of the passes.
         known["time_steps"] = job.of_whole(lambda of: of.plan.emitted)
     known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
-    slowest = analysis.slowest_stages(job.costs, len(info.stages), info.training)
+    slowest = analysis.slowest_stages(job.costs, job.plan.shape)
     known["verdict"] = {"slowest_stages": list(slowest)}
     if job.describes_memory:
         peaks = [

@@ -271,7 +271,7 @@ def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
     shape, updating = fit.plan.shape, fit.too_large[0].op is None
     match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
-            other = schedule.shallower
+            other = schedules.shallower(schedule, shape)
             name = other and PipelineSchedule(other).name
             shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
             return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."

@@ -15,8 +15,10 @@ from ipusim.pricing.code import estimated_code
 from ipusim.runs.job import Job
 from ipusim.runs.problems import KeyPath, Problem, RequestError
 from ipusim.runs.request.schema import Options
+from ipusim.schedules import registry
 
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
+_SMALLER: Final = "make micro_batch_size smaller"
 _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 
 
@@ -86,19 +88,34 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
     if feed := _feed(job, memory):
         return _feed_remedy(job, feed)
     if memory.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
-        other = job.schedule.shallower
-        shallower = f", take the schedule {other}, whose FIFOs are half as deep" if other else ""
-        return ("pipeline", "allow_recompute"), f"Set allow_recompute{shallower}, or make micro_batch_size smaller."
+        return _shorter_fifos(job)
     if memory.largest == Holder.LIVE and memory.too_large[0].op is None:  # what a weight update has loaded
         return _elsewhere(job, Holder.PARAMETERS)
     return _elsewhere(job, memory.largest)
 
 
+def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
+    """Return the remedies for FIFOs that its schedule has, the first one's option with them."""
+    remedies: list[tuple[KeyPath, str]] = []
+    if job.schedule.recomputation_modes:
+        remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
+    if other := registry.shallower(job.schedule, job.program.shape):
+        remedies.append((("pipeline", "schedule"), f"take the schedule {other}, whose FIFOs are half as deep"))
+    last = (_MICRO_BATCH, _SMALLER) if _is_by_samples(job) else (("pipeline", "device_mapping"), _MORE_STAGES)
+    text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last[1]
+    return [*remedies, last][0][0], f"{text[0].upper()}{text[1:]}."
+
+
+def _is_by_samples(job: Job) -> bool:
+    """Return whether stages hold less of a smaller micro-batch, as of those that are known by their cost none does."""
+    return job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
+
+
 def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
     """Return the remedy for holders that more stages on more IPUs would spread as well."""
     match holder:
-        case Holder.FIFOS | Holder.LIVE | Holder.COPIES:
-            return _MICRO_BATCH, f"Make micro_batch_size smaller, or {_MORE_STAGES}."
+        case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _is_by_samples(job):
+            return _MICRO_BATCH, f"{_SMALLER.capitalize()}, or {_MORE_STAGES}."
         case Holder.CODE:
             return ("code_bytes",), f"Take less for code_bytes, or {_MORE_STAGES}."
         case Holder.TEMPORARY:

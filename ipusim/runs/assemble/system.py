@@ -80,11 +80,9 @@ def resolve_system(
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
         )
-        joined = None
-        if spec.host.sum_over == "links" and spec.host.count > 1:
-            joined = join_hosts(system, spec.name, spec.host.count, stages)
-        system = replace(system, framework=spec.host.framework, updates_optimizer=spec.host.updates_optimizer)
-        return replace(system, hosts=spec.host.count, joined=joined)
+        return replace(
+            system, framework=spec.host.framework, updates_optimizer=spec.host.updates_optimizer, hosts=spec.host.count
+        )
 
     for check in (_costs_where_free, _streaming_where_none, _two_overheads):
         wrong = list(check(spec, rates, findings))
@@ -98,7 +96,8 @@ def resolve_system(
     count = device.count
     outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
     if not outside:
-        return findings.tried(("system",), build, mapping)
+        system = findings.tried(("system",), build, mapping)
+        return None if system is None else _joined(spec, system, mapping, findings)
     if findings.is_set(MAPPING):
         for stage in outside:
             text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
@@ -223,6 +222,53 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
     return {f"{name}_bytes_per_s": rate for name, rate in rates.items()}
 
 
+def _joined(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings: Findings) -> System | None:
+    """Return the device with that of all hosts, if these sum up over links; None after noting why there is none."""
+    if spec.host.sum_over != "links" or spec.host.count == 1:
+        return system
+    path: KeyPath = ("system", "host", "count")
+    device = findings.tried(path, join_hosts, system, spec.name, spec.host.count, mapping)
+    return None if device is None else replace(system, joined=device)
+
+
+def _nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None) -> list[int]:
+    """Return the counts next to that of ``shape`` that the schedule lays out; none where that is a multiple already."""
+
+    def is_laid_out(count: int) -> bool:
+        try:
+            plan_of(schedule, replace(shape, micro_batches=count), sync)
+        except ProgramError:
+            return False
+        return True
+
+    counts = nearest_counts(shape.micro_batches, schedule.multiple(shape), shape.overlapped_io)
+    return [count for count in counts if is_laid_out(count)] if shape.micro_batches not in counts else []
+
+
+def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, findings: Findings) -> KeyPath:
+    """Return the option that asks for what the schedule, or the sync mode that was asked for, does not support."""
+
+    def is_refused(mode: Sync | None) -> bool:
+        try:
+            checked_sync(schedule, shape, mode)
+        except UnsupportedProgramError:
+            return True
+        return False
+
+    if sync is not None and is_refused(sync) and not is_refused(None):
+        return "pipeline", "sync"
+    serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
+    infers = not shape.training and Feature.INFERENCE not in schedule.supports
+    by_schedule = shape.overlapped_io or serialized or infers
+    return (None if by_schedule else _placed_by(findings)) or ("pipeline", "schedule")
+
+
+def _placed_by(findings: Findings) -> KeyPath | None:
+    """Return the option of a request that says where stages are; None where it leaves that to the schedule."""
+    options: tuple[KeyPath, ...] = (MAPPING, ("pipeline", "virtual_stages"))
+    return next(filter(findings.is_set, options), None)
+
+
 def resolve_plan(
     options: Options, schedule: Schedule, shape: PlanShape, findings: Findings, *, shorter: bool = False
 ) -> tuple[Schedule, Plan] | None:
@@ -256,20 +302,14 @@ def resolve_plan(
         text = str(error)
         if schedule.written is None:
             with findings.at(("pipeline", "schedule")):
-                counts = nearest_counts(shape.micro_batches, schedule.multiple(shape), shape.overlapped_io)
-                if shape.micro_batches not in counts:  # of which there are too few, and not another multiple
-                    text += (
-                        f" The nearest that {schedule.name} can lay out: {one_of([str(count) for count in counts])}."
-                    )
+                if counts := _nearest_counts(schedule, shape, sync):
+                    text += f" The nearest that {schedule.name} can lay out: {one_of(list(map(str, counts)))}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
-        serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
-        by_schedule = shape.overlapped_io or serialized
-        path = MAPPING if findings.is_set(MAPPING) and not by_schedule else ("pipeline", "schedule")
-        findings.add(path, str(error), error)
+        findings.add(_refused_at(schedule, shape, sync, findings), str(error), error)
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
-        path = ("pipeline", "schedule") if several_ipus else MAPPING
+        path = ("pipeline", "schedule") if several_ipus else _placed_by(findings) or MAPPING
         findings.add(path, str(error) + remedy, error)
     except PlanError as error:  # of a schedule of one's own
         findings.add(("pipeline", "schedule"), str(error), error)

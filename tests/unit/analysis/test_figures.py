@@ -69,6 +69,7 @@ def test_what_a_run_does_not_have_is_not_there(run):
         figure("peak").of(summary, "7")
     diverged = {"learning": {"mean_loss_by_step": [0.5, None]}}
     assert math.isnan(figure("mean_loss").of(diverged))
+    assert all(math.isnan(figure("mean_loss").of(diverged, item)) for item in ("most", "least", "last"))
 
 
 def test_the_bubble_is_the_idle_share_of_the_pipeline(run):

@@ -45,8 +45,8 @@ optimizer: {type: sgd, learning_rate: 0.1}
         (
             "pipeline.stages.0.stash_bytes=1 GiB",
             ":3:3: pipeline.allow_recompute",
-            "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or make "
-            "micro_batch_size smaller.",
+            "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or cut the model into "
+            "more stages on more IPUs.",
         ),
         (
             "pipeline.stages.0.parameter_bytes=1 GiB",
@@ -55,8 +55,8 @@ optimizer: {type: sgd, learning_rate: 0.1}
         ),
         (
             "pipeline.stages.0.output_bytes=1 GiB",
-            ":3:3: pipeline.micro_batch_size",
-            "Make micro_batch_size smaller, or cut the model into more stages on more IPUs.",
+            ":3:3: pipeline.device_mapping",
+            "Cut the model into more stages on more IPUs, or move layers to an IPU with room.",
         ),
         (
             "pipeline.stages.0.state_bytes=1 GiB",
@@ -111,8 +111,29 @@ def test_recomputation_that_keeps_the_feeds_element_is_told_from_a_stage_that_ke
     keeps_input = ("pipeline.allow_recompute=true", "infeed.element_bytes=500 MiB")
     with pytest.raises(ScenarioMemoryError, match=r"^--set infeed.element_bytes: .* Make infeed.element_bytes smaller"):
         load(TIMED, *keeps_input)
-    with pytest.raises(ScenarioMemoryError, match=r"pipeline\.micro_batch_size: .* or cut the model into more stages"):
+    with pytest.raises(ScenarioMemoryError, match=r"pipeline\.device_mapping: .* Cut the model into more stages"):
         load(TIMED, "pipeline.stages.1.stash_bytes=1 GiB", "pipeline.allow_recompute=true")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "remedy"),
+    [
+        (["pipeline.schedule=zero_bubble_h1"], "device_mapping", "Cut the model into more stages on more IPUs."),
+        (
+            ["pipeline.device_mapping=[0, 1, 1, 0]"],
+            "allow_recompute",
+            "Set allow_recompute, or cut the model into more stages on more IPUs.",
+        ),
+    ],
+    ids=["without_recomputation", "several_stages"],
+)
+def test_no_remedy_is_told_that_the_schedule_refuses(load, changes, key, remedy):
+    last = "    - {name: b, forward: 10, backward: 20}\n"
+    four = TIMED.replace(last, last + last.replace("b,", "c,") + last.replace("b,", "d,"))
+    with pytest.raises(ScenarioMemoryError) as caught:
+        load(four, "pipeline.stages.0.stash_bytes=290 MiB", "pipeline.gradient_accumulation_count=8", *changes)
+    assert f"pipeline.{key}: Out of memory on IPU 0" in str(caught.value)
+    assert f" {remedy} With memory" in str(caught.value)
 
 
 def test_an_element_counted_from_the_data_is_made_smaller_by_the_micro_batch(load):

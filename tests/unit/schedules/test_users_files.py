@@ -145,12 +145,15 @@ def test_what_a_file_does_wrong_is_told_with_its_line(refused, lines, text):
     ("multiple", "problems"),
     [
         ("lambda shape: 2", {"pipeline.gradient_accumulation_count": "odd The nearest that my can lay out: 2 or 4."}),
-        ("lambda shape: 0", {"pipeline.schedule": "FILE:21: expected a whole number from 1 up, got 0"}),
-        ("lambda shape: shape.x", {"pipeline.schedule": "FILE:21: AttributeError: 'PlanShape' object has no attr"}),
+        ("lambda shape: 0", {"pipeline.schedule": "FILE:23: expected a whole number from 1 up, got 0"}),
+        ("lambda shape: shape.x", {"pipeline.schedule": "FILE:23: AttributeError: 'PlanShape' object has no attr"}),
     ],
 )
 def test_a_count_that_a_file_refuses(load, tmp_path, multiple, problems):
-    lines = f"def odd(shape):\n    raise CountError('odd')\nbad = Schedule('my', odd, {multiple}, True, '')\n"
+    lines = (
+        "def odd(shape):\n    if shape.micro_batches % 2:\n        raise CountError('odd')\n    return gpipe(shape)\n"
+        f"bad = Schedule('my', odd, {multiple}, True, '')\n"
+    )
     (tmp_path / "mine.py").write_text(FILE + lines)
     with pytest.raises(ScenarioError) as caught:
         load(SCENARIO, "pipeline.schedule=mine.py:bad", "pipeline.gradient_accumulation_count=3")
