@@ -98,7 +98,7 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 - **The time for state off chip, and for an optimizer sent anew**, which rows of BERT alone tell.
 - **A program whose options you do not know**: above, the type of partial sums, and the memory that products may take.
 - **GC2**: no product measured on it is published; the rates come from a Bow.
-- **Whether it just fits**: code is left out, and what lies between products.
+- **Whether it just fits**: code is an estimate, and what lies between products is left out.
 
 Which schedule, split or count is better rests on ratios, in which most of these errors cancel. Where two differ by
 less than the errors above, measure: `ipusim validate --rows` and `--products` print the same tables for your own

@@ -50,8 +50,8 @@ and `-`, the first one a letter or `_`. A quantity is a number in its base unit,
 FIGURES_HEAD = """\
 ## Figures
 
-What `expect` takes, and `sweep --measure`: by name, or by a path in `summary.json` such as `throughput.run_s`. A name
-takes a part of it behind a dot, as `peak.0` and `mean_loss.first` do.
+What `expect` takes: a name, or a path in `summary.json` such as `throughput.run_s`. `sweep --measure` takes eight of
+these names and no path. A name takes a part of it behind a dot, as `peak.0` and `mean_loss.first` do.
 
 | figure | unit | meaning | path |
 | --- | --- | --- | --- |

@@ -40,7 +40,7 @@ _SPANS_OF_WATERFALL: Final = 50_000
 
 
 def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = True) -> Run:
-    """Run all steps of a Job and sum them up.
+    """Return the Run of a Job: all its steps, summed up.
 
     What the request's own Python functions raise is passed on.
 
@@ -56,6 +56,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
     Raises:
         MissingTensorError: where a pass needs a tensor that has not come.
         DeadlockError: where no process can go on; it names every one that waits.
+        UnsupportedProgramError: where replicas that do not sum up gradients have learnt different weights.
 
     Example:
         >>> from ipusim.api import Request, assemble, execute

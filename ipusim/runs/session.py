@@ -224,10 +224,10 @@ class Session:
 
         Args:
             executions: how many, by default those of one step.
-            progress: is told how far the run is.
-            hooks: look on.
-            sink: gets the results while the run goes on.
-            before: what hosts have done together since the last run, which stands at the beginning of it.
+            progress: called with how many time-steps are done, and of how many.
+            hooks: their ``before`` is called as each execution begins, their ``after`` at the end of the run.
+            sink: called with each element of the outfeed, a tuple of arrays, as soon as the host has it.
+            before: what hosts have done together since the last run; it is recorded at the beginning of this one.
             jump: whether a run without arithmetic that repeats itself may be simulated in part.
 
         Returns:

@@ -163,7 +163,7 @@ def compare(
     losses: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run requests once under each of ``schedules``, selection ``orders`` and sync modes ``syncs``.
+    """Return a Comparison of requests, each run under each of ``schedules``, ``orders`` and sync modes ``syncs``.
 
     Args:
         sources: what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns),

@@ -116,7 +116,7 @@ class Run(Shown):
 
 @checked
 def run(source: RequestLike, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
-    """Run a Request, options by a scenario's own keys, or the scenario at a path.
+    """Return the Run of a Request, of options by a scenario's own keys, or of the scenario at a path.
 
     What the request's own Python functions raise is passed on.
 
@@ -131,6 +131,8 @@ def run(source: RequestLike, *, progress: Progress | None = None, hooks: Sequenc
     Raises:
         RequestError: with every problem of a Request or of options.
         ScenarioError: with those of a file, each with its line and column.
+        PlanError: for a Plan that breaks a rule, as one of a user's own schedule can.
+        MissingTensorError, DeadlockError: as :func:`ipusim.api.execute` raises them.
 
     Example:
         >>> import ipusim

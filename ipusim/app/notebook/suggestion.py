@@ -86,12 +86,12 @@ def suggest(
     seconds: float | None = study.SECONDS,
     **limits: int | str | Sequence[int] | Sequence[str],
 ) -> Suggestion:
-    """Search the best legal plan for a request; its ``outcome`` may also be that none fits, or that none was found.
+    """Return the best legal plan for a request; its ``outcome`` may also be that none fits, or that none was found.
 
     Args:
         source: what :func:`ipusim.run` takes.
-        simulations: how many plans are simulated at most.
-        seconds: how long the search may take; None for as long as a proof takes.
+        simulations: how many plans are simulated at most; 200 by default.
+        seconds: how long the search may take, 60 by default; None for as long as a proof takes.
         limits: the options of ``ipusim suggest`` by their names, such as ``schedules=["grouped"]`` or ``replicas=1``.
 
     Returns:

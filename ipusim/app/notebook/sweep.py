@@ -128,7 +128,7 @@ def sweep(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Run a request at every point of varied options, for time alone unless ``losses`` is set.
+    """Return the results of a request at every point of varied options, for time alone unless ``losses`` is set.
 
     A point that does not run is a row with its message.
 
@@ -136,7 +136,8 @@ def sweep(
         source: what :func:`ipusim.run` takes.
         vary: paths of options, each with its values in a list or in a text such as ``8..256x2``.
         zip: whether the values go side by side, the first of each, the second of each; else all are crossed.
-        measure: what points are judged and drawn by.
+        measure: what points are judged and drawn by: ``throughput`` (samples/s), ``time`` or ``makespan`` (s),
+            ``bubble`` or ``utilisation`` (share), ``memory`` (bytes), ``loss`` or ``accuracy``, which need ``losses``.
         losses: whether the stages compute; else time alone is simulated.
         workers: processes that run points; by default as many as there are cores.
         backend: ``local``, or ``dask`` for a cluster.

@@ -49,8 +49,8 @@ class HostSpec(Node, title="host"):
     )
     framework: Annotated[str, Choice(FRAMEWORKS)] | None = Field(
         default=None,
-        description="whose host code runs between session runs, of `steps` each; its time is a rate, such as "
-        "`rates.session_run` and `rates.offchip_state`; default: none is counted",
+        description="whose host code runs between session runs, each of `repeat_count` executions; its time is a rate, "
+        "such as `rates.session_run` and `rates.offchip_state`; default: none is counted",
     )
     updates_optimizer: bool = Field(
         default=False,
@@ -120,8 +120,8 @@ class SystemSpec(Node, title="system"):
         default=None,
         ge=1,
         le=max(machine.count for machine in MACHINES.values()),
-        description="IPUs of the device, a power of two; default: as few as hold the device mapping; with more, "
-        "the program runs as that many replicas",
+        description="IPUs of the device, a power of two; default: as few as hold the device mapping; with k "
+        "times as many, the program runs as k replicas",
     )
     select_ipus: Annotated[
         int | None,
