@@ -55,7 +55,6 @@ ELSEWHERE = {
 }
 EVIL = """
 import pathlib
-from tests.effort import sampled
 pathlib.Path({marker!r}).touch()
 def layer(x): return x
 def loss(x, y): return x.sum()

@@ -77,7 +77,8 @@ class Comparison:
     def best(self) -> Row | None:
         """The fastest that fits; of equally fast ones what holds least, if all say so, then the first; or None."""
         fitting = [row for row in self.ran if row.fits]
-        fastest = [row for row in fitting if self.cost(row) == min(map(self.cost, fitting))]
+        least = min(map(self.cost, fitting), default=0.0)
+        fastest = [row for row in fitting if self.cost(row) == least]
         known = all(row.memory is not None for row in fastest)
         return min(fastest, key=_peak if known else lambda _: 0, default=None)
 
