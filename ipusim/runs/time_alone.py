@@ -15,7 +15,7 @@ from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, executions_in_a_row
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
@@ -141,8 +141,8 @@ class _InPart:
 
     @property
     def in_a_row(self) -> int:
-        """The executions after which a run may repeat itself: those of a session run where there are several."""
-        return 1 if self.executions <= self.job.program.repeat_count else self.job.program.repeat_count
+        """The executions after which the run may repeat itself."""
+        return executions_in_a_row(self.job.program, self.priced(self.job)[0], self.executions)
 
     def _count(self, micro_batches: int, short: ShortRun) -> int:
         """Return the least number of micro-batches, from ``micro_batches`` up, that leaves whole periods out."""

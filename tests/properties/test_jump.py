@@ -78,7 +78,8 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
             (folder / name).write_text(text)
         off = ["memory=report"]  # tensors that wait for an IPU are as many more as there are micro-batches
         off += [] if drawn.name.startswith(("cycles", "orders")) else ["numerics=off"]
-        pipeline = load_job(folder / drawn.file, off).request.options.pipeline
+        options = load_job(folder / drawn.file, off).request.options
+        pipeline = options.pipeline
         counts = {
             "gradient_accumulation_count": pipeline.gradient_accumulation_count * rng.choice(times),
             "repeat_count": pipeline.repeat_count * rng.choice([1, 3, 5]),
@@ -86,6 +87,9 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
         if drawn.name.startswith("orders"):  # which are of one count
             counts.pop("gradient_accumulation_count")
         changes = [f"pipeline.{name}={count}" for name, count in counts.items()]
+        changes += [f"steps={rng.choice([1, 1, 2, 5])}"]  # session runs, between which a framework's host takes time
+        if rng.random() < 0.5 and options.system.name != "free":
+            changes.append("system.host.framework=tensorflow1")
         job = load_job(folder / drawn.file, [*off, *changes])
         # Where tensors pile up on links that are too slow for them, a run takes as long as the square of their number.
         piled_up = any(tensors > MOST_WAITING for tensors in job.plan.waiting.values())

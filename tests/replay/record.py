@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg.blas  # whose library is among those that are told apart
+from numpy.lib.introspect import opt_func_info
 from threadpoolctl import threadpool_info
 
 from ipusim.app.scenario import load_job
@@ -78,14 +80,28 @@ def outcomes(requests: Sequence[Requested], *, draw: bool, jobs: int) -> Iterato
 
 
 def machine() -> dict[str, Any]:
-    """Return what the last bits of arithmetic depend on."""
+    """Return what the last bits of arithmetic depend on.
+
+    BLAS and NumPy choose their loops by the processor: BLAS by its model and its caches too, NumPy by its instructions.
+    """
     used = {f"{each['internal_api']} {each.get('version')} {each.get('architecture')}" for each in threadpool_info()}
+    loops = {loop["current"] for loops in opt_func_info().values() for loop in loops.values()}
     return {
-        "processor": platform.machine(),
+        "processor": _processor(),
+        "loops": sorted(loops),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "libraries": sorted(used),
     }
+
+
+def _processor() -> str:
+    """Return the processor's architecture and, where Linux says it, its model."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().partition("\n\n")[0].splitlines() if info.is_file() else []
+    said = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in lines if ":" in line)
+    named = (said.get(key) for key in ("vendor_id", "cpu family", "model", "stepping", "cache size"))
+    return " ".join([platform.machine(), *filter(None, named)])
 
 
 def write(path: Path, requests: Sequence[Requested], *, draw: bool = False, jobs: int = 1) -> None:

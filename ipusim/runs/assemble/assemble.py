@@ -243,7 +243,8 @@ def _job(
         options, laid_out.plan, program, laid_out.system, findings, content.result_bytes, simulated=laid_out.simulated
     )
     _check(request, fixed, laid_out)
-    fewer_executions = simulated_executions(options) < program.repeat_count * options.steps
+    executions = program.repeat_count * options.steps
+    fewer_executions = simulated_executions(program, costs, executions) < executions
     job = Job(
         request,
         laid_out.system,

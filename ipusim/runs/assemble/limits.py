@@ -134,10 +134,17 @@ def _check_size(
         findings.add(largest, f"{text}make one of the three smaller")
 
 
-def simulated_executions(options: Options) -> int:
-    """Return how many executions are simulated of a run whose executions repeat themselves."""
-    in_a_row = options.pipeline.repeat_count if options.steps > 1 else 1
-    return SIMULATED_EXECUTIONS * in_a_row
+def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int) -> int:
+    """Return after how many executions a run may repeat itself, for all that hosts do between session runs.
+
+    These are the executions of a session run where there are several and the host takes time between them.
+    """
+    return program.repeat_count if executions > program.repeat_count and costs.host.call else 1
+
+
+def simulated_executions(program: PipelineProgram, costs: Costs, executions: int) -> int:
+    """Return how many executions are simulated at least, of so many that repeat themselves."""
+    return min(SIMULATED_EXECUTIONS * executions_in_a_row(program, costs, executions), executions)
 
 
 def price_run(
@@ -170,7 +177,7 @@ def price_run(
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
         if simulated is not None:
-            micro_batches, executions = simulated, min(executions, simulated_executions(options))
+            micro_batches, executions = simulated, simulated_executions(program, costs, executions)
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each is kept as it comes, in one array with the others, and in the file.

@@ -100,14 +100,17 @@ pipeline:
 def test_spans_beside_the_passes_count():
     """Of 2,496,000 passes alone the run would fit; with waits, syncs and copies it does not.
 
-    A session run of several repeats as a whole, so that these are counted as they are.
+    Where the host does something between two session runs, each repeats as a whole, so that they are counted as they
+    are.
     """
     changes = ["pipeline.gradient_accumulation_count=24", "pipeline.repeat_count=6500", "steps=2"]
     changes += ["system.name=m2000", "pipeline.schedule=sequential", "pipeline.stages.0.output_bytes=4 KiB"]
+    changes += ["system.host.framework=tensorflow1"]
     assert 8 * 24 * 13000 * SPAN_BYTES + 8 * 24 * PASS_BYTES < MAX_RUN_BYTES
     with pytest.raises(ScenarioError) as caught:
         load_job(FOUR, changes)
     assert [problem.key for problem in caught.value.problems] == ["pipeline.repeat_count"]
+    assert load_job(FOUR, changes[:-1])  # without a host between them
 
 
 def test_results_that_the_host_keeps_count(load):
