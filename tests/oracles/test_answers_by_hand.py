@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from ipusim.api import Request, assemble, execute, hardware, timelines
@@ -11,6 +13,7 @@ from ipusim.app.compare.comparison_files import comparison_files
 from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
+from ipusim.app.suggest.suggestion import ceiling_of
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.measures import MEMORY
 from ipusim.app.sweep.report import verdict as sweep_verdict
@@ -107,6 +110,27 @@ def test_a_share_of_the_ceiling_holds_for_all_counts_from_the_named_one_on():
     (limit,) = ceilings(sweep(asked, [axis]))
     assert limit.samples_per_s == pytest.approx(190_000)
     assert (limit.enough_count, limit.near_count) == (6, 14)
+
+
+@pytest.mark.parametrize(("ipus", "counts"), [(3, [8, 16, 24]), (3, [32]), (8, [16, 24, 32])])
+def test_a_ceiling_is_what_a_long_run_comes_to_where_tensors_take_their_time(ipus, counts):
+    """Under 1F1B some of so many micro-batches, one for each IPU, take longer than others: 3,378 cycles and 34,150."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(ipus)]
+    for one, other in itertools.pairwise(stages):
+        one["output_bytes"] = other["gradient_bytes"] = 40_000
+    pipeline = {"schedule": "1f1b", "sync": "point_to_point", "gradient_accumulation_count": 8, "stages": stages}
+    asked = Request.from_dict({"system": {"name": "pod16"}, "pipeline": pipeline})
+    (limit,) = ceilings(sweep(asked, [axis_of("pipeline.gradient_accumulation_count", counts)]))
+
+    def job(count):
+        return assemble(asked.replace({"pipeline.gradient_accumulation_count": count}))
+
+    shorter, longer = (execute(job(count), jump=False).timeline.makespan_cycles for count in (30 * ipus, 50 * ipus))
+    slope = (longer - shorter) / (20 * ipus)
+    assert limit.samples_per_s == pytest.approx(job(8).system.clock_hz / slope, rel=1e-12)
+    suggested = ceiling_of(job(8))
+    assert not isinstance(suggested, str)
+    assert suggested.full.slope == pytest.approx(slope, rel=1e-12)
 
 
 def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():

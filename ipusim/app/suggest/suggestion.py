@@ -10,7 +10,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, Final
 
-from ipusim.api import Job, Request, machine
+from ipusim.api import Job, Request, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
 from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, baseline_of, changed
@@ -193,7 +193,6 @@ def ceiling_of(job: Job) -> Ceiling | str:
     Counts that its schedule refuses are left out.
     """
     request, shape = job.request, job.program.shape
-    multiple = job.schedule.count_step(shape)
 
     def cycles_at(count: int) -> Fraction:
         trial = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
@@ -202,7 +201,8 @@ def ceiling_of(job: Job) -> Ceiling | str:
         return update_cycles(trial.job)
 
     try:
-        full = once_full(cycles_at, multiple, job.schedule.ramps(shape))
+        counts = runs.full_counts(job)
+        full = once_full(cycles_at, counts.apart, counts.least)
     except NeverFullError:
         return ""
     except CountError as error:
@@ -214,7 +214,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     samples = job.program.micro_batch_size * job.system.learners * shape.serialization
     busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
     with_host = replace(full, cycles=full.cycles + host_part(job))
-    return Ceiling(with_host, busiest, mean, samples, multiple)
+    return Ceiling(with_host, busiest, mean, samples, job.schedule.count_step(shape))
 
 
 @sharing

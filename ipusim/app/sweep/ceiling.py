@@ -3,7 +3,8 @@
 A pipeline takes a + b G cycles for G micro-batches behind each weight update once it is full: as long as the ramps and
 the update take, and a time-step more for each further micro-batch, or several for each period of them. So a throughput
 grows towards that of b alone, and stays below it. Both are read off the simulated points themselves, of which three
-must lie on one line, exactly; where they do not, counts above the largest are simulated until three do.
+must lie on one line, exactly, at counts whose growth says something; where they do not, counts above the largest are
+simulated until three do.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from ipusim.api import assemble
+from ipusim.api import assemble, runs
 from ipusim.app.fidelity.throughputs import Full
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
@@ -28,7 +29,7 @@ COUNT: Final = "pipeline.gradient_accumulation_count"
 #: The share of the ceiling that is near it, and one that is often enough.
 NEAR: Final = Fraction(95, 100)
 ENOUGH: Final = Fraction(90, 100)
-#: How many of the counts that a schedule can lay out it may take until the pipeline does the same again.
+#: How many of the counts of a full pipeline it may take until the pipeline does the same again.
 _PERIODS: Final = 1, 2, 3, 4
 #: Counts that are tried beside the one where the line has the share, which a pipeline that is not full yet may miss.
 _MOST_TRIED: Final = 64
@@ -98,7 +99,7 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
 def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) -> Ceiling | None:
     most = max(known)
     try:
-        job = assemble(sweep.request.replace({**others, COUNT: most}))
+        job = assemble(sweep.request.replace({**others, COUNT: most, "memory": "report"}))
     except IpusimError:
         return None
     step = job.schedule.count_step(job.program.shape)
@@ -107,9 +108,7 @@ def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) ->
     def at(count: int) -> Outcome:
         return known.get(count) or outcome_of(sweep.request, {**others, COUNT: count})
 
-    ramps = job.schedule.ramps(job.program.shape)
-    fewest = -(-ramps // step) * step  # that fill the pipeline
-    line = _line([count for count in sorted(known) if count >= fewest], max(most, fewest), step, at)
+    line = _line(sorted(known), runs.full_counts(job), at)
     if line is None:
         return None
     first, last = line
@@ -132,10 +131,12 @@ def _period(outcome: Outcome) -> Fraction:
     return Fraction(outcome.run_cycles, outcome.executions)
 
 
-def _line(counts: list[int], most: int, step: int, at: Callable[[int], Outcome]) -> tuple[int, int] | None:
+def _line(counts: list[int], full: runs.FullCounts, at: Callable[[int], Outcome]) -> tuple[int, int] | None:
     """Return two counts on the line of a full pipeline; None where there is none to be found."""
-    tried = [counts[-3:]] if len(counts) >= 3 else []
-    tried += [[most, most + period * step, most + 2 * period * step] for period in _PERIODS]
+    most = max(counts[-1], full.least)
+    last = [count for count in counts[-3:] if count >= full.least]
+    tried = [last] if len(last) == 3 and all((most - count) % full.apart == 0 for count in last) else []
+    tried += [[most + turn * period * full.apart for turn in range(3)] for period in _PERIODS]
     for three in tried:
         if not all(at(count).ran for count in three):
             continue
