@@ -8,8 +8,9 @@ How much of that is fill and drain, imbalance of stages or another part, the wat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Final
@@ -21,10 +22,12 @@ from ipusim.analysis.critical_path import WAITS
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.base.looks import Look
+from ipusim.pipeline.ops import Pass
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import (
     COMPUTE_KINDS,
     IO_TILE_KINDS,
+    KIND_OF_PASS,
     PASSES,
     SEND_KINDS,
     SpanKind,
@@ -60,7 +63,7 @@ class IdleCauses:
         stage: whose pass another IPU runs meanwhile, which this one waits for; -1 where there is none.
         times: how many intervals each stands for, itself included.
         busy: cycles of arithmetic of each IPU, weight updates too; shape (IPUs,).
-        recomputing, updating: those of it that are passes which compute activations again, and weight updates.
+        recomputing, updating: those of it in which passes compute activations again, and of weight updates.
         window_cycles: of what was looked at; busy and idle cycles add up to it for each IPU.
     """
 
@@ -128,8 +131,15 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
     )
 
 
-def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
+def idle_causes(
+    timeline: Timeline, execution: int | None = None, shares: Mapping[tuple[Pass, int], Fraction] | None = None
+) -> IdleCauses:
     """Return why each IPU of the device is idle, over the whole run or in one execution with its weight update.
+
+    Args:
+        timeline: the run.
+        execution: which one; None for the whole run.
+        shares: which part of a stage's passes of a kind computes activations again, where it is a part of them.
 
     Raises TimelineError for an execution that the Timeline does not hold.
     """
@@ -145,14 +155,17 @@ def idle_causes(timeline: Timeline, execution: int | None = None) -> IdleCauses:
     inside = np.flatnonzero(start < end)
     inside = inside[np.lexsort((start[inside], ipu[inside]))]
     kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
-    busy, recomputing, updating = (_worked(track, of, begin, finish) for of in kinds)
+    busy, recomputing, updating = (_worked(track, of_kinds(track.kind, of), begin, finish) for of in kinds)
+    for (of_pass, number), share in (shares or {}).items():
+        rows = (track.kind == KIND_OF_PASS[of_pass]) & (track.stage == number)
+        recomputing += _worked(track, rows, begin, finish) * share.numerator // share.denominator
     ipu, start, end, cause, stage, times = (column[inside] for column in (ipu, start, end, cause, stage, times))
     return IdleCauses(ipu, start, end, cause, stage, times, busy, recomputing, updating, finish - begin)
 
 
-def _worked(track: _Track, kinds: Sequence[SpanKind], begin: int, finish: int) -> Column:
-    """Return the cycles of each IPU in spans of some kinds, from one cycle to another."""
-    cycles, rows = np.zeros(len(track.timeline.info.ipus), dtype=np.int64), of_kinds(track.kind, kinds)
+def _worked(track: _Track, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
+    """Return the cycles of each IPU in some spans, from one cycle to another."""
+    cycles = np.zeros(len(track.timeline.info.ipus), dtype=np.int64)
     worked = np.minimum((track.end + track.later)[rows], finish) - np.maximum((track.start + track.later)[rows], begin)
     np.add.at(cycles, track.ipu[rows], np.maximum(worked, 0) * track.times[rows])
     return cycles

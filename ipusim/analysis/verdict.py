@@ -35,8 +35,11 @@ class Verdict:
     speed_up: float
 
 
-def verdict(timeline: Timeline, costs: Costs, shape: PlanShape) -> Verdict:
-    """Return the verdict on a run of a Plan of ``shape`` that was priced at ``costs``."""
+def verdict(timeline: Timeline, costs: Costs, shape: PlanShape, once: Costs) -> Verdict:
+    """Return the verdict on a run of a Plan of ``shape`` that was priced at ``costs``.
+
+    ``once`` are its costs without passes that compute activations again, in whole or in part.
+    """
     info = timeline.info
     holders = sorted(info.stages_of_ipu)
     run_cycles = throughput_of(timeline).run_cycles
@@ -44,8 +47,7 @@ def verdict(timeline: Timeline, costs: Costs, shape: PlanShape) -> Verdict:
     passes, slowest = _stage_cycles(costs, shape), slowest_stages(costs, shape)
     # Both copies of a stage, where there are two, update the same weights.
     updates = sum(costs.updates.values()) // len(shape.copies) if info.training else 0
-    once = _stage_cycles(costs, shape, recomputed=False)
-    single = sum(once) * info.count * info.replicas * info.hosts + updates
+    single = sum(_stage_cycles(once, shape)) * info.count * info.replicas * info.hosts + updates
     return Verdict(
         efficiency=ratio(busy, len(holders) * run_cycles),
         slowest_stage=slowest[0],
@@ -62,11 +64,11 @@ def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     return tuple(stage for stage, cycles in enumerate(passes) if cycles == max(passes))
 
 
-def _stage_cycles(costs: Costs, shape: PlanShape, *, recomputed: bool = True) -> list[int]:
-    """Return the cycles of each stage's passes of a micro-batch, with recomputations in passes of their own or not."""
+def _stage_cycles(costs: Costs, shape: PlanShape) -> list[int]:
+    """Return the cycles of each stage's passes of a micro-batch, recomputations too."""
     kinds = (Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []))
     cycles = [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(shape.stages)]
-    if shape.recompute and recomputed:
+    if shape.recompute:
         for stage in filter(shape.recomputes, range(shape.stages)):
             cycles[stage] += costs.passes[Pass.RECOMPUTE, stage]
     return cycles

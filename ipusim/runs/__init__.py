@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ipusim.runs.session import Hook
     from ipusim.runs.time_alone import Priced, timeline_of
     from ipusim.runs.titles import title_of
-    from ipusim.runs.waterfall import balanced, waterfall_of, with_host
+    from ipusim.runs.waterfall import balanced, recomputed_shares, waterfall_of, with_host
     from ipusim.runs.yaml_text import Located, dump, edited
 else:
     __getattr__, __dir__ = lazy(__name__)

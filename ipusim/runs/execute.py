@@ -29,7 +29,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
 from ipusim.runs.time_alone import timeline_of
-from ipusim.runs.waterfall import waterfall_of
+from ipusim.runs.waterfall import waterfall_of, without_recomputation
 from ipusim.timeline.timeline import Timeline
 
 #: Spans that take about a second to simulate: 64 x 1024 micro-batches under 1F1B in point-to-point, 1.2 s.
@@ -112,7 +112,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         stage_cycles=stage_cycles(costs, times),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
-        verdict=verdict(timeline, costs, job.plan.shape),
+        verdict=verdict(timeline, costs, job.plan.shape, without_recomputation(job, costs)),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
         find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
     )

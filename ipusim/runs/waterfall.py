@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -110,6 +111,28 @@ def _busy_cycles(plan: Plan, costs: Costs) -> npt.NDArray[np.int64]:
     return cycles
 
 
+def without_recomputation(job: Job, costs: Costs) -> Costs:
+    """Return costs in which no pass computes activations again, whether by itself or inside a backward pass."""
+    shape, system, passes = job.plan.shape, job.system, {}
+    if not (shape.recompute or shape.recompute_inline):
+        return costs
+    for (kind, stage), cycles in costs.passes.items():
+        made_of = pass_costs(job.program, kind, stage)
+        alone = pass_cycles(made_of[0], system.ipu, system.rates) if len(made_of) > 1 else cycles
+        passes[kind, stage] = 0 if kind == Pass.RECOMPUTE else alone
+    return replace(costs, passes=passes)
+
+
+def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
+    """Return which part of a stage's passes of a kind computes activations again, where it is a part of them."""
+    once = without_recomputation(job, job.costs).passes
+    return {
+        (Pass(kind), stage): Fraction(cycles - once[kind, stage], cycles)
+        for (kind, stage), cycles in job.costs.passes.items()
+        if kind != Pass.RECOMPUTE and cycles != once[kind, stage]
+    }
+
+
 def _run_cycles(job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None) -> int:
     """Return the cycles of the run without so many parts."""
     timeline = timeline_of(job, executions, priced=lambda of: priced(of, cuts), between=between)
@@ -172,18 +195,6 @@ def _without_host(_: Job, costs: Costs) -> Costs:
     return with_host(costs, lambda _cycles: 0)
 
 
-def _without_recomputation(job: Job, costs: Costs) -> Costs:
-    """Return costs in which no pass computes activations again, whether by itself or inside a backward pass."""
-    shape, system, passes = job.plan.shape, job.system, {}
-    if not (shape.recompute or shape.recompute_inline):
-        return costs
-    for (kind, stage), cycles in costs.passes.items():
-        made_of = pass_costs(job.program, kind, stage)
-        alone = pass_cycles(made_of[0], system.ipu, system.rates) if len(made_of) > 1 else cycles
-        passes[kind, stage] = 0 if kind == Pass.RECOMPUTE else alone
-    return replace(costs, passes=passes)
-
-
 def _without_copies(_: Job, costs: Costs) -> Costs:
     meetings = tuple(
         tuple(replace(copy, fixed=NOTHING_FIXED, links=()) for copy in copies) for copies in costs.copies.meetings
@@ -198,7 +209,7 @@ _CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
     _without_updates,
     _without_streams,
     _without_host,
-    _without_recomputation,
+    without_recomputation,
     _without_copies,
     lambda job, costs: replace(costs, passes=balanced(job, costs.passes)),
 )

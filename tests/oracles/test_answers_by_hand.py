@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from ipusim.app.compare.comparison_files import comparison_files
 from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
+from ipusim.app.scenario.load import load_request
 from ipusim.app.suggest.suggestion import ceiling_of
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.measures import MEMORY
@@ -22,6 +24,8 @@ from ipusim.app.sweep.vary import axis_of
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import SpanKind
 from tests.drawn import words
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 def request(schedule, *stages, system="free", hosts=None, **options):
@@ -131,6 +135,18 @@ def test_a_ceiling_is_what_a_long_run_comes_to_where_tensors_take_their_time(ipu
     suggested = ceiling_of(job(8))
     assert not isinstance(suggested, str)
     assert suggested.full.slope == pytest.approx(slope, rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"])
+def test_one_ipu_computes_nothing_again_wherever_others_do(mode):
+    """Sixteen micro-batches of four stages of 300,000 cycles, and updates of 20,000; IPUs compute 16 x 300,000."""
+    asked = load_request(SCENARIOS / "recomputation.yaml")
+    job = assemble(asked.replace({"pipeline.recomputation_mode": mode}))
+    run = execute(job)
+    assert run.summary.verdict.single_ipu_cycles == 16 * 4 * 300_000 + 4 * 20_000
+    parts = {look.name: cycles.tolist() for look, cycles in explain(run.timeline, job).ipu_time}
+    assert parts["computes"] == [16 * 300_000] * 4
+    assert parts["recomputation"][:3] == [run.summary.waterfall.cycles[timelines.TimePart.RECOMPUTATION]] * 3
 
 
 def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():

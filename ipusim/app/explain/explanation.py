@@ -223,7 +223,7 @@ def explain(
         timeline=timeline,
         execution=execution,
         waterfall=said if isinstance(job, str) else runs.waterfall_of(job, timeline),
-        idle=analysis.idle_causes(timeline, execution),
+        idle=analysis.idle_causes(timeline, execution, {} if isinstance(job, str) else runs.recomputed_shares(job)),
         path=path,
         parts=analysis.path_parts(timeline, path),
         what_ifs=outcomes,
