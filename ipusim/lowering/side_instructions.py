@@ -58,7 +58,8 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
     """Return what ``program`` asks for on ``replicas`` replicas of each of several ``hosts``."""
     shape, offload, profiles = program.shape, program.offload, program.stages
     gathers = shape.training and offload.replicas > 1
-    learns = shape.training and any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
+    here = any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
+    learns = shape.training and (here or program.learns_for_free)
     passes = [(kind, stage) for kind in Pass for stage in range(shape.stages)]
 
     def stages_that(holds: Callable[[StageProfile], object]) -> frozenset[int]:

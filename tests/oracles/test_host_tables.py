@@ -139,7 +139,8 @@ def test_replicas_meet_where_all_that_learns_lies_on_the_host(loads_job):
     )
     np.testing.assert_array_equal(here.learning.losses, there.learning.losses)
     assert len(here.timeline.rows(SpanKind.ALL_REDUCE))
-    for changes in (["system.host.count=2", "system.host.sum_over=links"], ["pipeline.schedule=chimera"]):
+    several = (["system.host.count=2", "system.host.sum_over=links"], ["pipeline.schedule=chimera"])
+    for changes in ([*several[0], "use_synthetic_data=true"], [*several[1], "use_synthetic_data=true"], *several):
         others, on_ipus = (execute(loads_job(each, *changes)) for each in (text, text.replace("host_embed", "embed")))
         np.testing.assert_array_equal(others.learning.losses, on_ipus.learning.losses)
 
