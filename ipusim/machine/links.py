@@ -222,6 +222,10 @@ class Links:
             if rate:
                 end = self._clock.end((), _LINK, now, math.ceil(sharer.left / rate))
                 sharer.foreseen = self._clock.call_at(end, partial(self._end, sharer))
+            for other in (other for link in sharer.send.links for other in self._on[link]):
+                # It was to begin when the sharer has come, which comes later now.
+                if other.alone and now < other.begin and not (rate and end <= other.begin):
+                    self._watch(other)
         if not self._clock.steady:
             self._share_anew(tensor, {link for sharer in together for link in sharer.send.links})
 

@@ -20,7 +20,7 @@ from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE
-from tests.effort import seeds
+from tests.effort import seeds, share
 from tests.orders import random_mapping, random_order
 from tests.price_and_run import price_and_run
 
@@ -85,6 +85,8 @@ def carried(rates, *sends):
         ([4, 2], [(0, 0, 10, [0, 1]), (0, 0, 10, [1]), (0, 0, 70, [0])], [10, 10, 20]),
         # A joins B, B joins C: A and C share no link, but what A takes of B's leaves C more.
         ([3, 4], [(0, 0, 30, [0]), (0, 0, 30, [0, 1]), (0, 0, 50, [1])], [20, 20, 20]),
+        # The second is to begin when the first has come; then a third joins that one, which comes later and shares.
+        ([1, 1], [(0, 0, 100, [0, 1]), (60, 50, 50, [1]), (70, 10, 100, [0])], [120, 165, 200]),
         ([4], [(0, 7, 0, [])], [7]),  # no bytes on any link: its lead alone
         ([Fraction(7, 3)], [(0, 0, 7, [0]), (1, 0, 7, [0])], [5, 6]),
     ],
@@ -102,10 +104,11 @@ def test_a_link_has_one_span_for_as_long_as_anything_moves_on_it():
 def test_any_sends_take_as_long_as_all_rates_found_anew_say():
     """Against rates that rise together until a link is full, found anew in every cycle in which anything changes."""
     rng = random.Random(5)
-    for _ in range(40):
+    for turn in range(share(400)):
+        far = 9 if turn % 2 else 60  # a lead, which may end long behind what moves when it begins
         rates = [Fraction(rng.randint(1, 9), rng.randint(1, 3)) for _ in range(4)]
         sends = [
-            (rng.randint(0, 30), rng.randint(0, 9), rng.randint(1, 90), rng.sample(range(4), rng.randint(1, 3)))
+            (rng.randint(0, 30), rng.randint(0, far), rng.randint(1, 90), rng.sample(range(4), rng.randint(1, 3)))
             for _ in range(rng.randint(2, 7))
         ]
         found, spans = carried(rates, *sends)
