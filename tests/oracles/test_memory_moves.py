@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
-from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table, products_in_half
+from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table, options_of, products_in_half
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
@@ -243,6 +243,22 @@ optimizer: {type: adam, learning_rate: 0.001}
 precision: float16
 numerics: off
 """
+
+
+def test_products_have_half_of_what_each_kind_and_each_stage_gives_them(tmp_path):
+    (tmp_path / "s.yaml").write_text(TRANSFORMER)
+    share = "poplar_options.availableMemoryProportion"
+    forward = "pipeline.forward_propagation_stages_poplar_options"
+    given = [f"system.matmuls.{share}=0.4", f"system.convolutions.{share}=0.2"]
+    stages = f"{forward}=[{{}}, {{matmul_options: {{availableMemoryProportion: 0.5}}}}]"
+    job = load_job(tmp_path / "s.yaml", ["memory=report", *given, stages])
+    found = products_in_half(job)
+    own = f"{forward}.1.matmul_options.availableMemoryProportion"
+    assert found == {f"system.matmuls.{share}": 0.2, f"system.convolutions.{share}": 0.1, own: 0.25}
+    (move,) = (move for move in memory_moves(job).moves if move.changes == found)
+    assert f"--set {own}=0.25" in options_of(move)
+    after = load_job(tmp_path / "s.yaml", ["memory=report", stages, *(f"{key}={to}" for key, to in found.items())])
+    assert after.memory.fullest.bytes == move.peak_bytes
 
 
 @pytest.mark.parametrize("recompute", [None, pytest.param(("yes",), marks=slowest)], ids=["any plan", "recomputing"])

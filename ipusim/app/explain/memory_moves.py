@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ipusim.api import Job, Session, analysis, assemble, rules, timelines
+from ipusim.api import Job, Session, analysis, assemble, rules, runs, timelines
 from ipusim.app.render.tables import Table
 from ipusim.base.cache import sharing
 from ipusim.base.errors import IpusimError
@@ -24,7 +24,6 @@ _MANY: Final = 50_000
 _LEAST: Final = 0.001
 #: What products take of an IPU's memory at most where nothing says (PopLibs' default).
 _PROPORTION: Final = 0.6
-_OF_PRODUCTS: Final = ("matmuls", "convolutions")
 #: Uses of time by other words than the column of IPUs has, and the one that is a wait for others.
 _USED: Final = {"recompute": "recomputation"}
 _WAIT: Final = "host_wait"
@@ -227,8 +226,21 @@ def products_in_half(job: Job) -> dict[str, Any]:
     """Return the options by which products take half as much memory at most; none where there are no products."""
     if not any(profile.temporary_bytes for profile in job.program.stages):
         return {}
-    of = job.request.options.system.matmuls.poplar_options.availableMemoryProportion or _PROPORTION
-    return {f"system.{kind}.poplar_options.availableMemoryProportion": of / 2 for kind in _OF_PRODUCTS}
+    return {
+        f"{name}.availableMemoryProportion": (options.availableMemoryProportion or _PROPORTION) / 2
+        for name, options in _options_of_products(job.request.options)
+    }
+
+
+def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.PoplarOptionsSpec]]:
+    """Yield what plans products, by its dotted name: of all stages, and of each that has a share of its own."""
+    for kind in ("matmuls", "convolutions"):
+        yield f"system.{kind}.poplar_options", getattr(options.system, kind).poplar_options
+    for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):
+        for number, stage in enumerate(getattr(options.pipeline, name) or ()):
+            for kind in ("matmul_options", "convolution_options"):
+                if getattr(stage, kind).availableMemoryProportion is not None:
+                    yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
 def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]]) -> Move | None:
