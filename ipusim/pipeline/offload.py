@@ -186,15 +186,8 @@ def resolve_sharding(
     )
 
 
-def no_effect_in_inference(
-    weight_update_variables: bool | None, optimizer_state_sharding: bool, variables_on_host: bool
-) -> tuple[str, ...]:
-    """Return Graphcore's warnings about options that an inference pipeline does not have."""
-    options = {
-        "variables_on_host": variables_on_host,
-        "replicated_optimizer_state_sharding": optimizer_state_sharding,
-        "offload_weight_update_variables": bool(weight_update_variables),
-    }
+def no_effect_in_inference(**options: bool | None) -> tuple[str, ...]:
+    """Return warnings, in Graphcore's words, about ``options`` that are set and that an inference pipeline has not."""
     return tuple(
         f"{name} will have no effect since this pipeline is in inference." for name, chosen in options.items() if chosen
     )

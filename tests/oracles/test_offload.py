@@ -258,6 +258,10 @@ def test_inference_has_no_weight_update_to_offload_for(load):
     text = LAYERS.replace("optimizer: {type: adam, learning_rate: 0.01}\n", "")
     asked = load(text, "pipeline.offload_weight_update_variables=true")
     assert asked.notes == ("offload_weight_update_variables will have no effect since this pipeline is in inference.",)
+    others = ("offload_gradient_accumulation_buffers", "allow_recompute")
+    assert load(text, *(f"pipeline.{name}=true" for name in others)).notes == tuple(
+        f"{name} will have no effect since this pipeline is in inference." for name in others
+    )
     assert load(text).notes == ()
     result = execute(asked)
     assert result.memory.footprint.ipus[0].remote_bytes == 0
@@ -307,3 +311,11 @@ def test_a_memory_is_never_faster_than_its_bandwidth():
     assert max(found) - min(start for start, _ in wanted) >= sum(size for _, size in wanted) / 8
     assert M2000_STREAMING.share(1) == 16 * 10**9
     assert M2000_STREAMING.share(4) == 8 * 10**9
+
+
+def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(load):
+    (note,) = load(TIMED, "pipeline.gradient_accumulation_dtype=float32").notes
+    assert note.startswith("gradient_accumulation_dtype will have no effect since stages that are known by their cost")
+    (note,) = load(TIMED, "system.host.updates_optimizer=true").notes
+    assert note.startswith("updates_optimizer will have no effect since no framework's host is counted")
+    assert load(TIMED, "system.host.updates_optimizer=true", "system.host.framework=popart").notes == ()

@@ -254,7 +254,7 @@ def _job(
         laid_out.schedule,
         laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
         options.steps,
-        tuple(_notes(options, laid_out, program, content)),
+        tuple(_notes(request, options, laid_out, program, content)),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -296,7 +296,9 @@ def _broken(plan: Plan) -> str:
     return ""
 
 
-def _notes(options: Options, laid_out: _LaidOut, program: PipelineProgram, content: Content) -> Iterator[str]:
+def _notes(
+    request: Request, options: Options, laid_out: _LaidOut, program: PipelineProgram, content: Content
+) -> Iterator[str]:
     """Yield Graphcore's warnings, what a schedule has to say, and notes on a program and its data."""
     pipeline, shape, system = options.pipeline, laid_out.plan.shape, laid_out.system
     yield from laid_out.schedule.notes
@@ -307,9 +309,11 @@ def _notes(options: Options, laid_out: _LaidOut, program: PipelineProgram, conte
         )
     if not shape.training:
         yield from no_effect_in_inference(
-            pipeline.offload_weight_update_variables,
-            pipeline.replicated_optimizer_state_sharding,
-            pipeline.variables_on_host,
+            variables_on_host=pipeline.variables_on_host,
+            replicated_optimizer_state_sharding=pipeline.replicated_optimizer_state_sharding,
+            offload_weight_update_variables=pipeline.offload_weight_update_variables,
+            offload_gradient_accumulation_buffers=pipeline.offload_gradient_accumulation_buffers,
+            allow_recompute=pipeline.allow_recompute,
         )
     yield from no_effect_without_replicas(
         laid_out.offload,
@@ -319,6 +323,14 @@ def _notes(options: Options, laid_out: _LaidOut, program: PipelineProgram, conte
     )
     if laid_out.unused:
         yield laid_out.unused
+    are_timed = options.model is None and request.functions is None
+    if pipeline.gradient_accumulation_dtype is not None and are_timed:
+        yield (
+            "gradient_accumulation_dtype will have no effect since stages that are known by their cost say what they "
+            "hold, in accumulator_bytes."
+        )
+    if system.updates_optimizer and system.framework is None:
+        yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
     stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
     if program.offload.variables_on_host and stated:
         yield "The cycles of weight updates that stages say do not count, as the host updates (variables_on_host)."

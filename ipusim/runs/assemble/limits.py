@@ -107,7 +107,7 @@ def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> Non
 
 
 def _check_size(
-    options: Options, shape: PlanShape, spans: int, bound: str, findings: Findings, results: int = 0
+    options: Options, shape: PlanShape, spans: int, bound: str, findings: Findings, results: int = 0, part: str = ""
 ) -> None:
     """Note a run that would not fit, at its largest count.
 
@@ -118,20 +118,25 @@ def _check_size(
         bound: what that number is of what the run will record, in words: ``up to``, ``at least``.
         findings: where it is noted.
         results: bytes of results that the host keeps.
+        part: what of it is simulated, in words; empty for all.
     """
+    pipeline = options.pipeline
     counts: dict[KeyPath, int] = {
-        ("pipeline", "gradient_accumulation_count"): shape.count,
-        ("pipeline", "repeat_count"): options.pipeline.repeat_count,
+        ("pipeline", "gradient_accumulation_count"): pipeline.gradient_accumulation_count,
+        ("pipeline", "batch_serialization_iterations"): pipeline.batch_serialization_iterations,
+        ("pipeline", "repeat_count"): pipeline.repeat_count,
         ("steps",): options.steps,
     }
+    if pipeline.batch_serialization_iterations == 1:
+        del counts["pipeline", "batch_serialization_iterations"]
     size = spans * SPAN_BYTES + shape.passes * PASS_BYTES + results
     if size > MAX_RUN_BYTES:
         largest = max(counts, key=lambda path: counts[path])
         factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
         text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of {bound} "
         and_results = f" and {format_bytes(results)} of results" if results else ""
-        text += f"{format_bytes(size)}: {factors} make {bound} {spans} spans of the trace{and_results}; "
-        findings.add(largest, f"{text}make one of the three smaller")
+        text += f"{format_bytes(size)}: {factors}{part} make {bound} {spans} spans of the trace{and_results}; "
+        findings.add(largest, f"{text}make one of the {'three' if len(counts) == 3 else 'four'} smaller")
 
 
 def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int) -> int:
@@ -176,14 +181,19 @@ def price_run(
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
+        part = ""
         if simulated is not None:
+            whole = micro_batches, executions
             micro_batches, executions = simulated, simulated_executions(program, costs, executions)
+            if whole != (micro_batches, executions):
+                of = f"{executions} execution{'s' * (executions > 1)}"
+                part = f", of which {micro_batches} micro-batches in {of} are simulated,"
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each is kept as it comes, in one array with the others, and in the file.
         elements = replace(program, shape=shape).outfeed_elements
         results = 3 * element_bytes * elements.sent(executions) * system.replicas
-        _check_size(options, shape, spans, "up to", findings, results)
+        _check_size(options, shape, spans, "up to", findings, results, part)
     findings.raise_if_any()
     return costs
 

@@ -7,6 +7,7 @@ import pytest
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.machine.extent import most_cycles, most_spans
+from ipusim.runs.assemble import limits
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
 from tests.effort import slowest
@@ -111,6 +112,33 @@ def test_spans_beside_the_passes_count():
         load_job(FOUR, changes)
     assert [problem.key for problem in caught.value.problems] == ["pipeline.repeat_count"]
     assert load_job(FOUR, changes[:-1])  # without a host between them
+
+
+@pytest.mark.parametrize(
+    ("changes", "least", "factors"),
+    [
+        (
+            ["pipeline.schedule=sequential", "pipeline.batch_serialization_iterations=4"],
+            200_000,
+            "300 gradient_accumulation_count x 4 batch_serialization_iterations x 1 repeat_count x 1 steps, of which "
+            "36 micro-batches in 1 execution are simulated, make up to 1188 spans of the trace; make one of the four "
+            "smaller",
+        ),
+        (
+            ["pipeline.schedule=1f1b", "steps=200"],
+            300_000,
+            "300 gradient_accumulation_count x 1 repeat_count x 200 steps, of which 36 micro-batches in 4 executions "
+            "are simulated, make up to 2128 spans of the trace; make one of the three smaller",
+        ),
+    ],
+)
+def test_the_counts_of_a_run_that_is_too_large_are_those_that_were_given(monkeypatch, changes, least, factors):
+    monkeypatch.setattr(limits, "MAX_RUN_BYTES", least)
+    with pytest.raises(ScenarioError) as caught:
+        load_job(FOUR, ["system.name=m2000", "pipeline.gradient_accumulation_count=300", *changes])
+    (problem,) = caught.value.problems
+    assert problem.key == "pipeline.gradient_accumulation_count"
+    assert problem.text.endswith(f": {factors}")
 
 
 def test_results_that_the_host_keeps_count(load):
