@@ -51,6 +51,13 @@ def test_a_segment_takes_and_sends_its_part_of_a_micro_batch_rounded_up() -> Non
     assert set((timeline.bytes[timeline.rows(SpanKind.INFEED)]).tolist()) == {250}
 
 
+def test_the_sum_of_an_outfeed_is_of_whole_micro_batches() -> None:
+    request = Request.from_dict(deepcopy(SCENARIO) | {"outfeed": {"element_bytes": 400}}, folder=Path())
+    for changes, sent in (({}, [100] * 24), ({"pipeline.accumulate_outfeed": True}, [400])):
+        timeline = execute(assemble(request.replace(changes))).timeline
+        assert timeline.bytes[timeline.rows(SpanKind.OUTFEED)].tolist() == sent
+
+
 @pytest.mark.parametrize("segments", [1, 2, 5])
 def test_the_same_samples_are_behind_a_weight_update(segments: int) -> None:
     whole, cut = run_of(schedule="1f1b").summary, run_of(segments=segments).summary

@@ -73,7 +73,8 @@ def timed_content(
     size, outfeed = options.pipeline.micro_batch_size, sent_outfeed(options, ())
     if segments > 1:
         profiles = tuple(profile.of_segment(segments) for profile in profiles)
-        outfeed = replace(outfeed, element_bytes=-(-outfeed.element_bytes // segments))
+        if not outfeed.accumulate:  # else a sum of whole micro-batches is sent
+            outfeed = replace(outfeed, element_bytes=-(-outfeed.element_bytes // segments))
     return Content(profiles, -(-infeed_bytes(options, None) // segments), outfeed, size)
 
 
