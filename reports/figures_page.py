@@ -32,7 +32,7 @@ _UNITS: Final = {
     "cycles": "cycles",
 }
 #: Keys whose numbers are cycles without saying so.
-_IN_CYCLES: Final = ("start", "end", "peak_cycle")
+_IN_CYCLES: Final = ("start", "end", "peak_cycle", "disturbances.cycles_without")
 #: What the classes themselves do not say of keys, by class; "" leaves one out, which is written otherwise.
 _MORE: Final[Mapping[type, Mapping[str, str]]] = {
     Summary: {
@@ -60,6 +60,15 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "waterfall.executions": "of the pipeline in the run",
         **{f"waterfall.cycles.{part.key}": part.meaning for part in TimePart},
         **{f"waterfall.shares.{part.key}": f"{part.words} as a part of the run" for part in TimePart},
+        "disturbances.slowdown": "the run's time by that of the same run without disturbances; no key without any",
+        "disturbances.cycles_without": "of the run without them",
+        "disturbances.waits[].ipu": "logical IPU that waits longer for another than in that run",
+        "disturbances.waits[].for_ipu": "which one",
+        "disturbances.waits[].cycles": "by how much longer",
+        "disturbances.idle_cycles.NAME": "that all IPUs together are idle more than in that run, by cause",
+        "disturbances.passes": "whether disturbances end within the run, whose states behind that were looked at",
+        "disturbances.recovery_micro_batches": "that the first stage begins behind their end until the state of the "
+        "machine is that of the run without them; `null` where it never is",
         "find_waterfall": "",
         "find_disturbances": "",
     },
@@ -184,7 +193,7 @@ def _item(hint: Any) -> tuple[Any, bool]:
 def _unit(key: str) -> str:
     if key in _IN_CYCLES or ".cycles." in key:
         return "cycles"
-    return next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
+    return next((unit for end, unit in _UNITS.items() if key.removesuffix(".NAME").endswith(end)), "")
 
 
 def _meanings(kind: type) -> dict[str, str]:

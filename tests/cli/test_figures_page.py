@@ -26,11 +26,14 @@ def leaves(value, path=""):
 
 @pytest.fixture(scope="module")
 def written():
-    summaries = [
-        execute(load_job(SCENARIOS / name, changes)).summary.to_dict()
-        for name, changes in (("digits_training.yaml", ["steps=2"]), ("data_parallel_4x4.yaml", ["steps=2"]))
-    ]
-    return {path for summary in summaries for path in leaves(summary)}
+    runs = (
+        ("digits_training.yaml", ["steps=2"]),
+        ("data_parallel_4x4.yaml", ["steps=2"]),
+        ("schedules_four_ipus.yaml", ["disturbances=[{ipu: 1, slower: 2}]"]),
+    )
+    summaries = [execute(load_job(SCENARIOS / name, changes)).summary.to_dict() for name, changes in runs]
+    paths = {path for summary in summaries for path in leaves(summary)}
+    return {re.sub(r"^(disturbances\.idle_cycles\.).*", r"\1NAME", path) for path in paths}
 
 
 def test_every_key_that_runs_write_has_its_row(written):
