@@ -50,6 +50,8 @@ _SOURCES: Final = (
     "ops.variable_scope",
     "ops.variables",
 )
+#: Modules of Keras' source, in TensorFlow's, that programs import layers from.
+_OF_LAYERS: Final = ("convolutional", "core", "embeddings", "merge", "normalization", "pooling", "recurrent")
 #: Modules that a program imports, each with the module of ipusim that stands for it.
 _MODULES: Final[dict[str, Row]] = {
     "tensorflow": _TENSORFLOW,
@@ -58,6 +60,7 @@ _MODULES: Final[dict[str, Row]] = {
     "tensorflow.python.ipu": "ipusim.ipu",
     "tensorflow.python.ipu.ipu_optimizer": "ipusim.ipu.optimizers",  # of releases up to 1.4
     "tensorflow.python.keras": _KERAS,
+    "tensorflow.python.keras.layers": f"{_KERAS}.layers",
     "tensorflow.python.data.ops.dataset_ops": f"{_TENSORFLOW}.data",
     "tensorflow.python.distribute.reduce_util": f"{_TENSORFLOW}.distribute",
     "tensorflow.python.framework.errors": f"{_TENSORFLOW}.errors",
@@ -82,6 +85,7 @@ _MODULES: Final[dict[str, Row]] = {
     "popdist": "ipusim.ipu.popdist",
     "popdist.tensorflow": "ipusim.ipu.popdist",
     **{f"tensorflow.python.{name}": _TENSORFLOW for name in _SOURCES},
+    **{f"tensorflow.python.keras.layers.{name}": f"{_KERAS}.layers" for name in _OF_LAYERS},
 }
 #: The packages around them that hold modules and no names of their own.
 _FOLDERS: Final = {

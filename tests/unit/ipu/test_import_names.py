@@ -42,6 +42,11 @@ def ran(text, **given):
         ("from tensorflow.python.ipu import ipu; found = 1", MissingImportError),
         ("from tensorflow.python.framework import ops; found = ops.get_default_graph", tensorflow.get_default_graph),
         ("from tensorflow.python.ops.variable_scope import get_variable as found", tensorflow.get_variable),
+        ("from tensorflow.python.keras.layers import Dense as found", tensorflow.keras.layers.Dense),
+        (
+            "from tensorflow.python.keras.layers.pooling import MaxPool2D as found",
+            tensorflow.keras.layers.MaxPooling2D,
+        ),
         ("from tensorflow.python.training.gradient_descent import GradientDescentOptimizer as found", None),
         ("import horovod.tensorflow as hvd; found = hvd.allreduce", import_module("ipusim.ipu.horovod").allreduce),
         (
