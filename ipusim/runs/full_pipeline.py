@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import timeline_of
+from ipusim.timeline.timeline import Timeline
 
 #: How many times its ramps and a period, or its IPUs, a run takes in which a state is looked for. Where all
 #: micro-batches go forward first, tensors may pile up: no state recurs then, and twice as long a run takes four times
@@ -56,14 +57,23 @@ def full_counts(job: Job) -> FullCounts:
     ipus, of_count = len(set(shape.mapping)), shape.serialization * shape.segments
     multiple = math.lcm(schedule.step(shape), of_count)
     least = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
-    tried = _TRIED_IN_PHASES if schedule.in_phases else _TRIED
-    for times in tried if schedule.period is not None and job.of is not None else ():
+    timeline = _recurring(job, least, multiple)
+    if timeline is not None:
+        apart = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
+        return FullCounts(timeline.contiguous().info.count // of_count, apart // of_count)
+    rounds = math.lcm(step, ipus)
+    return FullCounts(-(-ramps // rounds) * rounds, rounds)
+
+
+def _recurring(job: Job, least: int, multiple: int) -> Timeline | None:
+    """Return an execution in which a state recurs, of some times ``least`` micro-batches; None where none does."""
+    if job.schedule.period is None or job.of is None:
+        return None
+    for times in _TRIED_IN_PHASES if job.schedule.in_phases else _TRIED:
         try:
             timeline = timeline_of(job.of(-(-times * least // multiple) * multiple, 1), 1)
         except RequestError:  # of a count that was not requested
-            break
+            return None
         if timeline.repeats:
-            apart = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
-            return FullCounts(timeline.contiguous().info.count // of_count, apart // of_count)
-    rounds = math.lcm(step, ipus)
-    return FullCounts(-(-ramps // rounds) * rounds, rounds)
+            return timeline
+    return None

@@ -155,6 +155,11 @@ def calls_device() -> bool:
     return _ON_DEVICE() and body_of_function() is None
 
 
+def in_strategy() -> bool:
+    """Whether this is in the scope of a strategy, or in what it runs."""
+    return bool(_ON_DEVICE())
+
+
 @contextmanager
 def calling(device: bool) -> Iterator[None]:
     """Run functions that are called in the block on the device, or on the host, where none's loop is looked for."""

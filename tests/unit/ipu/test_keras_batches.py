@@ -44,6 +44,39 @@ def test_training_batch_by_batch_is_fit():
     assert by_hand.optimizer.iterations == 4
 
 
+@pytest.mark.parametrize("kind", ["arrays", "a dataset"])
+def test_a_model_of_the_host_takes_a_last_batch_of_fewer_samples(kind):
+    """As without a strategy in TensorFlow; the batch counts by its samples, and no later one is moved."""
+    by_hand, fitted = regression(keras.optimizers.Adam(0.01)), regression(keras.optimizers.Adam(0.01))
+    x, y = X[:29], Y[:29]
+    expected = []
+    for _ in range(3):
+        by_hand.reset_metrics()
+        for rows in batches():
+            last = by_hand.train_on_batch(x[rows], y[rows], reset_metrics=False)
+        expected.append(last)
+    data = (x, y) if kind == "arrays" else (tf.data.Dataset.from_tensor_slices((x, y)).batch(8),)
+    seen = []
+    callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: seen.append(step))
+    history = fitted.fit(*data, batch_size=8, epochs=3, shuffle=False, verbose=0, callbacks=[callback]).history
+    assert same_bits(by_hand, fitted)
+    assert [*zip(history["loss"], history["mae"], strict=True)] == [tuple(last) for last in expected]
+    assert seen == [0, 1, 2, 3] * 3
+    by_hand.reset_metrics()
+    for rows in batches():
+        found = by_hand.test_on_batch(x[rows], y[rows], reset_metrics=False)
+    assert fitted.evaluate(*data, batch_size=8, verbose=0) == found
+    np.testing.assert_array_equal(fitted.predict(x, batch_size=8), fitted.predict(x, batch_size=29))
+
+
+def test_every_sample_is_in_one_batch_of_an_epoch_that_is_shuffled():
+    numbers = np.arange(29, dtype=np.float32)[:, None]
+    model = keras.Sequential([layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    model.compile(keras.optimizers.SGD(0.0), lambda y, z: z)
+    losses = model.fit(numbers, numbers, batch_size=8, epochs=3, verbose=0).history["loss"]
+    assert losses == pytest.approx([14.0] * 3)
+
+
 def test_metrics_are_of_one_batch_unless_they_shall_go_on():
     model = regression()
     alone = [model.test_on_batch(X[rows], Y[rows])[0] for rows in batches()]

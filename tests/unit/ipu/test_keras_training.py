@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.base.errors import FileError, ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.ipu import ipu_strategy
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.tensorflow import keras
 from ipusim.ipu.tensorflow.keras import layers
@@ -621,6 +622,14 @@ def _fit(**changes):
     return run
 
 
+def _in_strategy(action):
+    def run():
+        with ipu_strategy.IPUStrategy().scope():
+            return action()
+
+    return run
+
+
 def wide(loss):
     model = keras.Sequential([layers.Dense(2, activation="softmax")])
     model.compile("sgd", loss)
@@ -701,7 +710,7 @@ MISUSES = {
         ProgramError,
         "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
         "`batch_size` of your model (currently set to 24) or pad your dataset to ensure there are no partial batches.",
-        _fit(batch_size=24),
+        _in_strategy(_fit(batch_size=24)),
     ),
     "executions that are no divisor": (
         ProgramError,

@@ -70,16 +70,30 @@ class Batches:
         element: what a batch consists of.
         example: the first batch's arrays.
         steps: batches of an epoch of all replicas together; None where the dataset has no end.
+        rest: the batch of fewer samples that ends an epoch; None where all are of one size.
     """
 
-    def __init__(self, begin: Callable[[int], Iterator[Any]], first: Any, steps: int | None, goes_on: bool) -> None:
+    def __init__(
+        self,
+        begin: Callable[[int], Iterator[Any]],
+        first: Any,
+        steps: int | None,
+        goes_on: bool,
+        rest: Batches | None = None,
+    ) -> None:
         """Take what begins an epoch, the first batch, the batches of one, and whether epochs go on where they were."""
+        self.rest = rest
         self.element, self.example = flat_element(first)
         if not self.example or not self.example[0].ndim:
             raise ProgramError("Expect x to be a non-empty array or dataset.")
         self.steps = steps
         self._begin, self._goes_on = begin, goes_on
         self._running: Iterator[Any] | None = None
+
+    @property
+    def samples(self) -> int:
+        """The samples of a batch."""
+        return len(self.example[0])
 
     def epoch(self, number: int) -> Iterator[tuple[Array, ...]]:
         """Yield the elements of an epoch."""
@@ -96,10 +110,13 @@ def batches(
     batch_size: int | None = None,
     steps: int | None = None,
     shuffle: bool = False,
+    *,
+    partial: bool = False,
 ) -> Batches:
     """Return the batches of arrays, reshuffled in each epoch if ``shuffle``, or those of a dataset.
 
-    A dataset's batches are as it has them: as in Keras, ``batch_size`` is without effect there.
+    A dataset's batches are as it has them: as in Keras, ``batch_size`` is without effect there. Where a ``partial``
+    batch may end an epoch, as it may for a model of the host, it is the ``rest`` of the others.
 
     Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any, for a partial batch, for data
     whose shape is not known ahead, and for labels beside a dataset.
@@ -109,14 +126,14 @@ def batches(
     if x is None:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
     if isinstance(x, Dataset):
-        return _of_dataset(x, y, sample_weight, steps)
+        return _of_dataset(x, y, sample_weight, steps, partial)
     if hasattr(x, "__next__") or callable(x) or (not _is_arrays(x) and hasattr(x, "__getitem__")):
         raise ProgramError(
             f"The provided set of data is of type `{type(x).__name__}` which is not compatible with the IPU's "
             "requirement to know the data shape ahead of time. Please use `tf.data.Dataset.from_generator()` to "
             "specify the shape of your data."
         )
-    return _of_arrays(x, y, sample_weight, batch_size, steps, shuffle)
+    return _of_arrays(x, y, sample_weight, batch_size, steps, shuffle, partial and steps is None)
 
 
 def samples_of(x: Any) -> int:
@@ -133,7 +150,7 @@ def _is_arrays(x: Any) -> bool:
     return isinstance(x, np.ndarray | list | tuple | Mapping) or hasattr(x, "__array__")
 
 
-def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None) -> Batches:
+def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None, partial: bool) -> Batches:
     for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None:
             raise ProgramError(f"`{name}` argument is not supported when using dataset as input.")
@@ -152,10 +169,12 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
     stored = list(dataset)
     if not stored:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    last = flat_element(stored[-1])[1]
-    if last[0].shape != flat_element(stored[0])[1][0].shape:
+    last, first = (flat_element(batch)[1][0].shape for batch in (stored[-1], stored[0]))
+    if partial and last[1:] == first[1:] and last[0] < first[0]:
+        return _with_rest(lambda number: iter(stored) if number == 0 else iter(dataset), stored)
+    if last != first:
         raise ProgramError(
-            f"The provided set of data contains a shape {(None, *last[0].shape[1:])} which is not fully defined. "
+            f"The provided set of data contains a shape {(None, *last[1:])} which is not fully defined. "
             "Executing on IPU requires all dataset elements to have fully defined shapes. If using batch() make sure "
             "to set `drop_remainder=True`."
         )
@@ -166,7 +185,21 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None)
     return Batches(begin, stored[0], len(stored), goes_on=False)
 
 
-def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool) -> Batches:
+def _with_rest(begin: Callable[[int], Iterator[Any]], stored: Sequence[Any]) -> Batches:
+    """Return the batches of an epoch but the last, of fewer samples, as the rest of the others."""
+    begun: list[Iterator[Any]] = []
+
+    def begin_all(number: int) -> Iterator[Any]:
+        begun[:] = [begin(number)]
+        return itertools.islice(begun[0], len(stored) - 1)
+
+    rest = Batches(lambda _number: begun[0], stored[-1], 1, goes_on=False)
+    return Batches(begin_all, stored[0], len(stored) - 1, goes_on=False, rest=rest)
+
+
+def _of_arrays(
+    x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int | None, shuffle: bool, partial: bool
+) -> Batches:
     parts = _structures(x, y, sample_weight)
     lengths = [len(leaf) if np.ndim(leaf) else -1 for part in parts if part is not None for leaf in leaves(part)]
     if len(set(lengths)) != 1 or -1 in lengths:
@@ -177,7 +210,8 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
     samples = lengths[0]
     of_steps = _BATCH if steps is None else max(-(-samples // steps), 1)
     size = of_steps if batch_size is None else checks.whole("batch_size", batch_size, 1)
-    if samples % size:
+    size = min(size, samples) if partial and samples else size
+    if samples % size and not partial:
         raise ProgramError(
             "The provided set of data has a partial batch, which could result in data being dropped. Either adjust the "
             f"`batch_size` of your model (currently set to {size}) or pad your dataset to ensure there are no partial "
@@ -186,12 +220,14 @@ def _of_arrays(x: Any, y: Any, sample_weight: Any, batch_size: Any, steps: int |
 
     def begin(number: int) -> Iterator[Any]:
         order = np.random.default_rng([seed_of(None), number]).permutation(samples) if shuffle else None
-        for start in range(0, samples - size + 1, size):
+        for start in range(0, samples, size):
             rows = slice(start, start + size) if order is None else order[start : start + size]
             yield _each_of(itemgetter(rows), parts)
 
     if not samples:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
+    if samples % size:
+        return _with_rest(begin, [*begin(0)])
 
     def begin_all(number: int) -> Iterator[Any]:
         return itertools.chain.from_iterable(map(begin, itertools.count(number)))

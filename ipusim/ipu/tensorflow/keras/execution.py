@@ -44,7 +44,7 @@ class Execution:
         ``steps`` are batches of an epoch and replica, where they are said; ``samples`` what each of them counts as,
         beside others of other sizes.
         """
-        self._samples = samples
+        self._samples = samples if data.rest is None else data.samples
         self._model, self._data, self._objective, self._training = model, data, objective, training
         for name in _NOT_OVERRIDDEN:
             if hasattr(model, name):
@@ -117,11 +117,37 @@ class Execution:
             )
         return result
 
+    @property
+    def batches(self) -> int:
+        """The batches of an epoch and replica, the rest too."""
+        return self.steps + (self._data.rest is not None)
+
     def _arrays(self, epoch: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         return (arrays[: self._inputs] for arrays in epoch)
 
     def run(self, epoch: int, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
-        """Run an epoch, with ``begin`` and ``end`` called around each execution, or around each step."""
+        """Run an epoch, with ``begin`` and ``end`` called around each execution, or around each step.
+
+        A rest of fewer samples is a step of its own, of another program, to which training goes on from the others.
+        """
+        rest, model = self._data.rest, self._model
+        if rest is None:
+            self._run(epoch, begin, end)
+            return
+        if model.__dict__["_program"] is not self._program:  # behind the rest of the epoch before
+            self._first_epoch, self._epoch = epoch, self._data.epoch(epoch)
+            self._program = self._program_of(self.steps)
+        self._run(epoch, begin, end)
+        if model.stop_training and self._training:
+            return
+        seconds, ran = model.simulated_seconds, self._program
+        of_rest = Execution(model, rest, self._objective, None, epoch, training=self._training, samples=rest.samples)
+        of_rest._run(epoch, lambda _: begin(self.steps), lambda _, logs: end(self.steps, logs))
+        model.simulated_seconds += seconds
+        if not self._training:
+            model.__dict__["_program"] = ran
+
+    def _run(self, epoch: int, begin: Callable[..., Any], end: Callable[..., Any]) -> None:
         model, program = self._model, self._program
         if epoch != self._first_epoch:
             program.source.current = self._arrays(self._data.epoch(epoch))

@@ -12,6 +12,7 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.function_body import in_strategy
 from ipusim.ipu.runtime.names import model_name
 from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.structures import mapped
@@ -50,6 +51,7 @@ class Model(Trainer, ModelExtension, Layer):
         Raises ProgramError for outputs that depend on other inputs.
         """
         super().__init__(name=name, **kwargs)
+        self.__dict__["_made_in_strategy"] = in_strategy()
         self._explicit_name = self._explicit_name or model_name(self.kind)
         self._graph: Graph | None = None
         self._untraceable: Exception | None = None

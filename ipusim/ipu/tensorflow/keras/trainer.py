@@ -9,6 +9,7 @@ import numpy as np
 
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.function_body import in_strategy
 from ipusim.ipu.tensorflow.keras import optimizers
 from ipusim.ipu.tensorflow.keras.callback import CallbackList, History, ProgbarLogger
 from ipusim.ipu.tensorflow.keras.data import batches, by_class, samples_of, split_off
@@ -158,11 +159,12 @@ class Trainer:
         if validation_split:
             (x, y, sample_weight), validation_data = split_off(x, y, sample_weight, validation_split)
         x, y, sample_weight = by_class(x, y, sample_weight, class_weight)
-        data = batches(x, y, sample_weight, batch_size, steps_per_epoch, checks.truth("shuffle", shuffle))
+        shuffles, partial = checks.truth("shuffle", shuffle), self._is_of_host
+        data = batches(x, y, sample_weight, batch_size, steps_per_epoch, shuffles, partial=partial)
         self._build_for(data.element.unpack(data.example)[0])  # type: ignore[attr-defined]  # a model's
         initial_epoch = restored_epoch(callbacks, self, checks.whole("initial_epoch", initial_epoch))
         runner = Execution(self, data, objective, steps_per_epoch, initial_epoch, training=True)
-        hooks = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=runner.steps)
+        hooks = self._callbacks(callbacks, verbose, training=True, epochs=epochs, steps=runner.batches)
         self.stop_training, self.history = False, None
         self.validates_seldom = validation_data is not None and validation_freq != 1
         hooks.on_train_begin()
@@ -212,9 +214,9 @@ class Trainer:
         """
         objective = self._compiled()
         _without_effect(kwargs)
-        data = batches(x, y, sample_weight, batch_size, steps)
+        data = batches(x, y, sample_weight, batch_size, steps, partial=self._is_of_host)
         runner = Execution(self, data, objective, steps, 0, training=False)
-        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
+        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.batches)
         self.reset_metrics()
         hooks.on_test_begin()
         runner.run(0, hooks.on_test_batch_begin, hooks.on_test_batch_end)
@@ -233,9 +235,9 @@ class Trainer:
     ) -> Any:
         """Return the model's outputs for all batches, one behind the other; raises as :meth:`fit` does."""
         _without_effect(kwargs)
-        data = batches(x, None, None, batch_size, steps)
+        data = batches(x, None, None, batch_size, steps, partial=self._is_of_host)
         runner = Execution(self, data, None, steps, 0, training=False)
-        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.steps)
+        hooks = self._callbacks(callbacks, verbose, training=False, epochs=1, steps=runner.batches)
         hooks.on_predict_begin()
         outputs: list[list[Any]] = []
 
@@ -287,6 +289,11 @@ class Trainer:
         if anew:
             self.reset_metrics()
         return _returned(logs, return_dict)
+
+    @property
+    def _is_of_host(self) -> bool:
+        """Whether to Keras the model is one of the host: without a strategy around it, and without options for IPUs."""
+        return not (self.__dict__.get("_made_in_strategy", True) or in_strategy() or self.options.version)
 
     def _compiled(self) -> Objective:
         if self._objective is None:
