@@ -112,11 +112,36 @@ pipeline:
 
 @pytest.mark.usefixtures("without_charts")
 def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
-    """Both schedules of two copies fill the pipeline at once: 12,000 of 15,000 cycles."""
+    """Two replicas of one IPU take 12,000 of 15,000 cycles, as both schedules of two copies do, which come later."""
     (tmp_path / "equal.yaml").write_text(TWO_EQUAL_STAGES)
     done = ipusim("explain", "equal.yaml", "--out", "out", cwd=tmp_path)
-    named = "another schedule (dualpipe in point-to-point; as fast: chimera in point-to-point) 20.0%, a larger count ("
+    named = "another schedule (single in lock-step, 2 replicas, count 2; as fast: 1f1b_v in point-to-point, 2 replicas"
     assert f"What would save most of the time per sample: {named}" in done.stdout
+    best = [
+        each for each in json.loads((tmp_path / "out/explanation.json").read_text())["what_if"] if each["gain"] == 0.2
+    ]
+    assert {"dualpipe in point-to-point", "chimera in point-to-point"} < {each["change"] for each in best}
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_the_table_of_changes_has_those_of_the_sentence_and_counts_the_others(tmp_path):
+    text = """
+system: {name: m2000, auto_select_ipus: 2}
+memory: off
+pipeline:
+  schedule: interleaved
+  gradient_accumulation_count: 8
+  stages:
+    - {name: a, forward: 100000, backward: 200000, output_bytes: 64 KiB}
+    - {name: b, forward: 110000, backward: 220000, gradient_bytes: 64 KiB}
+"""
+    (tmp_path / "two.yaml").write_text(text)
+    done = ipusim("explain", "two.yaml", "--out", "out", cwd=tmp_path)
+    sentence, table = done.stdout.partition("What would save most")[2].split("What would help", 1)
+    assert "faster stages (b 10% faster)" in sentence
+    rows = table.partition("What other hardware")[0]
+    for change in ("b 10% faster", "pipeline.gradient_accumulation_count=64", "others"):
+        assert change in rows
 
 
 @pytest.mark.usefixtures("without_charts")

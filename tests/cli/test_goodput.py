@@ -69,3 +69,16 @@ def refused(done, text, folder):
     assert (done.returncode, done.stdout) == (2, "")
     assert text in done.stderr
     assert not list(folder.iterdir())
+
+
+def test_a_run_with_losses_of_its_own_is_refused(tmp_path):
+    lost = "disturbances=[{ipu: 0, lost: 4000, detect: 500, restart: 700, checkpoint: 100}]"
+    refused = ipusim("goodput", FOUR, "--set", lost, "--out", tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "RUN: expected a run without losses of IPUs and checkpoints, which are drawn here, got one whose disturbances "
+        "have them\n"
+    )
+    slower = ipusim("goodput", FOUR, "--set", "disturbances=[{ipu: 0, slower: 2}]", "--devices", "1", "--out", tmp_path)
+    assert slower.returncode == 0
+    assert "\nThe IPU fails every " in slower.stdout

@@ -128,3 +128,20 @@ def test_suggest_adds_an_order_for_the_costs_of_its_plan(folder):
     refused = ipusim(*words, cwd=folder)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "best.py: expected an order that ipusim has written, or none, got another file" in refused.stderr
+
+
+def test_a_named_schedule_that_is_faster_than_the_suggested_plan_is_written(tmp_path):
+    """Halves of backward passes are the schedule's, and no search of the others that could be taken."""
+    stages = [(100, 100, 300, 10), (200, 100, 100, 10), (100, 200, 50, 100)]
+    keys = ("forward", "backward_input", "backward_weights", "update")
+    text = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 3\n  stages:\n"
+    for name, cycles in zip("abc", stages, strict=True):
+        options = ", ".join(f"{key}: {value}" for key, value in zip(keys, cycles, strict=True))
+        text += f"    - {{name: {name}, {options}}}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    limits = ("--replicas", "1", "--stages", "3", "--seconds", "2", "--schedules", "1f1b")
+    done = ipusim("suggest", "s.yaml", "--synthesize", *limits, "--out", "best.yaml", cwd=tmp_path)
+    assert "Best: zero_bubble_h1 in point-to-point, 1.436 us" in done.stdout
+    job = load_job(tmp_path / "best.yaml")
+    assert job.schedule.name == "zero_bubble_h1"
+    assert execute(job).summary.execution_cycles == 1910

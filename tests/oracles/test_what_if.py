@@ -55,7 +55,10 @@ def test_counts_schedules_and_modes_give_what_scenarios_with_them_give():
             assert found[f"{schedule} in {sync.words}"].after == expected
     assert found["grouped in point-to-point"].after == seconds("pipeline.sync=point_to_point")
     assert "grouped in lock-step" not in found
-    assert found["zbv in point-to-point, 2 replicas"].change.idealised
+    # On as many IPUs, with as many samples in a weight update.
+    assert found["zbv in point-to-point, 2 replicas, count 4"].change.idealised
+    same = "pipeline.sync=point_to_point", "system.auto_select_ipus=4", f"{LARGER}=4"
+    assert found["zbv in point-to-point, 2 replicas, count 4"].after == seconds("pipeline.schedule=zbv", *same)
     assert all(each.gain == float(1 - each.after / each.before) for each in found.values() if each.after is not None)
 
 
@@ -148,8 +151,9 @@ def test_every_refusal_of_what_is_asked_for_is_in_one_message():
 def test_words_name_the_best_of_each_kind_and_the_part_that_becomes_shorter():
     job, timeline = run_of(scenario=FOUR)
     said = [*explain(timeline, job).words()]
-    assert said[1].startswith("What would save most of the time per sample: another schedule (single in lock-step, ")
-    assert "a larger count (pipeline.gradient_accumulation_count=64) 24." in said[1]
+    count = "pipeline.gradient_accumulation_count"
+    first, second = f"a larger count ({count}=64) 24.8%", "another schedule (single in lock-step, 4 replicas, count 2; "
+    assert said[1].startswith(f"What would save most of the time per sample: {first}, {second}")
     assert "less fill and drain, now 26.9%" in said[2]
 
 

@@ -62,5 +62,6 @@ def _application(words: list[str]) -> typer.Typer:
 
 
 def _flag(option: str) -> str:
-    """Return what an option is called here, as in ``--from``."""
-    return {"start": "--from", "end": "--to"}.get(option, f"--{option.replace('_', '-')}")
+    """Return what an option is called here, as in ``--from``, or an argument."""
+    named = {"start": "--from", "end": "--to", "scenario": "SCENARIO", "run": "RUN"}
+    return named.get(option, f"--{option.replace('_', '-')}")

@@ -41,6 +41,10 @@ def _counts(job: Job) -> Iterator[Change]:
 
 
 def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
+    """Yield other schedules and sync modes, on as many IPUs as now, also where the request leaves their number open."""
+    system = job.request.options.system
+    is_open = system.auto_select_ipus is None and system.select_ipus is None
+    device = {"system.auto_select_ipus": len(job.system.ipus)} if is_open else {}
     for name in schedules.names():
         schedule = schedules.find(name)
         for sync in syncs or schedule.syncs[:1]:
@@ -49,7 +53,7 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
                 continue
             kind = "another sync mode" if name == job.plan.schedule else "another schedule"
             words = f"{name} in {sync.words}"
-            values = {"pipeline.schedule": name, "pipeline.sync": sync.value}
+            values = {"pipeline.schedule": name, "pipeline.sync": sync.value, **device}
             yield Change(kind, words, values, idealised=job.plan.sync.meets and not sync.meets)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -90,6 +91,8 @@ class Trial:
             job = self.job if change.priced else self.assembled(change.values)
         except IpusimError as error:
             return WhatIf(change, self.before, None, str(error)), None, None
+        if not requested and not change.machine and job.system.replicas != self.job.system.replicas:
+            job, change = self._with_as_many_samples(job, change)
         spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
         if not requested and job.schedule.period is None and spans > _MOST_SPANS:
             return WhatIf(change, self.before, None, TOO_LONG), None, None
@@ -100,10 +103,23 @@ class Trial:
                 timeline = runs.timeline_of(job, job.executions, priced=change.priced)
         except RequestError as error:
             return WhatIf(change, self.before, None, str(error)), None, None
-        if job.system.replicas != self.job.system.replicas:
-            change = replace(change, words=f"{change.words}, {job.system.replicas} replicas")
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0) if job.memory.too_large else 0
         return WhatIf(change, self.before, per_sample(timeline), "", large), job, timeline
+
+    def _with_as_many_samples(self, job: Job, change: Change) -> tuple[Job, Change]:
+        """Return a Job of other replicas than now with as many samples in a weight update where it can be, and say so.
+
+        A larger batch saves time by itself: there is an update, and what hosts do, for more samples.
+        """
+        replicas, count = job.system.replicas, self.job.request.options.pipeline.gradient_accumulation_count
+        fewer, left = divmod(count * self.job.system.replicas, replicas)
+        words = f"{change.words}, {replicas} replicas"
+        if not left and fewer != count:
+            with suppress(IpusimError):
+                values = {**change.values, "pipeline.gradient_accumulation_count": fewer}
+                return self.assembled(values), replace(change, words=f"{words}, count {fewer}", values=values)
+        batch = Fraction(replicas, self.job.system.replicas)
+        return job, replace(change, words=f"{words}, {float(batch):g} times the batch")
 
     def assembled(self, values: Mapping[str, Any]) -> Job:
         """Return the Job of the request with other values, for time alone, also of what does not fit."""

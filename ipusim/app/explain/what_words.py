@@ -77,7 +77,7 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
         ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:
-            yield _table(title, rows[:_MOST_ROWS])
+            yield _table(title, rows)
     if pairs:
         cells = [(pair.both.change.words, _saves(pair.both), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
         yield Table("Two changes at once", ("changes", "save", "one by one", ""), tuple(cells))
@@ -90,7 +90,11 @@ def _adds_up(pair: Together) -> str:
 
 
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
-    cells = tuple(
+    """Return the best changes, the best of each kind among them, and how many others there are."""
+    first = {id(tied[0]) for tied in _best(rows)}
+    left = max(_MOST_ROWS - len(first), 0)
+    others = {id(what_if) for what_if in [what_if for what_if in rows if id(what_if) not in first][:left]}
+    cells = [
         (
             what_if.change.words,
             _saves(what_if),
@@ -98,9 +102,12 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
             f"too large by {format_bytes(what_if.too_large)}" if what_if.too_large else "fits",
         )
         for what_if in rows
-    )
+        if id(what_if) in first | others
+    ]
+    if len(cells) < len(rows):
+        cells.append((f"{len(rows) - len(cells)} others", "", "", ""))
     header = ("change", "saves", "per sample", "memory")
-    return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, cells)
+    return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, tuple(cells))
 
 
 def _saves(what_if: WhatIf) -> str:

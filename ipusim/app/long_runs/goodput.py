@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Timeline, analysis, hardware
+from ipusim.api import Timeline, analysis, hardware, timelines
 from ipusim.app.long_runs.renewal import Lived, Renewal
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.goodput import LostTime, goodput_chart
@@ -34,6 +34,8 @@ _POINTS: Final = 240
 _DRAWN: Final = 7
 #: The name of the time between checkpoints that loses least.
 _LEAST: Final = "least lost"
+#: Spans of losses, and of checkpoints against them.
+_LOSSES: Final = timelines.kinds_with(lambda row: row.category == "fault")
 #: Percentiles of trainings that are printed.
 _PERCENTILES: Final = (5, 95)
 
@@ -122,9 +124,9 @@ class Goodput:
             f"{format_long(renewal.update_s)}, {format_figure(self.effective * self.samples_per_s, 4)} samples/s "
             f"instead of {format_figure(self.samples_per_s, 4)}{of_copies}."
         )
-        of = f"{self.settings.devices:,} IPUs" if self.settings.devices > 1 else "The IPU"
+        of = f"{self.settings.devices:,} IPUs fail" if self.settings.devices > 1 else "The IPU fails"
         yield (
-            f"{of} fail every {format_long(renewal.mtbf_s)} on average, "
+            f"{of} every {format_long(renewal.mtbf_s)} on average, "
             f"{format_figure(self.settings.wall_s / renewal.mtbf_s)} times in {over}"
             + (f" ({'; '.join(self.settings.sources)})." if self.settings.sources else ".")
         )
@@ -178,7 +180,7 @@ class Goodput:
             for period in self.periods
         )
         title = "Time between checkpoints"
-        if self.renewal.checkpoint_s:
+        if self.renewal.checkpoint_s and self.renewal.first_order_waste < 1:  # else it is no estimate
             title += f"; to first order, the best loses {_percent(self.renewal.first_order_waste)}"
         return Table(title, ("by", "updates", "time", "lost, exactly", "lost, drawn"), rows)
 
@@ -298,14 +300,17 @@ def goodput(timeline: Timeline, settings: Settings) -> Goodput:
         settings: failures, checkpoints and days.
 
     Raises:
-        OptionError: for what is out of bounds, and a run without weight updates.
+        OptionError: for what is out of bounds, a run without weight updates, and one with losses of its own.
     """
     settings.check()
     rates = analysis.throughput_of(timeline)
     if not timeline.info.training:
-        raise OptionError("scenario", "expected a run that trains, got one of inference")
+        raise OptionError("run", "expected a run that trains, got one of inference")
     if not rates.weight_update_period_s:
-        raise OptionError("scenario", "expected a run whose weight update takes time, got one that takes none")
+        raise OptionError("run", "expected a run whose weight update takes time, got one that takes none")
+    if len(timeline.rows(*_LOSSES)):
+        text = "expected a run without losses of IPUs and checkpoints, which are drawn here, got one whose disturbances"
+        raise OptionError("run", f"{text} have them")
     mtbf_s = 1 / sum(1 / mtbf for mtbf in settings.mtbf_s.values())
     renewal = Renewal(
         rates.weight_update_period_s, mtbf_s, settings.checkpoint_s, settings.detect_s, settings.restart_s

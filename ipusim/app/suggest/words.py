@@ -31,7 +31,8 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield f"{keep} the given plan{room}: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
         yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
-    yield f"A weight update takes {_time(trial)}: {_rate(trial)}."
+    what = "A weight update" if job.program.shape.training else "An execution"
+    yield f"{what} takes {_time(trial)}: {_rate(trial)}."
     others = [other for other in _others(suggestion) if other.period * trial.samples == trial.period * other.samples]
     as_fast = dict.fromkeys(_schedule(other.accepted_job) for other in others)
     as_fast.pop(_schedule(job), None)  # with other options, which the table has
@@ -84,7 +85,7 @@ def plan_words(job: Job) -> str:
     parts += [f"{system.replicas} replicas"] if system.replicas > 1 else []
     parts += [f"{system.hosts} hosts"] if system.hosts > 1 else []
     count = job.request.options.pipeline.gradient_accumulation_count
-    parts.append(f"{count} micro-batches of {job.program.micro_batch_size}")
+    parts.append(f"{_micro_batches(count)} of {job.program.micro_batch_size}")
     if shape.recompute or shape.recompute_inline:
         parts.append("activations computed again")
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
@@ -142,10 +143,15 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]
     rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
     yield (
         f"The {whose}ceiling, which no count passes, is {format_figure(float(rate))} samples/s; "
-        f"{count} micro-batches reach {ceiling.share(count):.1%} of it, {ceiling.count_for(_SHARE)} would reach 90 %."
+        f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of it, "
+        f"{ceiling.count_for(_SHARE)} would reach 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
     yield f"It is made of: {parts}."
+
+
+def _micro_batches(count: int) -> str:
+    return f"{count} micro-batch{'es' * (count > 1)}"
 
 
 def _time(trial: Trial) -> str:
@@ -187,7 +193,8 @@ def plan_table(suggestion: Suggestion) -> Table:
                 f"{float(trial.period / best):.3f}",
             )
         )
-    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "update", "time")
+    period = "update" if suggestion.job.program.shape.training else "execution"
+    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", period, "time")
     title = "Plans, each simulated"
     return Table(title, header, tuple(rows))
 

@@ -23,9 +23,9 @@ from ipusim.base.files import write_file
 def write_suggested(
     suggestion: Suggestion, scenario: Path, overrides: Iterable[str], out: Path, order: Synthesis | None = None
 ) -> None:
-    """Write the scenario of the suggested plan into ``out``, with an order that is better than the named schedules.
+    """Write the scenario of the suggested plan into ``out``, with the best order of its passes that is known.
 
-    That stands in a Python file of the same name beside it.
+    One that was made stands in a Python file of the same name beside it; a named schedule is named.
 
     Raises OutputError for a file that would not run where it is to stand, as its other files are elsewhere, or that
     would run another plan.
@@ -40,11 +40,22 @@ def write_suggested(
         ) from None
     if not same_plan(job, suggestion.job):
         raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
-    if order is not None and order.made is not None:
-        words = out.with_suffix(".py")
-        why = "an order for these costs"
-        schedule, sync = (f"{words.name}:{NAME}", why), (order.best.sync.value, why)
-        text = runs.edited(text, {("pipeline", "schedule"): schedule, ("pipeline", "sync"): sync})
-        write_file(words, words_file(order).encode())
+    if order is not None and (order.made is not None or _is_faster(order, suggestion)):
+        schedule, why = order.best.schedule, "the fastest of the named schedules"
+        if order.made is not None:
+            words = out.with_suffix(".py")
+            schedule, why = f"{words.name}:{NAME}", "an order for these costs"
+            write_file(words, words_file(order).encode())
+        options = {("pipeline", "schedule"): (schedule, why), ("pipeline", "sync"): (order.best.sync.value, why)}
+        text = runs.edited(text, options)
     mark = f"# {mark_of('suggest')}\n"
     write_file(out, (text if mark in text else text + mark).encode())
+
+
+def _is_faster(order: Synthesis, suggestion: Suggestion) -> bool:
+    """Whether the best of the named schedules takes less time than the suggested plan, of which it is no more."""
+    times, job = order.best.times, suggestion.job
+    named = order.best.schedule, order.best.sync
+    if times is None or named == (job.schedule.name, job.plan.sync):
+        return False
+    return times.throughput.run_cycles < suggestion.trial.period * times.executions

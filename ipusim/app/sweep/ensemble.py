@@ -75,19 +75,28 @@ class Ensemble:
     def _percentile(self, of: Sequence[float], share: int) -> float:
         return float(np.percentile(of, share))
 
+    @property
+    def _title(self) -> str:
+        number = len(self.ran)
+        return f"{number} runs, each with seeds of its own" if number > 1 else "One run"
+
     def words(self) -> Iterator[str]:
         """Yield how the time is distributed, and what the jitter costs."""
         low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
         middle, slow = self._percentile(self.times_s, 50), self._percentile(self.slowdowns, 50)
-        what = f"{len(self.ran)} runs" if len(self.ran) > 1 else "One run"
-        yield (
-            f"{what}: {format_seconds(middle)} for a weight update in the middle one, nine of ten from "
-            f"{format_seconds(low)} to {format_seconds(high)}."
-        )
-        yield (
-            f"Without disturbances it takes {format_seconds(self.calm.weight_update_period_s or 0.0)}: S = {slow:.4f} "
-            f"in the middle run, {max(self.slowdowns):.4f} in the slowest."
-        )
+        calm = format_seconds(self.calm.weight_update_period_s or 0.0)
+        if len(self.ran) == 1:
+            yield f"One run: {format_seconds(middle)} for a weight update."
+            yield f"Without disturbances it takes {calm}: S = {slow:.4f}."
+        else:
+            yield (
+                f"{len(self.ran)} runs: {format_seconds(middle)} for a weight update in the middle one, nine of ten "
+                f"from {format_seconds(low)} to {format_seconds(high)}."
+            )
+            yield (
+                f"Without disturbances it takes {calm}: S = {slow:.4f} in the middle run, {max(self.slowdowns):.4f} in "
+                "the slowest."
+            )
         refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
         if refused:
             yield f"{len(refused)} did not run, such as: {refused[0]}"
@@ -106,7 +115,7 @@ class Ensemble:
             )
             for share in _PERCENTILES
         )
-        title = f"{len(self.ran)} runs, each with seeds of its own"
+        title = self._title
         return Table(title, ("percentile", "time per weight update", "makespan", "S"), rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +134,7 @@ class Ensemble:
         """Return the content of every file but the rows, by its name."""
         request = self.sweep.request
         name = runs.title_of(request.description) or request.name
-        title = f"{name}\n{len(self.ran)} runs, each with seeds of its own"
+        title = f"{name}\n{self._title}"
         low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
         marks = [
             Mark(self.calm.weight_update_period_s or 0.0, "without disturbances"),
