@@ -319,3 +319,6 @@ def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(lo
     (note,) = load(TIMED, "system.host.updates_optimizer=true").notes
     assert note.startswith("updates_optimizer will have no effect since no framework's host is counted")
     assert load(TIMED, "system.host.updates_optimizer=true", "system.host.framework=popart").notes == ()
+    for option in ("segments=4", "overlapped=max", "overlap_copies=false"):
+        (note,) = load(TIMED, f"pipeline.{option}").notes
+        assert note.startswith(f"{option.partition('=')[0]} will have no effect since ")

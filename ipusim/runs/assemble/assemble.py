@@ -18,6 +18,7 @@ from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_w
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import with_temporary
+from ipusim.pricing.costs import Costs
 from ipusim.runs.assemble.lay_out import lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
 from ipusim.runs.assemble.limits import price_run, simulated_executions
@@ -37,6 +38,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
+from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.repeating import Repeating
 from ipusim.schedules.schedule import Schedule
@@ -254,7 +256,7 @@ def _job(
         laid_out.schedule,
         laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
         options.steps,
-        tuple(_notes(request, options, laid_out, program, content)),
+        tuple(_notes(request, options, laid_out, program, content, costs)),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -297,7 +299,12 @@ def _broken(plan: Plan) -> str:
 
 
 def _notes(
-    request: Request, options: Options, laid_out: _LaidOut, program: PipelineProgram, content: Content
+    request: Request,
+    options: Options,
+    laid_out: _LaidOut,
+    program: PipelineProgram,
+    content: Content,
+    costs: Costs,
 ) -> Iterator[str]:
     """Yield Graphcore's warnings, what a schedule has to say, and notes on a program and its data."""
     pipeline, shape, system = options.pipeline, laid_out.plan.shape, laid_out.system
@@ -323,14 +330,7 @@ def _notes(
     )
     if laid_out.unused:
         yield laid_out.unused
-    are_timed = options.model is None and request.functions is None
-    if pipeline.gradient_accumulation_dtype is not None and are_timed:
-        yield (
-            "gradient_accumulation_dtype will have no effect since stages that are known by their cost say what they "
-            "hold, in accumulator_bytes."
-        )
-    if system.updates_optimizer and system.framework is None:
-        yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
+    yield from _without_effect(request, options, laid_out, costs)
     stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
     if program.offload.variables_on_host and stated:
         yield "The cycles of weight updates that stages say do not count, as the host updates (variables_on_host)."
@@ -341,6 +341,25 @@ def _notes(
             "several times in one update. Take more samples, or a smaller pipeline.gradient_accumulation_count."
         )
     yield from _spares(program, system)
+
+
+def _without_effect(request: Request, options: Options, laid_out: _LaidOut, costs: Costs) -> Iterator[str]:
+    """Yield the options that are set to no effect."""
+    pipeline, plan, system = options.pipeline, laid_out.plan, laid_out.system
+    are_timed = options.model is None and request.functions is None
+    if pipeline.gradient_accumulation_dtype is not None and are_timed:
+        yield (
+            "gradient_accumulation_dtype will have no effect since stages that are known by their cost say what they "
+            "hold, in accumulator_bytes."
+        )
+    if system.updates_optimizer and system.framework is None:
+        yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
+    if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
+        yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
+    if pipeline.overlapped != "sum" and not any(costs.composites(plan)):
+        yield f"overlapped will have no effect since {laid_out.schedule.name} has no composite passes."
+    if not pipeline.overlap_copies and plan.sync.meets:
+        yield "overlap_copies will have no effect since IPUs meet for all copies in lock-step."
 
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
