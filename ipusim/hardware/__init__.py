@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ipusim.hardware.build import build_system, replication_factor, shards_of
     from ipusim.hardware.collectives.choose import fastest_all_reduce
     from ipusim.hardware.devices import Device, device_listing, devices_of, first_device, select_device
-    from ipusim.hardware.disturbances import Disturbance
+    from ipusim.hardware.disturbances import Disturbance, Jitter
     from ipusim.hardware.failures import FAILURES
     from ipusim.hardware.formulas import number
     from ipusim.hardware.generations import BOW, GC200, IpuSpec, find_ipu

@@ -58,14 +58,33 @@ def test_one_slower_stage_under_1f1b_point_to_point(slower):
     assert (found.share_of_last == found.share_of_slowest) == (slower == 3)
 
 
+def disturbed(*disturbances, stages=4, system=None):
+    """Return the words of equal stages, one on each IPU, with disturbances."""
+    named = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(stages)]
+    data = {"system": system or {"name": "free"}, "disturbances": list(disturbances), "memory": "off"}
+    return of(assemble(Request.from_dict(data | {"pipeline": {"gradient_accumulation_count": 24, "stages": named}})))
+
+
 def test_a_disturbed_ipu_is_the_slowest():
-    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(4)]
-    data = {"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 24, "stages": stages}}
-    data["disturbances"] = [{"ipu": 1, "slower": 2}]
-    job = assemble(Request.from_dict(data))
-    found = of(job)
+    found = disturbed({"ipu": 1, "slower": 2})
     assert found.slowest == (1,)
     assert found.by_ipu[1] == found.by_type["disturbances"] == found.slowdown > 1.1
     assert [found.by_ipu[ipu] for ipu in (0, 2, 3)] == [1.0] * 3
     assert (found.share_of_slowest, found.share_of_last) == (1.0, 0.0)
     assert "the run straggles" in next(found.words())
+
+
+def test_an_ipu_of_the_last_stage_alone_is_the_last_stage():
+    found = disturbed({"ipu": 3, "slower": 2})
+    assert (found.slowest, found.share_of_slowest, found.share_of_last) == ((3,), 1.0, 1.0)
+
+
+def test_jitter_of_all_ipus_is_that_of_each():
+    every, each = disturbed({"jitter": "30 %"}), disturbed(*({"jitter": "30 %", "ipu": ipu} for ipu in range(4)))
+    assert every == each
+    assert len({*each.by_ipu.values()}) == 4
+
+
+def test_a_worker_is_an_ipu_of_each_replica():
+    found = disturbed({"ipu": 3, "slower": 2}, system={"name": "m2000", "auto_select_ipus": 4}, stages=2)
+    assert "with IPU 1 of each replica; M_S is " in [*found.words()][1]

@@ -48,6 +48,7 @@ class Stragglers:
         by_ipu: S_w of each IPU of a replica.
         slowest: the IPUs of M_W.
         share_of_slowest, share_of_last: M_W and M_S; None where nothing is to be recovered.
+        replicas: whose IPUs of that number are one worker.
     """
 
     cycles: int
@@ -57,6 +58,7 @@ class Stragglers:
     slowest: tuple[int, ...]
     share_of_slowest: float | None
     share_of_last: float | None
+    replicas: int = 1
 
     @property
     def slowdown(self) -> float:
@@ -72,7 +74,7 @@ class Stragglers:
             takes = "less than" if self.slowdown < 1 else "as long as"
             yield f"M_W and M_S: nothing is to be recovered, as the run takes {takes} the ideal one."
             return
-        ipus = f"IPU {', '.join(map(str, self.slowest))}"
+        ipus = f"IPU {', '.join(map(str, self.slowest))}{' of each replica' * (self.replicas > 1)}"
         yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."
 
     def tables(self) -> Iterator[Table]:
@@ -100,7 +102,7 @@ class Stragglers:
 
 def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     """Return how much of the time of the run of a Job goes to stragglers: it is simulated for each word."""
-    shape, passes, disturbances = job.plan.shape, list(job.costs.passes), job.system.disturbances
+    shape, passes, disturbances = job.plan.shape, list(job.costs.passes), [*_by_ipu(job)]
     cycles, ideal = analysis.throughput_of(timeline).run_cycles, _cycles(job)
     kinds = sorted(set(job.plan.kind.tolist()))
     by_type = {_name(kind): _cycles(job, [key for key in passes if key[0] == kind]) for kind in kinds}
@@ -116,17 +118,28 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
     without_slowest = _cycles(job, others, copies=True, disturbed=disturbed)
     others = [key for key in passes if key[1] != shape.stages - 1]
-    without_last = _cycles(job, others, copies=True, disturbed=disturbances)
+    last = [ipu for ipu in on if all(stage == shape.stages - 1 for _, stage in on[ipu])]  # which run nothing else
+    disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
+    without_last = _cycles(job, others, copies=True, disturbed=disturbed)
     lost = cycles - ideal
     shares = ((cycles - without) / lost if lost > 0 else None for without in (without_slowest, without_last))
     types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
     ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
-    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), *shares)
+    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), *shares, job.system.replicas)
 
 
 def _name(kind: int) -> str:
     look = next(span.row.look for span in SpanKind if span.row.of_pass == kind)
     return "pass" if look is None else look.name
+
+
+def _by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
+    """Yield the disturbances of a run; jitter of all IPUs, which draws for each by itself, as that of each."""
+    for disturbance in job.system.disturbances:
+        if isinstance(disturbance, hardware.Jitter) and disturbance.ipu is None:
+            yield from (replace(disturbance, ipu=ipu) for ipu in range(job.system.count))
+        else:
+            yield disturbance
 
 
 def _shard(disturbance: hardware.Disturbance, job: Job) -> int | None:
