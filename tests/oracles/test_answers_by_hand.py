@@ -15,13 +15,14 @@ from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
 from ipusim.app.scenario.load import load_request
-from ipusim.app.suggest.suggestion import ceiling_of
+from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.suggestion import ceiling_of, suggest
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.measures import MEMORY
 from ipusim.app.sweep.report import verdict as sweep_verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
-from ipusim.base.errors import OutputError
+from ipusim.base.errors import OptionError, OutputError
 from ipusim.timeline.kinds import SpanKind
 from tests.drawn import words
 
@@ -147,6 +148,20 @@ def test_one_ipu_computes_nothing_again_wherever_others_do(mode):
     parts = {look.name: cycles.tolist() for look, cycles in explain(run.timeline, job).ipu_time}
     assert parts["computes"] == [16 * 300_000] * 4
     assert parts["recomputation"][:3] == [run.summary.waterfall.cycles[timelines.TimePart.RECOMPUTATION]] * 3
+
+
+def test_stages_known_by_their_cost_say_that_of_one_size_of_micro_batch():
+    """Another size would be free: four times as many samples in as many cycles."""
+    asked = request("1f1b", *[{"forward": 100, "backward": 200}] * 2)
+    size = "pipeline.micro_batch_size"
+    with pytest.raises(OptionError, match="expected stages whose cycles vary with it"):
+        sweep(asked, [axis_of(size, [1, 2])])
+    with pytest.raises(OptionError, match="expected 1, whose cycles the stages say, got 1, 2"):
+        suggest(asked, Limits(micro_batch_sizes=(1, 2)))
+    with pytest.raises(OptionError, match="expected other cycles of stages beside it"):
+        explained(asked, texts=[f"{size}=2"])
+    varied = [axis_of(size, [1, 2]), axis_of("pipeline.stages.a.forward", [100, 180])]
+    assert len(sweep(asked, varied, together=True).finished) == 2
 
 
 def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():

@@ -198,7 +198,7 @@ def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     if job.schedule.shallower:
         other = job.schedule.shallower
         yield f"schedule {other}, FIFOs half as deep", "activations", {"pipeline.schedule": other}
-    if pipeline.micro_batch_size % 2 == 0:
+    if pipeline.micro_batch_size % 2 == 0 and not job.request.has_timed_stages:
         size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
         halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
         yield "half the micro-batch, twice the count", "activations", halves

@@ -100,8 +100,13 @@ class Limits:
         return all(given[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items())
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
-        """Return the sizes of micro-batches to search."""
-        return self.micro_batch_sizes or (baseline.micro_batch_size,)
+        """Return the sizes of micro-batches to search; raises OptionError for those that stages say no cost of."""
+        own = baseline.micro_batch_size
+        sizes = self.micro_batch_sizes or (own,)
+        if baseline.request.has_timed_stages and any(size != own for size in sizes):
+            text = f"expected {own}, whose cycles the stages say, got {', '.join(map(str, sizes))}"
+            raise OptionError("micro_batch_sizes", text)
+        return sizes
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.vary import Axis, names_of, points_of, text_of
-from ipusim.base.errors import IpusimError
+from ipusim.base.errors import IpusimError, OptionError
 
 
 class AllFailedError(IpusimError):
@@ -60,6 +60,10 @@ class Sweep:
         return ", ".join(f"{name} {text_of(value)}" for name, value in zip(self.names, point, strict=True))
 
 
+#: What stages that are known by their cost say the cycles of.
+_SIZE: Final = "pipeline.micro_batch_size"
+
+
 def sweep(
     request: Request,
     axes: Sequence[Axis],
@@ -83,6 +87,10 @@ def sweep(
     points = points_of(axes, together)
     if request.functions is not None:
         raise AllFailedError("expected stages that options say, got functions: ask by a scenario's keys, or a file")
+    of_stages = any(axis.path.startswith("pipeline.stages") for axis in axes)
+    if request.has_timed_stages and not of_stages and any(axis.path == _SIZE for axis in axes):
+        text = "expected stages whose cycles vary with it, as those that are there are of one size of micro-batch"
+        raise OptionError("vary", f"{_SIZE}: {text}")
     if not losses:
         request = request.replace({"numerics": "off"})
     study = Sweep(request, tuple(axes), together, points, (None,) * len(points))

@@ -346,8 +346,7 @@ def _notes(
 def _without_effect(request: Request, options: Options, laid_out: _LaidOut, costs: Costs) -> Iterator[str]:
     """Yield the options that are set to no effect."""
     pipeline, plan, system = options.pipeline, laid_out.plan, laid_out.system
-    are_timed = options.model is None and request.functions is None
-    if pipeline.gradient_accumulation_dtype is not None and are_timed:
+    if pipeline.gradient_accumulation_dtype is not None and request.has_timed_stages:
         yield (
             "gradient_accumulation_dtype will have no effect since stages that are known by their cost say what they "
             "hold, in accumulator_bytes."

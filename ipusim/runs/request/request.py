@@ -103,6 +103,11 @@ class Request:
         options = validate(plain(data))
         return cls(options, options.name or name or cls.name, description, Path(folder))
 
+    @property
+    def has_timed_stages(self) -> bool:
+        """Whether stages are known by their cost alone: what a micro-batch of another size takes, nothing says."""
+        return self.options.model is None and self.functions is None
+
     def is_set(self, path: KeyPath) -> bool:
         """Return whether an option was set explicitly.
 
