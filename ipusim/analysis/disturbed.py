@@ -23,12 +23,14 @@ class DisturbanceCost:
         cycles, plain_cycles: of the run, and of the same without disturbances.
         waits: cycles that an IPU waits more for another than in that, by the numbers of both; those above 0. Where one
             waits for another that waits meanwhile, that is for the one that this waits for in the end.
-        idle: cycles that all IPUs together are idle more than in that, by what they are idle for in the end.
+        idle: cycles that all IPUs together are idle more than in that, by what they are idle for in the end: none of
+            them more than all causes together, as waits for one may come in place of waits for another.
         recovery: how many micro-batches the first stage begins behind the last change of a disturbance until the state
             of the machine is that of the run without them, in which it then stays; None where it does not come back to
             that, or disturbances never end.
         passes: whether disturbances end for good within the run, and its states behind that were looked at: those of
             runs of up to 50,000 spans are, unless so many tensors pile up that they are not all noted.
+        loses: whether an IPU is lost within the run, so that work is.
     """
 
     cycles: int
@@ -37,6 +39,7 @@ class DisturbanceCost:
     idle: Mapping[Idle, int]
     recovery: int | None
     passes: bool
+    loses: bool = False
 
     @property
     def slowdown(self) -> float:
@@ -77,10 +80,10 @@ def more_idle(timeline: Timeline, plain: Timeline) -> tuple[dict[tuple[int, int]
 
     Returns:
         The cycles that an IPU waits longer for another, by the numbers of both; and those of all IPUs together by
-        cause. Those above 0 alone.
+        cause. Those above 0 alone, and none above what all IPUs are idle more for all causes.
     """
     more = idle_by_root(timeline) - idle_by_root(plain)
-    by_ipu, by_cause = more.sum(axis=2), more.sum(axis=(0, 1))
+    by_ipu, by_cause = more.sum(axis=2), np.minimum(more.sum(axis=(0, 1)), more.sum())
     np.fill_diagonal(by_ipu, 0)
     waits = {(int(ipu), int(source)): int(by_ipu[ipu, source]) for ipu, source in np.argwhere(by_ipu > 0).tolist()}
     return waits, {cause: int(by_cause[number]) for number, cause in enumerate(CAUSES) if by_cause[number] > 0}

@@ -20,6 +20,7 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.job import Job
 from ipusim.runs.marked import marked_run
 from ipusim.runs.time_alone import timeline_of
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 
 #: Spans of a run up to which its states are noted to find out when it is as if nothing had been.
@@ -46,6 +47,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
         *more_idle(timeline, plain),
         recovery=None if states is None else _recovery(*states, last or 0),
         passes=states is not None,
+        loses=len(timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART, SpanKind.SPARE)) > 0,
     )
 
 

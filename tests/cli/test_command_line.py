@@ -179,6 +179,11 @@ def test_schedule_prints_a_grid_that_parses_back(words, shape, name):
     assert parse_grid(done.stdout) == plan
 
 
+def test_schedule_recomputes_in_the_mode_that_it_has():
+    done = ipusim("schedule", "gpipe", "--recompute", "--count", 4)
+    assert done.stdout.startswith("gpipe training with recomputation inside backward, stages on IPUs 0, 1, count 4\n")
+
+
 def test_schedule_with_an_illegal_count_names_legal_ones():
     done = ipusim("schedule", "grouped", "--stages", 4, "--count", 12)
     assert done.returncode == 2

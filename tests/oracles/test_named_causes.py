@@ -120,6 +120,21 @@ def test_a_loss_is_what_all_ipus_are_idle_for():
     cost = run.summary.disturbances
     assert cost.idle == {Idle.DISTURBANCES: 4 * (cost.cycles - cost.plain_cycles)}
     assert "longer for checkpoints and the loss of an IPU" in words_of(run)
+    # A loss behind the run's end is none: its checkpoints alone are written.
+    never = run_of([{**lost, "lost": 10**9, "checkpoint": 1000}], "grouped", Sync.LOCK_STEP, repeat_count=4)
+    assert "longer for checkpoints;" in f"{words_of(never)};"
+    assert never.summary.disturbances.idle == {
+        Idle.DISTURBANCES: 4 * 1000
+    }  # behind two of four updates, and not the last
+
+
+@pytest.mark.parametrize("until", [20_000, 60_000, 100_000])
+def test_no_cause_is_idled_for_longer_than_all_together(until):
+    """Waits for one cause may come in place of waits for another."""
+    run = run_of([{"ipu": 0, "slower": 2, "from": 10_000, "until": until}], "grouped", Sync.LOCK_STEP)
+    plain = run_of([], "grouped", Sync.LOCK_STEP)
+    more = (idle_causes(run.timeline).cycles - idle_causes(plain.timeline).cycles).sum()
+    assert all(cycles <= more for cycles in run.summary.disturbances.idle.values())
 
 
 @sampled(3)

@@ -42,11 +42,13 @@ def plan_for(
     mode = _sync(sync)
     ipus, sizes = _mapping(mapping, stages, chosen)
     training = not inference and schedules.Feature.TRAINING in chosen.supports
+    recomputes, how = recompute and training, next(iter(chosen.recomputation_modes), rules.THEN_BACKPROPAGATE)
     shape = pipelines.PlanShape(
         mapping=ipus,
         micro_batches=1,
         training=training,
-        recompute=recompute and training,
+        recompute=recomputes and how == rules.THEN_BACKPROPAGATE,
+        recompute_inline=recomputes and how == rules.INTERLEAVED,
         sizes=sizes,
         mirrored=chosen.mirrored,
         segments=chosen.segments,

@@ -61,7 +61,7 @@ _LONGER_FOR: Final = {
     timelines.Idle.HOST: "the host",
     timelines.Idle.STREAMING: "Streaming Memory",
     timelines.Idle.UPDATE: "collectives and weight updates",
-    timelines.Idle.DISTURBANCES: "checkpoints and the loss of an IPU",
+    timelines.Idle.DISTURBANCES: "checkpoints",
     timelines.Idle.NO_STAGE: "want of a stage",
 }
 
@@ -74,7 +74,8 @@ def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
     ]
     if cost.cause not in (None, timelines.Idle.PASSES):
         more = format_seconds(summary.seconds(cost.idle[cost.cause]))
-        parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}")
+        of_loss = " and the loss of an IPU" * (cost.loses and cost.cause is timelines.Idle.DISTURBANCES)
+        parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
         more = format_seconds(summary.seconds(cycles))
         waits = "together wait" if ipus[1:] else "waits"
