@@ -78,7 +78,9 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     # A forward pass of 200,000 cycles again for each of 16 micro-batches, at 1.33 GHz.
     ((words, seconds),) = apart.paid
     assert (words, seconds) == ("recomputation", pytest.approx(16 * 200_000 / 1.33e9))
-    assert [words for words, _ in inside.paid] == ["backward"]
+    assert [words for words, _ in inside.paid] == ["recomputation"]
+    assert {*dict(interleaved.paid)} == {"copies and sync", "fill and drain"}
+    assert sum(seconds for _, seconds in interleaved.paid) > 0.9 * (interleaved.period_s - moves.period_s)
     assert move_words(moves) == [
         "The fastest that fits: activations computed again, apart (as fast: activations computed again, inside "
         "backward), --set pipeline.allow_recompute=true --set "

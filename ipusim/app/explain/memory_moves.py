@@ -1,32 +1,30 @@
 """What would take less of the IPUs' memory, class of tensor by class: what each change frees, and the time it costs.
 
 Each change is an option of the scenario. What an IPU holds with it is the footprint of the program laid out anew; the
-time between two weight updates is that of a run of time alone, and the parts of it that a change adds are spans by use,
-whose lengths are the terms of the Costs.
+time between two weight updates is that of a run of time alone, and what a change adds to it are the parts of that
+run's time, which add up to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from ipusim.api import Job, Session, analysis, assemble, rules, runs, timelines
+from ipusim.api import Job, Session, analysis, assemble, rules, runs
 from ipusim.app.render.tables import Table
 from ipusim.base.cache import sharing
 from ipusim.base.errors import IpusimError
 from ipusim.base.units import format_bytes, format_seconds
 
-#: Uses of time that a row names at most, and what of the time is too little to be named.
+#: Parts of the time that a row names at most, and what of the time is too little to be named.
 _NAMED: Final = 2
 #: Passes that are simulated in about a second.
 _MANY: Final = 50_000
 _LEAST: Final = 0.001
 #: What products take of an IPU's memory at most where nothing says (PopLibs' default).
 _PROPORTION: Final = 0.6
-#: Uses of time by other words than the column of IPUs has, and the one that is a wait for others.
-_USED: Final = {"recompute": "recomputation"}
-_WAIT: Final = "host_wait"
 #: The modes of recomputation, and where passes are then.
 _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "inside backward"))
 #: What halving the room of products is called.
@@ -47,8 +45,7 @@ class Move:
         peak_bytes: what the fullest IPU holds then, which may be another.
         fits: whether all IPUs, and the Streaming Memory, hold what they need then.
         period_s: seconds from one weight update to the next.
-        paid: what takes how many seconds longer in that time, by its use, on the IPU where that is the most; the
-            largest first.
+        paid: the parts of that time that take longer, and by how many seconds; the largest first.
     """
 
     words: str
@@ -125,10 +122,14 @@ class _Tried:
         limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
         alone = {"numerics": "off", **limited, **changes}
         self.job = assemble(job.request.replace(alone, without=("evaluate", "expect")))
-        times = analysis.run_times_of(Session(self.job).run(self.job.executions))
-        self.period_s = times.throughput.weight_update_period_s
-        per = self.job.executions * times.clock_hz
-        self._seconds = [{name: cycles / per for name, cycles in use.cycles.items()} for use in times.run_use]
+        self._timeline = Session(self.job).run(self.job.executions)
+        self.period_s = analysis.throughput_of(self._timeline).weight_update_period_s
+
+    @cached_property
+    def _seconds(self) -> dict[str, float]:
+        """The seconds of each part of the time between two weight updates."""
+        cycles, per = runs.waterfall_of(self.job, self._timeline).cycles, self.job.executions * self.job.system.clock_hz
+        return {part.words: of / per for part, of in cycles.items()}
 
     def peak(self, ipu: int) -> int:
         """Return the bytes of an IPU's peak; 0 of one that holds no stage."""
@@ -146,15 +147,8 @@ class _Tried:
         return not memory.over and not analysis.remote_verdict(memory.footprint, self.job.system)
 
     def paid(self, base: _Tried) -> tuple[tuple[str, float], ...]:
-        """Return the uses of time that take longer than in ``base``, on the IPU where each takes longest."""
-        pairs = [*zip(self._seconds, base._seconds, strict=True)]
-        longer = {
-            _USED.get(use.name, use.column or use.name.replace("_", " ")): max(
-                after[use.name] - before[use.name] for after, before in pairs
-            )
-            for use in timelines.USES
-            if (use.computes or use.idle is not None) and use.name != _WAIT
-        }
+        """Return the parts of the time that take longer than in ``base``."""
+        longer = {words: seconds - base._seconds[words] for words, seconds in self._seconds.items()}
         named = [(words, seconds) for words, seconds in longer.items() if seconds > _LEAST * base.period_s]
         return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
 
