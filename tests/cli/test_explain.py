@@ -112,15 +112,12 @@ pipeline:
 
 @pytest.mark.usefixtures("without_charts")
 def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
-    """Two replicas of one IPU take 12,000 of 15,000 cycles, as both schedules of two copies do, which come later."""
+    """Two replicas of one IPU take 12,000 of 15,000 cycles, as both schedules of two copies of each stage do."""
     (tmp_path / "equal.yaml").write_text(TWO_EQUAL_STAGES)
     done = ipusim("explain", "equal.yaml", "--out", "out", cwd=tmp_path)
-    named = "another schedule (single in lock-step, 2 replicas, count 2; as fast: 1f1b_v in point-to-point, 2 replicas"
+    tied = "single in lock-step, 2 replicas, count 2; as fast: dualpipe in point-to-point and chimera in point-to-point"
+    named = f"another schedule ({tied}) 20.0%, a larger count ("
     assert f"What would save most of the time per sample: {named}" in done.stdout
-    best = [
-        each for each in json.loads((tmp_path / "out/explanation.json").read_text())["what_if"] if each["gain"] == 0.2
-    ]
-    assert {"dualpipe in point-to-point", "chimera in point-to-point"} < {each["change"] for each in best}
 
 
 @pytest.mark.usefixtures("without_charts")

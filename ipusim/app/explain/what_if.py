@@ -23,6 +23,10 @@ REQUESTED: Final = "asked for"
 _EXPLAINED: Final = 3
 
 
+#: The outcome of a change, with its Job and its run.
+_Tried = tuple[WhatIf, Job | None, Timeline | None]
+
+
 @dataclass(frozen=True)
 class Together:
     """The outcome of two changes at once.
@@ -48,7 +52,7 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     default each in its own.
     """
     trial = Trial(job, timeline)
-    tried = [trial.of(change) for change in changes(job, syncs)]
+    tried = _each_plan_once([trial.of(change) for change in changes(job, syncs)])
     tried.sort(key=lambda row: (row[0].change.machine, row[0].too_large > 0, -row[0].gain))
     now: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
@@ -66,6 +70,19 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
         else:
             explained.append(outcome)
     return tuple(explained)
+
+
+def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
+    """Return outcomes without those of other schedules on one IPU that take as long as ``single``: it is their plan."""
+    alone = {id(row) for row in tried if row[1] is not None and len(row[1].plan.ipus) == 1}
+    single = [row[0].after for row in tried if id(row) in alone and _schedule(row) == "single"]
+    return [
+        row for row in tried if id(row) not in alone or _schedule(row) in ("", "single") or row[0].after not in single
+    ]
+
+
+def _schedule(row: _Tried) -> str:
+    return str(row[0].change.values.get("pipeline.schedule", ""))
 
 
 def _cause(now: analysis.Waterfall, before: Timeline, other: Job, after: Timeline) -> tuple[str, float]:
