@@ -7,19 +7,23 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ipusim.base.errors import UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.offered import in_module, offering
-from ipusim.ipu.runtime.per_example_loss import squared_errors
+from ipusim.ipu.runtime.per_example_loss import concrete, squared_errors
 from ipusim.ipu.tensorflow.array_functions import cast, reduce_mean, tensor
 from ipusim.ipu.tensorflow.nn import sparse_softmax_cross_entropy_with_logits
 
 
 @also_on_host
 def mean_squared_error(labels: Any, predictions: Any, weights: float = 1.0) -> Any:
-    """Return the mean of (predictions - labels)^2 over all elements; raises UnsupportedProgramError for weights."""
+    """Return the mean of (predictions - labels)^2 over all elements.
+
+    Raises UnsupportedProgramError for weights, ProgramError for labels of another shape.
+    """
     _refuse_weights(weights)
+    check_shapes(concrete(predictions), concrete(labels), batch_is_known=False)
     return reduce_mean(squared_errors(predictions, labels))
 
 
@@ -36,6 +40,17 @@ def sparse_softmax_cross_entropy(labels: Any, logits: Any, weights: float = 1.0)
         logits = anp.reshape(tensor(logits), shape[:-1])
     classes = classes_of(labels, tensor(logits))
     return reduce_mean(sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits))
+
+
+def check_shapes(predictions: Any, labels: Any, batch_is_known: bool = True) -> None:
+    """Refuse predictions and labels of different shapes in TensorFlow's words; raises ProgramError.
+
+    Where the batch is not known, a first axis of one element may stand for any.
+    """
+    one, other = anp.shape(predictions), anp.shape(labels)
+    first = int(not batch_is_known and len(one) == len(other) and 1 in (*one[:1], *other[:1]))
+    if one[first:] != other[first:]:
+        raise ProgramError(f"Shapes {one} and {other} are incompatible")
 
 
 def _refuse_weights(weights: Any) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 from autograd.tracer import getval
 
 from ipusim.api import Array
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.per_example_loss import concrete
+from ipusim.ipu.tensorflow.losses import check_shapes
 
 
 class Metric(tuple[Any, Any]):
@@ -46,7 +48,8 @@ def mean(values: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
 
 def accuracy(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the share of predictions that equal their labels."""
-    return _weighted((_now(labels) == _now(predictions)).astype(np.float32), weights)
+    true, predicted = _matched(labels, predictions)
+    return _weighted((true == predicted).astype(np.float32), weights)
 
 
 def mean_squared_error(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
@@ -67,13 +70,13 @@ def mean_absolute_error(labels: Any, predictions: Any, weights: Any = None, *_: 
 
 def precision(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the share of what is predicted that is true."""
-    true, predicted = _now(labels).astype(bool), _now(predictions).astype(bool)
+    true, predicted = _matched(labels, predictions, bool)
     return _share(true & predicted, predicted, weights)
 
 
 def recall(labels: Any, predictions: Any, weights: Any = None, *_: Any, **__: Any) -> Metric:
     """Return the share of what is true that is predicted."""
-    true, predicted = _now(labels).astype(bool), _now(predictions).astype(bool)
+    true, predicted = _matched(labels, predictions, bool)
     return _share(true & predicted, true, weights)
 
 
@@ -82,20 +85,49 @@ def _now(value: Any, dtype: Any = None) -> Array:
     return np.asarray(getval(concrete(value)), dtype)
 
 
+def _matched(labels: Any, predictions: Any, dtype: Any = None) -> tuple[Array, Array]:
+    """Return both in one shape, without a last axis of one element that the other lacks; raises ProgramError."""
+    true, predicted = _now(labels, dtype), _now(predictions, dtype)
+    if true.ndim == predicted.ndim + 1 and true.shape[-1] == 1:
+        true = true[..., 0]
+    elif predicted.ndim == true.ndim + 1 and predicted.shape[-1] == 1:
+        predicted = predicted[..., 0]
+    check_shapes(predicted, true)
+    return true, predicted
+
+
 def _difference(labels: Any, predictions: Any) -> Array:
-    return np.asarray(_now(predictions, np.float32) - _now(labels, np.float32))
+    true, predicted = _matched(labels, predictions, np.float32)
+    return np.asarray(predicted - true)
 
 
 def _share(part: Array, whole: Array, weights: Any) -> Metric:
-    times = np.float32(1) if weights is None else _now(weights, np.float32)
+    times = _times(weights, whole)
     return Metric(_sum(part * times), _sum(whole * times))
 
 
 def _weighted(values: Array, weights: Any) -> Metric:
-    if weights is None:
-        return Metric(_sum(values), np.float32(values.size))
-    times = np.broadcast_to(_now(weights, np.float32), values.shape)
+    times = _times(weights, values)
     return Metric(_sum(values * times), _sum(times))
+
+
+def _times(weights: Any, values: Array) -> Array:
+    """Return weights in the shape of values, of which they may have one axis less, or one of one element more.
+
+    Raises ProgramError for weights that do not go with the values.
+    """
+    times = _now(1 if weights is None else weights, np.float32)
+    if times.ndim == values.ndim + 1 and times.shape[-1] == 1:
+        times = times[..., 0]
+    elif times.ndim and times.ndim == values.ndim - 1:
+        times = times[..., None]
+    if times.ndim not in (0, values.ndim) or any(
+        size not in (1, whole) for size, whole in zip(times.shape, values.shape, strict=False)
+    ):
+        raise ProgramError(
+            f"weights can not be broadcast to values. values.shape={values.shape}. weights.shape={times.shape}."
+        )
+    return np.broadcast_to(times, values.shape)
 
 
 def _sum(values: Any) -> np.float32:
