@@ -37,6 +37,7 @@ class NamedVariable(Tensor, functions.Readable):
         name: without TensorFlow's ``:0``.
         initial: the value that it begins with.
         trainable: whether optimizers train it; whole numbers never are.
+        made_trainable: whether they did when it was made.
         version: a number that is another after each change, for programs that hold a copy.
         slots: what an optimizer keeps of it on the host, by the names that checkpoints have for that.
         tables: what looks its rows up on the host, by the identity of what they learn by; see
@@ -53,7 +54,8 @@ class NamedVariable(Tensor, functions.Readable):
 
     def _begin(self, trainable: bool, *, in_stage: bool = False) -> None:
         """Set the initial value."""
-        self.trainable, self._in_stage = trainable, in_stage
+        self.trainable = self.made_trainable = trainable
+        self._in_stage = in_stage
         self.version, self.slots = 0, dict[str, Array]()
         self.tables: dict[int, Any] = {}
         self._value: Array | None = None

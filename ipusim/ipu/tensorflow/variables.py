@@ -182,8 +182,14 @@ _WHERE: Final[ContextVar[_Where]] = ContextVar("layers_called", default=_Where.P
 
 @contextmanager
 def _at(where: _Where) -> Iterator[None]:
-    with setting(_WHERE, where), functions.Surrounded(lookup=lambda _, initial: np.array(initial)):
+    with setting(_WHERE, where), functions.Surrounded(lookup=_value_now):
         yield
+
+
+def _value_now(name: str, initial: Array) -> Array:
+    """Return the value of a variable of the host by its name, ``initial`` where there is none."""
+    variable = store().by_name.get(name)
+    return np.array(initial) if variable is None else variable.value_now()
 
 
 def trying() -> Any:

@@ -224,10 +224,10 @@ def test_what_is_never_trained_is_not_when_its_layer_is_again():
     for trainable in (True, False, True):
         model.trainable = trainable
         assert [each.own_name for each in model.trainable_weights] == ["gamma", "beta"] * trainable
-    frozen = layers.Dense(1, trainable=False)
-    frozen.build((None, 3))
-    frozen.trainable = True
-    assert len(frozen.trainable_weights) == 2
+    for frozen, count in ((layers.Dense(1, trainable=False), 2), (Scaled(trainable=False), 1)):
+        frozen.build((None, 3))
+        frozen.trainable = True
+        assert len(frozen.trainable_weights) == count
 
 
 def test_a_frozen_batch_normalisation_is_by_its_moving_statistics_in_training():
@@ -407,3 +407,53 @@ MISUSES = {
 def test_misuse(case, refused):
     kind, text, action = MISUSES[case]
     refused(kind, text, action)
+
+
+class Assigned(layers.Layer):
+    """A layer whose variables are its attributes, made with it and when it is built."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.scale = tf.Variable(2.0, name="scale")
+
+    def build(self, input_shape):
+        self.others = {"row": [tf.Variable(np.ones(input_shape[-1], np.float32), name="row")]}
+        self.fixed = tf.Variable(1.0, trainable=False, name="fixed")
+
+    def call(self, inputs):
+        return inputs * self.scale * self.others["row"][0] * self.fixed
+
+
+def test_variables_that_are_attributes_of_a_layer_are_its_weights(tmp_path):
+    model = keras.Sequential([Assigned(input_shape=(3,)), Assigned()])
+    names = ["scale", "row", "fixed", "scale_1", "row_1", "fixed_1"]
+    assert [each.name for each in model.weights] == names
+    assert [each.name for each in model.trainable_variables] == [*names[:2], *names[3:5]]
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    x, y = np.ones((8, 3), np.float32), np.zeros((8, 3), np.float32)
+    model.fit(x, y, batch_size=4, verbose=0)
+    scale, row, fixed, *second = model.get_weights()
+    assert (scale < 2, fixed) == (True, 1)
+    for one, two in zip([scale, row, fixed], second, strict=True):  # both layers learn
+        np.testing.assert_allclose(one, two, rtol=1e-5)
+    np.testing.assert_allclose(model(x[:1]), model.predict(x[:4])[:1], rtol=1e-6)
+    model.save_weights(tmp_path / "weights")
+    with np.load(tmp_path / "weights") as held:
+        assert list(held) == names
+    model.set_weights([0 * each for each in model.get_weights()])
+    model.load_weights(tmp_path / "weights")
+    assert model.get_weights()[0] == scale
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_variables_that_are_attributes_of_a_frozen_layer_are_not_trained(at_once):
+    frozen = Assigned(trainable=not at_once)
+    model = keras.Sequential([frozen, layers.Dense(1)])
+    model.build((None, 3))
+    frozen.trainable = False
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.fit(np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32), batch_size=4, verbose=0)
+    assert [float(np.mean(each)) for each in model.get_weights()[:3]] == [2, 1, 1]
+    assert len(model.trainable_weights) == 2
+    frozen.trainable = True
+    assert [each.name for each in frozen.trainable_weights] == ["scale", "row"]

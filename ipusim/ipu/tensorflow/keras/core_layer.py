@@ -141,7 +141,7 @@ class CoreLayer(Layer):
 
     def _own_weights(self) -> Iterable[NamedVariable]:
         """Return its weights; of a layer in no model the variables that it has asked for in stages."""
-        return self._weights or self._variables.values()
+        return [*(self._weights or self._variables.values()), *self._attribute_variables()]
 
     def get_config(self) -> dict[str, Any]:
         """Return its arguments."""

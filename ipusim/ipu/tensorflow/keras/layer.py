@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from operator import methodcaller
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
-from ipusim.ipu.runtime.names import counts, scope, unique
+from ipusim.ipu.runtime.names import counts, in_stage, scope, unique
 from ipusim.ipu.runtime.program_state import seed_of
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import NamedVariable
@@ -31,7 +31,10 @@ from ipusim.ipu.tensorflow.keras.symbolic import (
     is_symbolic,
     mapped_tensors,
 )
-from ipusim.ipu.tensorflow.variables import Weight, free_name, is_trying, on_host, trying
+from ipusim.ipu.tensorflow.variables import Weight, free_name, is_trying, may_change, on_host, trying
+
+#: Attributes whose variables are weights already, or states that recurrent layers carry on, which are no weights.
+_STORES: Final = frozenset({"_weights", "_never_trained", "_variables", "_carried"})
 
 
 def snake_case(name: str) -> str:
@@ -102,7 +105,8 @@ class Layer(Called):
     @trainable.setter
     def trainable(self, value: bool) -> None:
         self._trainable = checks.truth("trainable", value)
-        never = set(map(id, self._never_trained))
+        untrained = (item for item in self._attribute_variables() if not item.made_trainable)
+        never = set(map(id, (*self._never_trained, *untrained)))
         for weight in self._own_weights():
             weight.trainable = self._trainable and id(weight) not in never
         for layer in self.sublayers():
@@ -121,7 +125,14 @@ class Layer(Called):
 
     def _own_weights(self) -> Iterable[NamedVariable]:
         """Return its weights without those of the layers in it."""
-        return self._weights
+        return [*self._weights, *self._attribute_variables()]
+
+    def _attribute_variables(self) -> Iterator[NamedVariable]:
+        """Yield variables that are attributes, or in lists or dictionaries that are, but for weights it has made."""
+        own = set(map(id, self._weights))
+        for name, value in vars(self).items():
+            if name not in _STORES:
+                yield from (leaf for leaf in leaves(value) if isinstance(leaf, NamedVariable) and id(leaf) not in own)
 
     @property
     def trainable_weights(self) -> list[NamedVariable]:
@@ -294,8 +305,11 @@ class Layer(Called):
             return
         shape = mapped(lambda item: (None, *np.shape(item)[1:]), inputs)
         self._dtype = self._dtype or _float_of(inputs)
-        self.build(shape)
+        with functions.Surrounded(**({} if may_change() or in_stage() else {"lookup": None})):
+            self.build(shape)  # whose variables are made once, on the host
         self.built = True
+        if not self._trainable:
+            self.trainable = False  # also of variables that are attributes
 
     def _noted(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the symbolic tensors of a call."""
