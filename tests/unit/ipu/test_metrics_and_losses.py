@@ -54,3 +54,11 @@ def test_the_mean_squared_error_of_a_placeholder_takes_any_batch():
     loss = tf.losses.mean_squared_error(np.ones((4, 1), np.float32), 2.0 * fed)
     with tf.Session() as session:
         assert session.run(loss, {fed: np.zeros((4, 1))}) == 1.0
+
+
+def test_a_mean_is_called_with_values_and_weights():
+    mean = tf.keras.metrics.Mean()
+    assert mean(3.0) == 3.0
+    assert mean([5.0, 100.0], sample_weight=[1.0, 0.0]) == 4.0
+    assert mean([8.0], [2.0]) == 6.0
+    assert mean.result() == 6.0

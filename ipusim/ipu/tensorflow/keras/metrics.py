@@ -113,6 +113,10 @@ class Mean(_Quotient):
         """Add values of the host, and their weights."""
         self.add(self.statistics(y_true, y_pred, sample_weight))
 
+    def __call__(self, values: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # Keras' own
+        """Add values of the host, and return the mean so far."""
+        return super().__call__(values, None, sample_weight)
+
 
 def weighted(values: Any, sample_weight: Any) -> tuple[Any, Any]:
     """Return the sum of values and their number, or of their products with weights and of the weights."""
