@@ -507,6 +507,36 @@ def test_epochs_that_are_not_validated_count_for_no_callback(tmp_path):
     assert [row[3] for row in rows[1:]] == ["", str(history["val_loss"][0]), "", str(history["val_loss"][1])]
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "text"),
+    [
+        (
+            "EarlyStopping",
+            {},
+            "Early stopping conditioned on metric `val_loss` which is not available. Available metrics are: loss,mae",
+        ),
+        (
+            "ReduceLROnPlateau",
+            {},
+            "Learning rate reduction is conditioned on metric `val_loss` which is not available. Available metrics "
+            "are: loss,mae,lr",
+        ),
+        (
+            "ModelCheckpoint",
+            {"filepath": "never", "save_best_only": True, "save_weights_only": True},
+            "Can save best model only with val_loss available, skipping.",
+        ),
+    ],
+)
+def test_a_callback_goes_on_without_the_value_that_it_watches(kind, options, text, caplog, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    callback = getattr(keras.callbacks, kind)(**options)
+    history = regression(metrics=["mae"]).fit(X, Y, batch_size=16, epochs=2, verbose=0, callbacks=[callback]).history
+    assert len(history["loss"]) == 2
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [text] * 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     model = regression(2, metrics=["mae"])
     model.fit(X, Y, batch_size=16, epochs=2, verbose=2)
@@ -847,11 +877,6 @@ MISUSES = {
         ProgramTypeError,
         "callbacks: expected callbacks such as keras.callbacks.EarlyStopping(), got 3",
         _fit(callbacks=[3]),
-    ),
-    "a value that there is not": (
-        ProgramError,
-        "EarlyStopping: expected monitor to be one of the metrics loss, which are available, got 'val_loss'",
-        _fit(callbacks=[keras.callbacks.EarlyStopping()]),
     ),
     **{
         f"{name} beside a schedule": (

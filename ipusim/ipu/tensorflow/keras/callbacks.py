@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, ClassVar, Final, TextIO
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.keras.callback import Callback, Logs
 from ipusim.ipu.tensorflow.keras.saving import check_format
 from ipusim.ipu.tensorflow.keras.schedules import LearningRateSchedule
+from ipusim.ipu.tensorflow.session import get_logger
 
 
 class LambdaCallback(Callback):
@@ -93,23 +94,21 @@ class _Watching(Callback):
         """Tell whether a value is better than another, by more than ``by``."""
         return new - by > old if self._rises else new + by < old
 
-    def _monitored(self, logs: Logs) -> float | None:
-        """Return the value that is watched, None in an epoch that is not to be validated.
+    #: What is logged of an epoch without the value that is watched, in Keras' words.
+    _missing: ClassVar[str]
 
-        Raises ProgramError where there is none of its name.
-        """
+    def _monitored(self, logs: Logs) -> float | None:
+        """Return the value that is watched; None in an epoch without it, which a warning says."""
         if logs is not None and self.monitor in logs:
             return float(logs[self.monitor])
-        if self.model.validates_seldom and self.monitor in [f"val_{name}" for name in self.model.metrics_names]:
-            return None
-        raise ProgramError(
-            f"{type(self).__name__}: expected monitor to be one of the metrics {','.join(logs or {})}, which are "
-            f"available, got {self.monitor!r}"
-        )
+        get_logger().warning(self._missing.format(self.monitor, ",".join(logs or {})))
+        return None
 
 
 class EarlyStopping(_Watching):
     """Ends a training when what it watches has not become better for some epochs."""
+
+    _missing = "Early stopping conditioned on metric `{}` which is not available. Available metrics are: {}"
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class EarlyStopping(_Watching):
         self._begin()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """End the training where the patience is over; raises ProgramError for an unknown value."""
+        """End the training where the patience is over."""
         current = self._monitored(logs)
         if current is None:
             return
@@ -171,6 +170,8 @@ class EarlyStopping(_Watching):
 class ReduceLROnPlateau(_Watching):
     """Makes the step size smaller when what it watches has not become better for some epochs."""
 
+    _missing = "Learning rate reduction is conditioned on metric `{}` which is not available. Available metrics are: {}"
+
     def __init__(
         self,
         monitor: str = "val_loss",
@@ -197,7 +198,7 @@ class ReduceLROnPlateau(_Watching):
         self._best = self._worst
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Make it smaller where the patience is over; raises ProgramError for an unknown value."""
+        """Make it smaller where the patience is over; raises ProgramError for an optimizer without a step size."""
         rate = _rate_of(self)
         if isinstance(logs, dict):
             logs["lr"] = rate
@@ -220,6 +221,8 @@ class ReduceLROnPlateau(_Watching):
 
 class ModelCheckpoint(_Watching):
     """Saves the model or its weights at the end of every epoch, or of those that improve on the best."""
+
+    _missing = "Can save best model only with {} available, skipping."
 
     def __init__(
         self,
