@@ -236,6 +236,7 @@ class SessionIterator:
         """Take what begins."""
         self._begin, self._ready = begin, ready
         self._elements: Iterator[Any] | None = None
+        self._kept: list[Element] = []
 
     @property
     def initializer(self) -> Fetch:
@@ -247,8 +248,7 @@ class SessionIterator:
 
         Raises ModelError for a dataset without elements.
         """
-        with reading(Examples()):
-            first = next(self._begin(), None)
+        first = self._first()
         if first is None:
             raise ModelError("get_next: expected a dataset with elements, got none")
         element = _Step("IteratorGetNext", self.take)
@@ -258,6 +258,20 @@ class SessionIterator:
             return tuple(_PartOfElement(element, index, item) for index, item in enumerate(first))
         return _PartOfElement(element, None, first)
 
+    def _first(self) -> Element | None:
+        """Return the first element, or one of its form; None where there is none.
+
+        One that has begun keeps it for the first run, as what it comes from may not be gone through twice.
+        """
+        if not self._ready:
+            with reading(Examples()):
+                return next(self._begin(), None)
+        if self._elements is None:
+            elements = self._begin()
+            self._kept = list(islice(elements, 1))
+            self._elements = chain(self._kept, elements)
+        return self._kept[0] if self._kept else None
+
     def begin(self, running: Running) -> None:
         """Begin anew, with what is fed in a run; the first element is read at once."""
         with reading(running):
@@ -266,8 +280,6 @@ class SessionIterator:
 
     def take(self, running: Running) -> Any:
         """Return the next element; raises EndOfDataError at the end, ProgramStateError before the beginning."""
-        if self._elements is None and self._ready:
-            self.begin(running)
         if self._elements is None:
             raise ProgramStateError(
                 "GetNext() failed because the iterator has not been initialized. Ensure that you have run the "

@@ -754,6 +754,24 @@ def test_a_one_shot_iterator_is_ready_and_gives_tuples():
         assert [session.run((number, square)) for _ in range(3)] == [(0, 0), (1, 1), (2, 4)]
 
 
+def test_a_one_shot_iterator_gives_all_elements_of_a_generator_that_can_be_gone_through_once():
+    numbers = iter(range(4))
+    iterator = tf.data.Dataset.from_generator(lambda: numbers, tf.int64, []).make_one_shot_iterator()
+    first, second = iterator.get_next(), iterator.get_next()
+    with tf.Session() as session:
+        assert [session.run([first, second]) for _ in range(2)] == [[0, 1], [2, 3]]
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(first)
+
+
+def test_a_one_shot_iterator_takes_the_values_of_tensors_of_the_host():
+    number = (
+        tf.data.Dataset.from_tensors(2.0 * tf.placeholder_with_default(3.0, [])).make_one_shot_iterator().get_next()
+    )
+    with tf.Session() as session:
+        assert session.run(number) == 6.0
+
+
 @pytest.mark.parametrize(
     ("draw", "low", "high", "mean", "deviation"),
     [
