@@ -74,7 +74,7 @@ MODULES: Final = (
 )
 #: Modules of Graphcore's that have the names of one of its optimizers, too.
 _OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
-_DATASETS: Final = in_module(f"{_TENSORFLOW}.dataset", "BufferDataset")
+_DATASETS: Final = in_module(f"{_TENSORFLOW}.buffer_dataset", "BufferDataset")
 
 __getattr__, __dir__ = rows(
     __name__,

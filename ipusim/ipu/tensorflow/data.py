@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import in_module, offering
 from ipusim.ipu.tensorflow.dataset import Dataset
@@ -13,10 +15,9 @@ from ipusim.ipu.tensorflow.dataset_elements import SessionIterator
 AUTOTUNE: Final = -1
 
 
-class experimental:  # noqa: N801 - TensorFlow's name of a module
-    """What programs use of ``tf.data.experimental``."""
-
-    AUTOTUNE: Final = AUTOTUNE
+def cardinality(dataset: Dataset) -> np.int64:
+    """Return a dataset's cardinality; raises ProgramTypeError for what is no dataset."""
+    return _dataset(dataset).cardinality()
 
 
 def make_one_shot_iterator(dataset: Dataset) -> SessionIterator:
@@ -37,6 +38,10 @@ def _dataset(dataset: Dataset) -> Dataset:
     return dataset
 
 
+_CONSTANTS: Final = in_module("ipusim.ipu.tensorflow.dataset_elements", "INFINITE_CARDINALITY UNKNOWN_CARDINALITY")
 __getattr__, __dir__ = offering(
-    "tf.data", in_module(__name__, "Dataset make_initializable_iterator make_one_shot_iterator")
+    "tf.data",
+    in_module(__name__, "AUTOTUNE Dataset make_initializable_iterator make_one_shot_iterator")
+    | _CONSTANTS
+    | {"experimental": in_module(__name__, "AUTOTUNE cardinality") | _CONSTANTS},
 )

@@ -14,14 +14,18 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import functions
-from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.base.errors import ModelError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves
 from ipusim.ipu.tensorflow.dataset_elements import (
+    INFINITE_CARDINALITY,
+    UNKNOWN_CARDINALITY,
     DatasetIterator,
     Element,
     SessionIterator,
+    Simulated,
+    applied,
     called,
     check_shapes,
     drawn,
@@ -34,10 +38,11 @@ from ipusim.ipu.tensorflow.dataset_elements import (
     taking_turns,
     together,
     typed,
+    windows,
 )
 
 
-class Dataset:
+class Dataset(Simulated):
     """A stream of elements.
 
     Args:
@@ -59,6 +64,11 @@ class Dataset:
         if self.length is None or self.endless:
             raise ProgramTypeError(f"The dataset {'is infinite' if self.endless else 'length is unknown'}.")
         return int(self.length)
+
+    def cardinality(self) -> np.int64:
+        """Return how many elements it has, as far as that is known."""
+        length = UNKNOWN_CARDINALITY if self.length is None else self.length
+        return np.int64(INFINITE_CARDINALITY if self.endless else length)
 
     def __bool__(self) -> bool:
         """Return that there is a dataset, also where it has no elements."""
@@ -121,10 +131,10 @@ class Dataset:
         return Dataset(begin)
 
     @staticmethod
-    def range(*args: int) -> Dataset:
-        """Return a dataset of whole numbers, as Python's range has them."""
-        numbers = range(*args)
-        return Dataset(lambda: (np.int64(number) for number in numbers), len(numbers))
+    def range(*args: int, output_type: Any = np.int64, name: str | None = None) -> Dataset:
+        """Return a dataset of numbers of a dtype, as Python's range has them."""
+        numbers, kind = range(*args), checks.dtype("output_type", output_type, "iuf").type
+        return Dataset(lambda: map(kind, numbers), len(numbers))
 
     @staticmethod
     def zip(datasets: Any) -> Dataset:
@@ -264,6 +274,25 @@ class Dataset:
             return Dataset(begin, self.length)
         return Dataset(begin, self.length // size if drop else -(-self.length // size))
 
+    def window(self, size: int, shift: int | None = None, stride: int = 1, drop_remainder: bool = False) -> Dataset:
+        """Return a dataset of windows, each a dataset of ``size`` elements that are ``stride`` places apart.
+
+        Each begins ``shift`` places behind the one before, by default ``size``; those at the end that are shorter are
+        windows too, or are dropped. Of tuples and dictionaries each array has a dataset of its own in a window.
+        """
+        width, step = checks.whole("size", size, 1), checks.whole("stride", stride, 1)
+        by = checks.whole("shift", width if shift is None else shift, 1)
+        drop = checks.truth("drop_remainder", drop_remainder)
+
+        def begin() -> Iterator[Element]:
+            for elements in windows(self._begin(), width, by, step):
+                if len(elements) == width or not drop:
+                    yield applied(lambda *arrays: Dataset(lambda: iter(arrays), len(arrays)), *elements)
+
+        if self.length is None or self.endless:
+            return Dataset(begin, self.length)
+        return Dataset(begin, max(-(-(self.length - drop * (width - 1) * step) // by), 0))
+
     def take(self, count: int) -> Dataset:
         """Return the first elements, all for -1."""
         number = checks.whole("count", count, -1)
@@ -272,9 +301,16 @@ class Dataset:
         length = None if self.length is None else min(number, self.length)
         return Dataset(lambda: itertools.islice(self._begin(), number), length)
 
+    def take_while(self, predicate: Callable[..., Any]) -> Dataset:
+        """Return the elements before the first one for which ``predicate`` does not hold."""
+        checks.function("predicate", predicate, "a function of an element")
+        return Dataset(lambda: itertools.takewhile(partial(called, "predicate", predicate), self._begin()))
+
     def skip(self, count: int) -> Dataset:
-        """Return all but the first elements."""
-        number = checks.whole("count", count)
+        """Return all but the first elements, none for -1."""
+        number = checks.whole("count", count, -1)
+        if number < 0:
+            return Dataset(lambda: iter(()), 0)
         length = None if self.length is None else max(self.length - number, 0)
         return Dataset(lambda: itertools.islice(self._begin(), number, None), length)
 
@@ -360,24 +396,3 @@ def _length(elements: Iterable[Any]) -> float | None:
     if isinstance(elements, Dataset):
         return elements.length
     return len(elements) if isinstance(elements, Sized) else None
-
-
-class BufferDataset(Dataset):
-    """A dataset that has a multiple of ``buffer_size`` elements: those at its end that fill no buffer are dropped.
-
-    Raises ProgramTypeError for what is no dataset or number, ProgramError in Graphcore's words for one below 1.
-    """
-
-    def __init__(self, input_dataset: Dataset, buffer_size: int) -> None:
-        """Check the arguments."""
-        checks.instance("input_dataset", input_dataset, Dataset, "a Dataset")
-        if checks.integer("buffer_size", buffer_size) < 1:
-            raise ProgramError("Buffer size must be greater than zero.")
-
-        def begin() -> Iterator[Element]:
-            source = input_dataset._begin()
-            while len(buffer := list(itertools.islice(source, buffer_size))) == buffer_size:
-                yield from buffer
-
-        length = input_dataset.length
-        super().__init__(begin, length if length in (None, math.inf) else length // buffer_size * buffer_size)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,12 +16,17 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import body_of_function
 from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, as_tensor, evaluated, reading
+from ipusim.ipu.runtime.offered import lack
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.shaping import TensorShape
 
 Element = Any
+
+#: What is said of a dataset's number of elements where it has no end, or where it is not known.
+INFINITE_CARDINALITY: Final = -1
+UNKNOWN_CARDINALITY: Final = -2
 
 
 def element_of(value: Any) -> Element:
@@ -175,6 +180,34 @@ def taking_turns(sources: Iterator[Iterator[Element]], cycle: int, block: int) -
             waiting.append(source)
         else:
             waiting.extend(islice(sources, 1))
+
+
+def windows(source: Iterator[Element], size: int, shift: int, stride: int) -> Iterator[list[Element]]:
+    """Yield ``size`` elements ``stride`` places apart, each time ``shift`` places further; at the end fewer."""
+    waiting: list[Element] = []
+    while True:
+        waiting += islice(source, max((size - 1) * stride + 1 - len(waiting), 0))
+        if not waiting:
+            return
+        yield waiting[::stride][:size]
+        deque(islice(source, max(shift - len(waiting), 0)), maxlen=0)
+        waiting = waiting[shift:]
+
+
+class _Lacking(type):
+    """The class of a class that says which of TensorFlow's names are not simulated."""
+
+    def __getattr__(cls, name: str) -> Any:
+        """Refuse it; raises MissingNameError."""
+        lack("tf.data.Dataset", name, dir(cls))
+
+
+class Simulated(metaclass=_Lacking):
+    """What says which of the names of TensorFlow's datasets are not simulated."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse it; raises MissingNameError."""
+        lack("tf.data.Dataset", name, dir(self))
 
 
 class DatasetIterator:

@@ -21,7 +21,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, RecomputationMode, pipeline
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete
 from ipusim.ipu.tensorflow import array_functions, control_flow, own_gradients, shaping
-from ipusim.ipu.tensorflow.dataset import BufferDataset
+from ipusim.ipu.tensorflow.buffer_dataset import BufferDataset
 from tests.special_points import assert_gradient, with_special_points
 
 RNG = np.random.default_rng(7)
@@ -340,6 +340,10 @@ def test_plain_functions_say_what_tensorflow_does():
         (tf.train, "MonitoredSession", r"^tf\.train\.MonitoredSession is not simulated"),
         (tf.keras.layers, "Conv3D", r"^tf\.keras\.layers\.Conv3D is not simulated"),
         (tf.data, "TFRecordDataset", r"^tf\.data\.TFRecordDataset is not simulated"),
+        (tf.data.experimental, "make_csv_dataset", r"^tf\.data\.experimental\.make_csv_dataset is not simulated"),
+        (tf.data.Dataset, "list_files", r"^tf\.data\.Dataset\.list_files is not simulated"),
+        (tf.data.Dataset.range(3), "element_spec", r"^tf\.data\.Dataset\.element_spec is not simulated"),
+        (tf.data.Dataset.range(3), "bacth", r"^tf\.data\.Dataset\.bacth is not simulated; did you mean batch\?"),
     ],
 )
 def test_what_is_lacking_says_so(module, name, text):
@@ -656,8 +660,11 @@ WITHOUT_END = {
     "shard": (lambda endless, _: endless.shard(2, 1), True),
     "shuffle": (lambda endless, _: endless.shuffle(2), True),
     "skip": (lambda endless, _: endless.skip(1), True),
+    "skip all": (lambda endless, _: endless.skip(-1), False),
     "take": (lambda endless, _: endless.take(-1), True),
     "take 2": (lambda endless, _: endless.take(2), False),
+    "take_while": (lambda endless, _: endless.take_while(lambda x: x < 2), False),
+    "window": (lambda endless, _: endless.window(2), True),
     "with_options": (lambda endless, _: endless.with_options(None), True),
     "zip": (lambda endless, _: tf.data.Dataset.zip((endless, endless)), True),
     "zip with two": (lambda endless, two: tf.data.Dataset.zip((endless, two)), False),
@@ -682,8 +689,15 @@ def test_what_is_made_of_a_dataset_without_end_has_none(method):
 
 def test_every_method_says_whether_what_it_makes_has_an_end():
     public = {name for name, each in vars(tf.data.Dataset).items() if not name.startswith("_") and callable(each)}
-    without = {"apply", "as_numpy_iterator", "make_initializable_iterator", "make_one_shot_iterator", "reduce"}
-    assert public - without == {name.split()[0] for name in WITHOUT_END} - {"BufferDataset"}
+    without = {
+        "apply",
+        "as_numpy_iterator",
+        "cardinality",
+        "make_initializable_iterator",
+        "make_one_shot_iterator",
+        "reduce",
+    }
+    assert public - without - {"reduce"} == {name.split()[0] for name in WITHOUT_END} - {"BufferDataset"}
 
 
 @pytest.mark.parametrize("drop", [True, False])
@@ -693,6 +707,7 @@ def test_a_datasets_length_is_how_many_elements_it_has(count, size, drop):
     data = tf.data.Dataset.range(count)
     made = [data.batch(size, drop), data.padded_batch(size, drop_remainder=drop), data.take(size), data.skip(size)]
     made += [data.repeat(size), data.concatenate(tf.data.Dataset.range(size)), data.shuffle(size), data.map(abs)]
+    made += [data.window(size, shift, stride, drop) for shift in range(1, 4) for stride in (1, 2)]
     made += [data.shard(size, place) for place in range(size)] + [tf.data.Dataset.zip((data, data.skip(1)))]
     assert [len(each) for each in made] == [len(list(each)) for each in made]
     assert all(made)  # a dataset without elements is one
@@ -712,6 +727,36 @@ def test_datasets_take_turns_are_padded_and_reduced():
     assert tf.data.Dataset.range(5).apply(lambda data: data.take(2)).length == 2
     signed = tf.data.Dataset.from_generator(lambda: iter([1, 2]), output_signature=np.zeros((), np.int16))
     assert [each.dtype for each in signed] == [np.int16] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"size": 3}, [[0, 1, 2], [3, 4, 5], [6]]),
+        ({"size": 3, "drop_remainder": True}, [[0, 1, 2], [3, 4, 5]]),
+        ({"size": 3, "shift": 2, "drop_remainder": True}, [[0, 1, 2], [2, 3, 4], [4, 5, 6]]),
+        ({"size": 2, "shift": 3}, [[0, 1], [3, 4], [6]]),
+        ({"size": 3, "shift": 1, "stride": 2, "drop_remainder": True}, [[0, 2, 4], [1, 3, 5], [2, 4, 6]]),
+        ({"size": 2, "shift": 3, "stride": 3}, [[0, 3], [3, 6], [6]]),
+    ],
+)
+def test_windows_are_tensorflows(options, expected):
+    data = tf.data.Dataset.range(7)
+    assert [list(each) for each in data.window(**options)] == expected
+    assert [x.tolist() for x in data.window(**options).flat_map(lambda each: each.batch(3))] == expected
+    pairs = data.map(lambda x: (x, {"double": 2 * x})).window(**options)
+    assert [([*x], [*y["double"]]) for x, y in pairs] == [(each, [2 * x for x in each]) for each in expected]
+
+
+def test_numbers_of_elements_and_first_elements_are_tensorflows():
+    data = tf.data.Dataset.range(3)
+    unknown = data.filter(lambda x: x > 0)
+    for each, expected in ((data, 3), (data.repeat(), tf.data.INFINITE_CARDINALITY), (unknown, -2)):
+        assert each.cardinality() == tf.data.experimental.cardinality(each) == expected
+    assert (tf.data.INFINITE_CARDINALITY, tf.data.experimental.UNKNOWN_CARDINALITY) == (-1, -2)
+    assert list(tf.data.Dataset.range(9).take_while(lambda x: x % 4 < 2)) == [0, 1]
+    assert (list(data.skip(-1)), list(data.take(-1))) == ([], [0, 1, 2])
+    assert [each.dtype for each in tf.data.Dataset.range(3, output_type=tf.int32)] == [np.int32] * 3
 
 
 def test_a_cache_keeps_the_elements_of_its_first_time():

@@ -12,7 +12,7 @@ from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.tensorflow import keras
-from ipusim.ipu.tensorflow.dataset import BufferDataset
+from ipusim.ipu.tensorflow.buffer_dataset import BufferDataset
 from ipusim.model.functions.gradient import pullback
 
 FIVE = np.arange(5, dtype=np.float32)
