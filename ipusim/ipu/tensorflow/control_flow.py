@@ -18,6 +18,7 @@ from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host import Computed, Fetch, Placeholder, Running, Tensor, example
+from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counts, unique
 from ipusim.ipu.runtime.shards import refuse_written
@@ -86,13 +87,16 @@ def while_loop(
     swap_memory: bool = False,
     name: str | None = None,
     maximum_iterations: Any = None,
-    return_same_structure: bool = True,
+    return_same_structure: bool | None = None,
 ) -> Any:
     """Return ``loop_vars`` after repeated calls of ``body``, as long as ``cond`` of them is true.
 
-    ``loop_vars`` are a list or tuple, or one structure for one argument. The other arguments but maximum_iterations
-    are without effect. Raises ProgramError for a body that gives tensors of another form, and for a loop without an
-    end; ProgramTypeError for what is no function, and as :func:`cond`.
+    ``loop_vars`` are a list or tuple, or one structure for one argument. A list of one tensor is returned as one where
+    ``return_same_structure``, by default in TensorFlow 2, and else as the tensor. The other arguments but
+    maximum_iterations are without effect.
+
+    Raises ProgramError for a body that gives tensors of another form, and for a loop without an end; ProgramTypeError
+    for what is no function, and as :func:`cond`.
     """
     for argument, function in (("cond", cond), ("body", body)):
         checks.function(argument, function, "a function of the loop's variables")
@@ -103,7 +107,9 @@ def while_loop(
     )
     waits = not functions.inside() and any(isinstance(item, Tensor) for item in (*leaves(values), cond(*values)))
     values = _Loop(cond, body, values, most).results() if waits else _looped(cond, body, values, most)
-    return values[0] if alone or (len(values) == 1 and not return_same_structure) else values
+    same = major_version() > 1 if return_same_structure is None else return_same_structure
+    tensors = list(leaves(values))
+    return values[0] if alone else tensors[0] if len(tensors) == 1 and not same else values
 
 
 def _looped(cond: Callable[..., Any], body: Callable[..., Any], values: Any, most: int | None) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ipusim import ipu
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import loops, scopes
 from ipusim.ipu import tensorflow as tf
@@ -70,7 +71,7 @@ def test_layers_of_branches_and_bodies_keep_their_names_whichever_is_taken():
     def stage(x):
         x = tf.reshape(x, (1, 1))
         y = tf.cond(x[0, 0] > 0.0, lambda: dense(x), lambda: dense(x) + dense(x))
-        return dense(tf.while_loop(lambda y: tf.abs(y[0, 0]) < 4.0, lambda y: dense(y) + y, [y])[0])
+        return dense(tf.while_loop(lambda y: tf.abs(y[0, 0]) < 4.0, lambda y: dense(y) + y, [y]))
 
     for first in (0, 1):  # the branch and iterations of the micro-batch on which the stage is tried
         losses, variables = train(stage, np.roll(ROWS, first, axis=0))
@@ -123,6 +124,21 @@ def test_branches_on_the_host_wait_for_the_session():
     with tf.Session() as session:
         assert session.run([chosen, i, total], {fed: 3.0}) == [6, 3, 6]
         assert session.run([chosen, i, total], {fed: 0.0}) == [0.5, 0, 0]
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_a_loop_of_one_variable_returns_a_list_in_tensorflow_2_alone(most):
+    def double(begin, **options):
+        return tf.while_loop(lambda i: i < 3.0, lambda i: 2.0 * i, begin, maximum_iterations=most, **options)
+
+    assert float(double([1.0])) == 4
+    assert double([1.0], return_same_structure=True) == [4]
+    fed = tf.placeholder(np.float32, ())
+    with tf.Session() as session:
+        assert session.run([double([fed]), double([fed], return_same_structure=True)], {fed: 1.0}) == [4, [4]]
+    with ipu.install(tensorflow=2):
+        assert double([1.0]) == [4]
+        assert float(double([1.0], return_same_structure=False)) == float(double(1.0)) == 4
 
 
 def sharded(body):
