@@ -10,19 +10,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-import autograd.numpy as anp
 import numpy as np
 from autograd.tracer import getval
 
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import Computed, Fetch, Placeholder, Running, Tensor, example
+from ipusim.ipu.runtime.building import is_late
+from ipusim.ipu.runtime.host import Computed, Fetch, Operation, Placeholder, Running, Tensor, example
 from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.names import Counts, counts, unique
 from ipusim.ipu.runtime.shards import refuse_written
 from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.variable import plain
 from ipusim.ipu.tensorflow.array_functions import tensor
 
 #: Iterations of a loop after which it is taken for one that never ends.
@@ -40,17 +41,19 @@ def cond(
 ) -> Any:
     """Return what ``true_fn`` gives where ``pred`` holds, else what ``false_fn`` gives; gradients go through that.
 
-    Both are called where a stage is tried, so that its variables are known. Raises ProgramTypeError for what is no
+    Both are called where a stage is tried, so that its variables are known. What they give may be operations too, of
+    which a session does that of the branch that is taken. Raises ProgramTypeError for what is no
     function or no truth value, ProgramError for branches that give tensors of different forms.
     """
     branches = [true_fn or fn1, false_fn or fn2]
     for argument, branch in zip(("true_fn", "false_fn"), branches, strict=True):
         checks.function(argument, branch, "a function without arguments")
+    pred = plain(pred)
     if isinstance(pred, Tensor) and not functions.inside():
         whole = [_tensors(branch()) for branch in branches]
         _check_alike(*whole)
         other = iter(list(leaves(whole[1])))
-        return mapped(lambda value: _OfBranch("cond", _chosen, (pred, value, next(other))), whole[0])
+        return mapped(lambda value: _of_branch(pred, value, next(other)), whole[0])
     holds, named, key = _truth("pred", pred), counts(), unique("cond")
     if _is_tried():
         return _of_both(branches, holds, named, key)
@@ -144,6 +147,14 @@ def _check_ends(count: int, most: int | None) -> None:
         raise ProgramError(f"cond: expected a loop that ends, got one of {count} iterations: give maximum_iterations")
 
 
+def _of_branch(pred: Tensor, one: Any, other: Any) -> Fetch:
+    """Return the tensor or operation of the branch that is taken."""
+    if not isinstance(one, Operation):
+        return _OfBranch("cond", _chosen, (pred, one, other))
+    late = any(map(is_late, (pred, one, other)))
+    return Operation("cond", lambda running: running.value(_chosen(running.value(pred), one, other)), late)
+
+
 class _OfBranch(Computed):
     """A tensor of the branch that is taken, of which alone is done what it asks for, as assignments."""
 
@@ -210,7 +221,7 @@ def _left_alone(branch: Callable[[], Any]) -> Any:
 
 
 def _tensors(structure: Any) -> Any:
-    return mapped(tensor, structure)
+    return mapped(lambda item: item if isinstance(item, Operation) else tensor(item), structure)
 
 
 def _chosen(pred: Any, one: Any, other: Any) -> Any:
@@ -227,7 +238,11 @@ def _truth(argument: str, value: Any) -> bool:
 
 
 def _forms(structure: Any) -> list[tuple[Any, Any]]:
-    return [(anp.shape(leaf), leaf.dtype) for leaf in leaves(structure)]
+    """Return shape and dtype of each tensor; an operation has no shape."""
+    return [
+        (None, "an operation") if isinstance(leaf, Operation) else (leaf.shape, leaf.dtype)
+        for leaf in leaves(structure)
+    ]
 
 
 def _check_alike(one: Any, other: Any) -> None:
@@ -245,4 +260,5 @@ def _check_as_before(before: Any, after: Any) -> None:
 
 
 def _text(structure: Any) -> str:
-    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in _forms(structure)) or "none"
+    forms = (f"{dtype}{'' if shape is None else list(shape)}" for shape, dtype in _forms(structure))
+    return ", ".join(forms) or "none"

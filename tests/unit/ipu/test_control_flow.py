@@ -126,6 +126,50 @@ def test_branches_on_the_host_wait_for_the_session():
         assert session.run([chosen, i, total], {fed: 0.0}) == [0.5, 0, 0]
 
 
+def test_a_session_does_the_operation_of_the_branch_that_is_taken():
+    count, fed = tf.Variable(0.0), tf.placeholder(np.float32, ())
+    with tf.Session() as session:
+
+        def done(pred):
+            return tf.cond(pred, lambda: tf.group(count.assign_add(1.0)), tf.no_op)
+
+        waits, at_once, never = done(fed > 0.0), done(True), done(False)
+        with tf.control_dependencies([waits]):
+            behind = tf.identity(fed)
+        for value, counted in ((1.0, 1), (-1.0, 1), (2.0, 2)):
+            assert session.run([waits, fed], {fed: value}) == [None, value]
+            assert session.run(count) == counted
+        for operation, counted in ((behind, 3), (at_once, 4), (never, 4)):
+            session.run(operation, {fed: 1.0})
+            assert session.run(count) == counted
+        with pytest.raises(ProgramError, match=r"of the same shapes and dtypes, got float32\[\] and an operation$"):
+            tf.cond(fed > 0.0, lambda: count.assign(1.0), tf.no_op)
+
+
+def test_variables_may_be_the_values_of_branches_on_the_host():
+    first, second, fed = tf.Variable(1.0), tf.Variable(2.0), tf.placeholder(np.float32, ())
+    assert tf.cond(tf.Variable(True), lambda: first, lambda: second) == 1
+    with tf.Session() as session:
+        either = tf.cond(fed > 0.0, lambda: first, lambda: second)
+        number = tf.cond(fed > 0.0, lambda: [first, fed], lambda: [3.0, second])
+        assert session.run([either, number], {fed: 4.0}) == [1, [1, 4]]
+        assert session.run([either, number], {fed: -4.0}) == [2, [3, 2]]
+        session.run(first.assign(5.0))
+        assert session.run(either, {fed: 4.0}) == 5
+
+
+def test_a_branch_of_a_loop_on_the_device_may_be_an_operation():
+    count, outfeed = tf.Variable(0.0, trainable=False), IPUOutfeedQueue()
+
+    def body(x):
+        done = tf.cond(x[0] > 0.0, lambda: tf.group(count.assign_add(1.0)), tf.no_op)
+        with tf.control_dependencies([done]):
+            return outfeed.enqueue(count.read_value())
+
+    loops.repeat(4, body, [], IPUInfeedQueue(list(ROWS)))
+    assert outfeed.dequeue().tolist() == [1, 1, 2, 2]
+
+
 @pytest.mark.parametrize("most", [None, 2])
 def test_a_loop_of_one_variable_returns_a_list_in_tensorflow_2_alone(most):
     def double(begin, **options):
