@@ -150,6 +150,11 @@ class Tensor(Fetch):
         return self.example.shape
 
     @property
+    def has_known_form(self) -> bool:
+        """Whether it has the shape of its example in each run."""
+        return False
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Its dtype."""
         return self.example.dtype
@@ -208,6 +213,24 @@ class Computed(Tensor):
             super().__init__(as_tensor(result_of(name, function, [example(argument) for argument in self.arguments])))
 
     @property
+    def shape(self) -> tuple[int | None, ...]:  # type: ignore[override]  # None for what is fed
+        """Its shape, with None for axes that are longer where what is fed is."""
+        known = self.example.shape
+        if all(None not in source.shape for source in self.sources()):
+            return known
+        try:
+            with np.errstate(all="ignore"):
+                longer = np.shape(self.of_sources(_of_two_elements))
+            return tuple(size if size == other else None for size, other in zip(known, longer, strict=True))
+        except (IpusimError, TypeError, ValueError, IndexError, ArithmeticError):  # no length that the function takes
+            return known
+
+    @property
+    def has_known_form(self) -> bool:
+        """Whether each of its sources has."""
+        return all(source.has_known_form for source in self.sources())
+
+    @property
     def late(self) -> bool:
         """Whether an argument does."""
         return any(map(is_late, self.arguments))
@@ -247,6 +270,11 @@ class Placeholder(Tensor):
         """Its shape, with None for axes that are as long as what is fed."""
         return self._axes
 
+    @property
+    def has_known_form(self) -> bool:
+        """Whether no axis is as long as what is fed."""
+        return None not in self._axes
+
     def __repr__(self) -> str:
         """Say name, shape and dtype."""
         return f"<Placeholder {self.name!r} shape={self.shape} dtype={self.dtype}>"
@@ -277,6 +305,12 @@ class Placeholder(Tensor):
 def example(value: Any) -> Any:
     """Return an array of the form of a tensor; anything else is itself."""
     return value.example if isinstance(value, Tensor) else value
+
+
+def _of_two_elements(source: Tensor) -> Array:
+    """Return an array of the form of a tensor, with two elements along axes that are as long as what is fed."""
+    axes = source.shape
+    return np.zeros([2 if axis is None else axis for axis in axes], source.dtype) if None in axes else source.example
 
 
 def captured(value: Any) -> Any:

@@ -45,6 +45,7 @@ class NamedVariable(Tensor, functions.Readable):
     """
 
     late: ClassVar[bool] = True
+    has_known_form: ClassVar[bool] = True
 
     def __init__(self, name: str, initial: Array, trainable: bool, *, in_stage: bool = False) -> None:
         """Begin with the initial value; ``in_stage``: a stage makes it, in every call."""

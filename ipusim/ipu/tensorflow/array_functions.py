@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import loop_range
-from ipusim.ipu.runtime.host import Tensor, captured, compute
+from ipusim.ipu.runtime.host import Tensor, captured, compute, example
 from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.initializers import filled
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
@@ -248,11 +248,13 @@ def einsum(equation: str, *inputs: Any, name: str | None = None) -> Any:
     return anp.einsum(subscripts, *operands)
 
 
+@also_on_host
 def zeros(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:
     """Return zeros."""
     return np.zeros(tuple(np.atleast_1d(shape)), dtype)
 
 
+@also_on_host
 def ones(shape: Any, dtype: Any = np.float32, name: str | None = None) -> Any:
     """Return ones."""
     return np.ones(tuple(np.atleast_1d(shape)), dtype)
@@ -272,12 +274,12 @@ def eye(num_rows: int, num_columns: int | None = None, dtype: Any = np.float32, 
 
 def zeros_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
     """Return zeros in the tensor's shape."""
-    return np.zeros(tensor(input).shape, dtype or tensor(input).dtype)
+    return _of_form("zeros_like", lambda x: np.zeros(x.shape, dtype or x.dtype), input)
 
 
 def ones_like(input: Any, dtype: Any = None, name: str | None = None) -> Any:
     """Return ones in the tensor's shape."""
-    return np.ones(tensor(input).shape, dtype or tensor(input).dtype)
+    return _of_form("ones_like", lambda x: np.ones(x.shape, dtype or x.dtype), input)
 
 
 def range(start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str | None = None) -> Any:
@@ -294,12 +296,18 @@ def linspace(start: float, stop: float, num: int, name: str | None = None) -> An
 
 def shape(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
     """Return the tensor's shape."""
-    return np.asarray(tensor(input).shape, out_type)
+    return _of_form("shape", lambda x: np.asarray(x.shape, out_type), input)
 
 
 def size(input: Any, out_type: Any = np.int32, name: str | None = None) -> Any:
     """Return the tensor's number of elements."""
-    return np.asarray(np.prod(tensor(input).shape), out_type)
+    return _of_form("size", lambda x: np.asarray(np.prod(x.shape), out_type), input)
+
+
+def _of_form(called: str, function: Callable[..., Any], value: Any) -> Any:
+    """Return a function of a tensor's shape: of a tensor of the host in a session alone, unless its form is known."""
+    x = tensor(value)
+    return function(example(x)) if isinstance(x, Tensor) and x.has_known_form else compute(function, x, name=called)
 
 
 @also_on_host

@@ -124,3 +124,48 @@ def test_what_does_not_go_together_for_a_batch_leaves_the_program_as_it_is():
             assert session.run(found, {x: data(3)}).shape == (3, 2)
             with pytest.raises(ProgramError.__mro__[1], match="failed"):
                 session.run(found, {x: data(4)})
+
+
+FORMS = {
+    "shape": (lambda x: tf.shape(x * 1.0), [5, 2]),
+    "shape of a placeholder": (tf.shape, [5, 2]),
+    "size": (lambda x: tf.size(x + 1.0), 10),
+    "size of a placeholder": (tf.size, 10),
+    "zeros like it": (lambda x: tf.zeros_like(x * 1.0), np.zeros((5, 2))),
+    "zeros like a placeholder": (tf.zeros_like, np.zeros((5, 2))),
+    "ones like it": (lambda x: tf.ones_like(tf.identity(x)), np.ones((5, 2))),
+    "zeros of its shape": (lambda x: tf.zeros(tf.shape(x)), np.zeros((5, 2))),
+    "ones for each row": (lambda x: tf.ones([tf.shape(x)[0], 3]), np.ones((5, 3))),
+    "mean over rows": (lambda x: tf.reduce_sum(x) / tf.cast(tf.shape(tf.identity(x))[0], tf.float32), 2.0),
+}
+
+
+@pytest.mark.parametrize(("of", "value"), FORMS.values(), ids=FORMS)
+def test_shapes_are_those_of_what_is_fed(of, value):
+    x = tf.placeholder(tf.float32, [None, 2])
+    with tf.Session() as session:
+        np.testing.assert_array_equal(session.run(of(x), {x: np.ones((5, 2))}), value)
+
+
+def test_the_shape_of_a_last_batch_is_its_own():
+    x = tf.data.Dataset.from_tensor_slices(np.arange(5.0)).batch(2).make_one_shot_iterator().get_next()
+    size = tf.size(x)
+    with tf.Session() as session:
+        assert [session.run(size) for _ in range(3)] == [2, 2, 1]
+
+
+def test_shapes_that_are_known_are_arrays():
+    x, w = tf.placeholder(tf.float32, [3, 2]), tf.get_variable("w", initializer=W)
+    for tensor in (x, x * 2.0, x + 1.0):
+        assert isinstance(tf.shape(tensor), np.ndarray)
+        np.testing.assert_array_equal(tf.shape(tensor), [3, 2])
+    np.testing.assert_array_equal(tf.shape(w), [2, 4])
+
+
+def test_computed_tensors_say_which_axes_are_as_long_as_what_is_fed():
+    x = tf.placeholder(tf.float32, [None, 2])
+    assert (x * 2.0).shape == (None, 2)
+    assert tf.matmul(x, W).shape == (None, 4)
+    assert tf.reduce_sum(x, 0).shape == (2,)
+    assert (x + np.ones((5, 2), np.float32)).shape == (5, 2)
+    assert tf.squeeze(x[:1]).shape == (2,)
