@@ -15,6 +15,7 @@ from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.host import Evaluated, EvaluatedTensor, Fetch, Running, Tensor
+from ipusim.ipu.runtime.program_state import add, store, using
 from ipusim.ipu.runtime.variable import NamedVariable
 
 
@@ -91,27 +92,37 @@ GradientsAndVariables = Iterable[Pair]
 GradientFunction = Callable[[Array, Array], Any]
 
 
-def gradients_of(loss: Callable[[], Any]) -> list[Pair]:
-    """Return the gradient of each variable of ``loss`` at its initial value, in the order of the variables.
+def gradients_of(loss: Callable[[], Any]) -> list[tuple[Array, NamedVariable]]:
+    """Return the gradient of each variable of ``loss`` at the value that it has now, in the order of the variables.
 
     A loss of several elements counts as their sum. Raises ModelError for a loss that fails or cannot be traced, and
     ProgramTypeError for one that gives several results.
     """
     from ipusim.api import functions  # noqa: PLC0415 - autograd takes a while to import
 
-    tried = models.try_stage("loss", loss, ())
+    with using() as noted:
+        tried = models.try_stage("loss", loss, ())
     if len(tried.outputs) != 1:
         raise ProgramTypeError(f"loss: expected one tensor of it, got {len(tried.outputs)}")
-    values = [array.copy() for array in tried.variables.values()]
-    stage = models.FunctionStage("loss", loss, tried.variables, (), True)
+    trained = [_kept(noted.get(name), name, array, True) for name, array in tried.variables.items()]
+    untrained = {name: _kept(noted.get(name), name, array, False) for name, array in tried.untrained.items()}
+    now = {name: variable.value_now() for name, variable in untrained.items()}
+    stage = models.FunctionStage("loss", loss, tried.variables, (), True, now, tried.changes)
     with stage.tracing():
+        values = [variable.value_now() for variable in trained]
         pull, (value,) = functions.pullback_of_several(stage.call, values, stage.argnums(()))
         result = pull([np.ones_like(value)])
-    state: learning.State = {}
-    return [
-        (np.asarray(gradient, array.dtype), Variable(name, array, state))
-        for name, array, gradient in zip(tried.variables, values, result, strict=True)
-    ]
+    return [(np.asarray(gradient, item.dtype), item) for gradient, item in zip(result, trained, strict=True)]
+
+
+def _kept(variable: NamedVariable | None, name: str, initial: Array, trainable: bool) -> NamedVariable:
+    """Return the program's own variable of a name that a loss asks for; one that the loss makes is kept."""
+    if variable is None or variable.in_stage:
+        variable = store().by_name.get(name)
+    if variable is None or (variable.shape, variable.dtype) != (initial.shape, initial.dtype):
+        variable = NamedVariable(name, initial, trainable)
+        add(variable)
+    return variable
 
 
 def gradients_of_tensor(loss: Tensor) -> list[tuple[Tensor, NamedVariable]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from ipusim.api import learning
+from ipusim.api import functions, learning
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.gradients import GradientsAndVariables, Pair, Variable, gradients_of, gradients_of_tensor, known
@@ -17,7 +17,7 @@ from ipusim.ipu.runtime.loop_body import BodyRecord, body_record
 from ipusim.ipu.runtime.own_rule import OwnUpdates, own_rule, updates
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.runtime.symbolic_gradients import SymbolicUpdate, applying, computing, pairs_of
-from ipusim.ipu.runtime.variable import NamedVariable
+from ipusim.ipu.runtime.variable import NamedVariable, waits_for_session
 
 _GATES: Final = (0, 1, 2)
 
@@ -148,7 +148,7 @@ class Optimizer(OwnUpdates):
 
         A pipeline calls this for each variable in each micro-batch, with that one's gradient and a place for each
         other's; a subclass may change gradients one by one. Called elsewhere it takes a loss that is a function, at
-        the initial values of the variables which that asks for.
+        the values that the variables which that asks for have now; in a graph those in a session.
 
         Args:
             loss: a function of nothing; in a pipeline what the pipeline gives.
@@ -167,8 +167,11 @@ class Optimizer(OwnUpdates):
         checks.truth("colocate_gradients_with_ops", colocate_gradients_with_ops)
         if grad_loss is not None:
             checks.wrong_type("grad_loss", "None, as the gradient of a loss by itself is one", grad_loss)
-        names, pairs = _names_of(var_list), known()
+        names = _names_of(var_list)
+        pairs: Any = known()
         if pairs is None:
+            if callable(loss) and waits_for_session() and not functions.inside():
+                loss = loss()
             if isinstance(loss, Tensor):
                 return [pair for pair in gradients_of_tensor(loss) if names is None or pair[1].name in names]  # type: ignore[misc]
             if not callable(loss):

@@ -38,6 +38,7 @@ class NamedVariable(Tensor, functions.Readable):
         initial: the value that it begins with.
         trainable: whether optimizers train it; whole numbers never are.
         made_trainable: whether they did when it was made.
+        in_stage: whether a stage makes it, in every call.
         version: a number that is another after each change, for programs that hold a copy.
         slots: what an optimizer keeps of it on the host, by the names that checkpoints have for that.
         tables: what looks its rows up on the host, by the identity of what they learn by; see
@@ -56,7 +57,7 @@ class NamedVariable(Tensor, functions.Readable):
     def _begin(self, trainable: bool, *, in_stage: bool = False) -> None:
         """Set the initial value."""
         self.trainable = self.made_trainable = trainable
-        self._in_stage = in_stage
+        self.in_stage = in_stage
         self.version, self.slots = 0, dict[str, Array]()
         self.tables: dict[int, Any] = {}
         self._value: Array | None = None
@@ -137,7 +138,7 @@ class NamedVariable(Tensor, functions.Readable):
         """Note that the program which is being tried uses it; raises ProgramError for another of its name."""
         noted = used()
         first = self if noted is None else noted.setdefault(self.name, self)
-        if first is not self and not (first._in_stage and self._in_stage):
+        if first is not self and not (first.in_stage and self.in_stage):
             raise ProgramError(
                 f"Variable {self.name} already exists, disallowed: two variables of the program have one name"
             )

@@ -10,6 +10,7 @@ import pytest
 
 from ipusim.base.errors import ModelError, ProgramError, UnsupportedProgramError
 from ipusim.ipu import get_variable, optimizers
+from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.optimizers import (
     AdadeltaOptimizer,
     AdagradOptimizer,
@@ -331,3 +332,47 @@ def test_names_and_defaults_of_tensorflow():
     assert ShardedOptimizer(AdamOptimizer(name="mine")).get_name() == "mine"
     assert ShardedOptimizer(AdamOptimizer()).name == "ShardedOptimizer"
     assert (Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH) == (0, 1, 2)
+
+
+SQUARES = {  # optimizers, and the values of w after three updates on w^2 from 3
+    "gradient descent": (lambda: GradientDescentOptimizer(0.1), [2.4, 1.92, 1.536]),
+    "Keras' gradient descent": (lambda: keras.optimizers.SGD(0.1), [2.4, 1.92, 1.536]),
+    "Keras' momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), [2.4, 1.38, 0.186]),
+    "wrapped": (lambda: IpuOptimizer(CrossReplicaOptimizer(GradientDescentOptimizer(0.1))), [2.4, 1.92, 1.536]),
+}
+
+
+@pytest.mark.parametrize(("optimizer", "values"), SQUARES.values(), ids=SQUARES)
+def test_minimize_of_a_function_trains_the_programs_own_variable(optimizer, values):
+    made, w, fixed = optimizer(), tf.Variable(3.0), tf.Variable(5.0, trainable=False)
+    fixed.assign(1.0)
+    found = []
+    for _ in values:
+        made.minimize(lambda: fixed * w * w, var_list=[w])
+        found.append(w.numpy())
+    np.testing.assert_allclose(found, values, rtol=1e-5)
+
+
+def test_gradients_of_a_function_are_those_at_the_values_that_variables_have():
+    w, b = tf.Variable(1.0), tf.Variable(2.0)
+    w.assign(10.0)
+    ((gradient, variable),) = GradientDescentOptimizer(0.1).compute_gradients(lambda: w * w * b, [w])
+    assert (float(gradient), variable) == (40.0, w)
+
+
+def test_a_variable_that_a_loss_makes_is_trained_on():
+    optimizer = GradientDescentOptimizer(0.1)
+    for _ in range(2):
+        optimizer.minimize(lambda: tf.get_variable("w", initializer=np.float32(3)) ** 2)
+    assert float(tf.trainable_variables()[0].numpy()) == pytest.approx(1.92)
+
+
+def test_minimize_of_a_function_waits_for_a_session_in_a_graph():
+    with tf.Session() as session:
+        w = tf.get_variable("w", initializer=np.float32(3))
+        train = GradientDescentOptimizer(0.1).minimize(lambda: w * w)
+        session.run(tf.global_variables_initializer())
+        assert session.run(w) == 3
+        for value in (2.4, 1.92):
+            session.run(train)
+            assert session.run(w) == pytest.approx(value)
