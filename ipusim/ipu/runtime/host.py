@@ -364,9 +364,15 @@ def result_of(
 def as_tensor(value: Any) -> Array:
     """Return an array; Python's own numbers become float32 and int32, as in TensorFlow."""
     array = np.asarray(value)
-    if isinstance(value, np.ndarray | np.generic):
-        return array
-    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+    return array if isinstance(value, np.ndarray | np.generic) else narrowed(array)
+
+
+def narrowed(array: Array) -> Array:
+    """Return Python's own numbers in float32, and in int32 where all fit, which TensorFlow has in int64 elsewhere."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32)
+    small = array.astype(np.int32) if array.dtype.kind == "i" else array
+    return small if np.array_equal(small, array) else array
 
 
 def give_operators(kind: type, call: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import loop_range
-from ipusim.ipu.runtime.host import Tensor, captured, compute, example
+from ipusim.ipu.runtime.host import Tensor, captured, compute, example, narrowed
 from ipusim.ipu.runtime.host_functions import also_on_host
 from ipusim.ipu.runtime.initializers import filled
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
@@ -26,7 +26,7 @@ from ipusim.ipu.tensorflow import exact_gradients
 
 
 def tensor(value: Any, argument: str = "value") -> Any:
-    """Return an array, or what stands for one; Python's numbers become float32 and int32.
+    """Return an array, or what stands for one; Python's numbers become float32 and int32, or int64 for large ones.
 
     A tensor of the host is its value in the body of a loop. Raises ProgramTypeError, with the name of the ``argument``,
     for what is neither, ProgramError for a tensor of the host in a stage of a pipeline.
@@ -36,8 +36,7 @@ def tensor(value: Any, argument: str = "value") -> Any:
         return result  # the last are gradients that are not known yet
     if isinstance(result, list | tuple) and any(map(isbox, result)):
         return anp.stack([tensor(item, argument) for item in result])
-    array = checks.numbers(argument, result)
-    return array.astype({"f": np.float32, "i": np.int32}.get(array.dtype.kind, array.dtype))
+    return narrowed(checks.numbers(argument, result))
 
 
 def whole_numbers(argument: str, value: Any) -> Any:

@@ -909,3 +909,22 @@ def test_a_placeholder_of_unknown_batch_is_as_long_as_what_is_fed():
                 session.run(total, {rows: wrong, scale: 2})
     with pytest.raises(ValueError, match="shape: expected sizes of all axes, None for any"):
         tf.placeholder(np.float32)
+
+
+@pytest.mark.parametrize("value", [2**40, 3_000_000_000, -(2**31) - 1, [3_000_000_000, 1]])
+def test_whole_numbers_that_need_it_have_64_bits(value):
+    found = tf.constant(value)
+    assert found.dtype == np.int64
+    assert found.tolist() == value
+    (element,) = tf.data.Dataset.from_tensors(value)
+    assert (element.dtype, element.tolist()) == (np.int64, value)
+    x = tf.placeholder(tf.int64, [])
+    with tf.Session() as session:
+        np.testing.assert_array_equal(session.run(tf.add(x, value), {x: 1}), np.asarray(value) + 1)
+
+
+@pytest.mark.parametrize("value", [0, 2**31 - 1, -(2**31), [1, 2]])
+def test_other_whole_numbers_have_32_bits(value):
+    assert tf.constant(value).dtype == np.int32
+    (element,) = tf.data.Dataset.from_tensors(value)
+    assert element.dtype == np.int32
