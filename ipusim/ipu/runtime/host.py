@@ -18,6 +18,7 @@ from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import captures, compiling, control_inputs, is_late, on_ipu, shard
 from ipusim.ipu.runtime.context import Scoped
+from ipusim.ipu.runtime.small_integers import truediv
 from ipusim.ipu.runtime.structures import mapped
 
 #: Whether a function of arrays is being computed.
@@ -379,7 +380,7 @@ def give_operators(kind: type, call: Callable[..., Any]) -> None:
     """Give a class Python's operators, each of which is ``call`` of the operator's function and the operands."""
 
     def method(name: str, *, reflected: bool = False) -> Callable[..., Any]:
-        function = getattr(operator, name)
+        function = truediv if name == "truediv" else getattr(operator, name)
         return lambda *operands: call(function, *(reversed(operands) if reflected else operands))
 
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):

@@ -15,6 +15,7 @@ from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, Unsup
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.host import Operation
+from ipusim.ipu.runtime.small_integers import as_tensorflow_divides
 from ipusim.ipu.runtime.stage_outfeeds import current
 
 
@@ -144,8 +145,11 @@ def failed(what: str, error: BaseException) -> ModelError:
 
 
 def as_numbers(values: Sequence[Any]) -> list[Any]:
-    """Return arrays without axes as numbers, to which `+=` gives a new value as in TensorFlow."""
-    return [value[()] if isinstance(value, np.ndarray) and not value.ndim else value for value in values]
+    """Return arrays without axes as numbers, to which `+=` gives a new value as in TensorFlow; others as it divides."""
+    return [
+        value[()] if isinstance(value, np.ndarray) and not value.ndim else as_tensorflow_divides(value)
+        for value in values
+    ]
 
 
 def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from autograd.core import VJPNode
+from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import Node, isbox, new_box, notrace_primitives, register_notrace, trace_stack
 
 from ipusim.api import Array, functions
@@ -22,8 +23,11 @@ from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.building import shard
 from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.small_integers import SmallIntegers, as_tensorflow_divides
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.structures import leaves, mapped
+
+ArrayBox.register(SmallIntegers)
 
 
 class RecordedNode(Node):  # type: ignore[misc]
@@ -136,7 +140,8 @@ class Shards:
         calls: list[RecordedNode] = []
         value = as_numbers(values)
         with functions.refusing_plain_numpy(), trace_stack.new_trace() as trace, np.errstate(all="ignore"):
-            boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in self._element]
+            element = as_tensorflow_divides(self._element)
+            boxes = [new_box(array, trace, RecordedNode.new_root(calls)) for array in element]
             untrained = _Written(
                 lambda *variable: new_box(variable[1], trace, RecordedNode.new_root(calls, variable, True))
             )

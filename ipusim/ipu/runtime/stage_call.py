@@ -14,6 +14,7 @@ from ipusim.base.errors import ModelError, UnsupportedProgramError
 from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.small_integers import as_tensorflow_divides
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.runtime.variable import plain
@@ -174,7 +175,7 @@ class StageCall:
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         """Return the arrays that travel on; raises ModelError where they are others than the first time."""
-        value = self.takes.pack(arrays, self.inputs.values)
+        value = as_tensorflow_divides(self.takes.pack(arrays, self.inputs.values))
         running = self.inputs.running
         with self.names.stage(self.number), is_running.set_to(running), self.outfeeds.calling(running):
             returned = without_operations(self.function(*value))

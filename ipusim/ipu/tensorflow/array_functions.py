@@ -15,7 +15,7 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import isbox
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime import checks, small_integers
 from ipusim.ipu.runtime.function_body import loop_range
 from ipusim.ipu.runtime.host import Tensor, captured, compute, example, narrowed
 from ipusim.ipu.runtime.host_functions import also_on_host
@@ -130,7 +130,7 @@ tanh = _one("tanh", anp.tanh, "hyperbolic tangent")
 round = _one("round", anp.rint, "nearest whole number")
 logical_not = _one("logical_not", anp.logical_not, "opposite")
 add = _two("add", anp.add, "sum")
-divide = _two("divide", anp.true_divide, "quotient")
+divide = _two("divide", small_integers.truediv, "quotient")
 equal = _two("equal", anp.equal, "equality")
 greater = _two("greater", anp.greater, "order")
 greater_equal = _two("greater_equal", anp.greater_equal, "order")

@@ -18,6 +18,7 @@ from ipusim.ipu.runtime.function_body import body_of_function
 from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, as_tensor, evaluated, reading
 from ipusim.ipu.runtime.offered import lack
 from ipusim.ipu.runtime.program_state import at_once
+from ipusim.ipu.runtime.small_integers import as_tensorflow_divides
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.tensorflow.array_functions import tensor
 from ipusim.ipu.tensorflow.shaping import TensorShape
@@ -159,7 +160,8 @@ def _of(structure: Any, key: Any) -> Any:
 def called(name: str, function: Callable[..., Any], element: Element) -> Any:
     """Return what a user's function gives for an element; raises ModelError, with its name, where it fails."""
     with functions.Failing(f"{name} failed"), at_once():
-        return function(*element) if isinstance(element, tuple) else function(element)
+        given = as_tensorflow_divides(element)
+        return function(*given) if isinstance(given, tuple) else function(given)
 
 
 def drawn(waiting: list[Element], rng: np.random.Generator) -> Element:
