@@ -1,12 +1,14 @@
-"""Functions of arrays that take tensors of the host as well."""
+"""Functions of arrays that take tensors of the host as well, and arguments by TensorFlow 1's older names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 from ipusim.api import functions
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.host import Tensor, compute, example, result_of
 from ipusim.ipu.runtime.structures import leaves, mapped
 
@@ -40,6 +42,31 @@ def also_on_host(function: Function) -> Function:
         return type(tried)(compute(partial(_part_of, of, index), *tensors, name=name) for index in range(len(tried)))
 
     return cast(Function, called)
+
+
+def also_by_older_names(**newer_names: str) -> Callable[[Function], Function]:
+    """Return a decorator by which a function takes arguments by TensorFlow 1's older names too: of each the newer one.
+
+    The function raises ProgramError for an argument that is given by both.
+    """
+
+    def wrapped(function: Function) -> Function:
+        places = list(signature(function).parameters)
+
+        @wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            for older in newer_names.keys() & kwargs.keys():
+                newer, value = newer_names[older], kwargs.pop(older)
+                if value is None:
+                    continue
+                if newer in kwargs or newer in places[: len(args)]:
+                    raise ProgramError(f"Cannot specify both '{older}' and '{newer}'")
+                kwargs[newer] = value
+            return function(*args, **kwargs)
+
+        return cast(Function, called)
+
+    return wrapped
 
 
 def _waits(value: Any) -> bool:

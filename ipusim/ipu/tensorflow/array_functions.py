@@ -15,10 +15,11 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import isbox
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks, small_integers
 from ipusim.ipu.runtime.function_body import loop_range
 from ipusim.ipu.runtime.host import Tensor, captured, compute, example, narrowed
-from ipusim.ipu.runtime.host_functions import also_on_host
+from ipusim.ipu.runtime.host_functions import also_by_older_names, also_on_host
 from ipusim.ipu.runtime.initializers import filled
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.runtime.variable import plain
@@ -167,6 +168,11 @@ def clip_by_value(t: Any, clip_value_min: Any, clip_value_max: Any, name: str | 
     return maximum(minimum(t, clip_value_max), clip_value_min)
 
 
+#: Of functions that reduce.
+_by_older_names = also_by_older_names(keep_dims="keepdims", reduction_indices="axis")
+
+
+@_by_older_names
 def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the mean over some axes, by default all; of losses of all samples it is the core's own loss."""
     is_loss = isinstance(input_tensor, PerExampleLoss) and not keepdims
@@ -175,21 +181,25 @@ def reduce_mean(input_tensor: Any, axis: Any = None, keepdims: bool = False, nam
     return _reduced("reduce_mean", anp.mean, input_tensor, axis, keepdims)
 
 
+@_by_older_names
 def reduce_sum(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the sum over some axes, by default all."""
     return _reduced("reduce_sum", anp.sum, input_tensor, axis, keepdims)
 
 
+@_by_older_names
 def reduce_max(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the largest element over some axes, by default all."""
     return _reduced("reduce_max", anp.max, input_tensor, axis, keepdims)
 
 
+@_by_older_names
 def reduce_min(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the smallest element over some axes, by default all."""
     return _reduced("reduce_min", anp.min, input_tensor, axis, keepdims)
 
 
+@_by_older_names
 def reduce_prod(input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None) -> Any:
     """Return the product over some axes, by default all."""
     return _reduced("reduce_prod", exact_gradients.prod, input_tensor, axis, keepdims)
@@ -226,11 +236,25 @@ def _place(function: Callable[..., Any], x: Any, axis: int | None, output_type: 
 
 
 @also_on_host
-def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, name: str | None = None) -> Any:
-    """Return the product of matrices, or of stacks of them."""
+def matmul(
+    a: Any,
+    b: Any,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Return the product of matrices, or of stacks of them; the adjoint of a real matrix is the transposed one.
+
+    Raises ProgramError for both of one matrix.
+    """
+    for operand, transposed, adjoint in (("a", transpose_a, adjoint_a), ("b", transpose_b, adjoint_b)):
+        if transposed and adjoint:
+            raise ProgramError(f"Only one of transpose_{operand} and adjoint_{operand} can be True.")
     left, right = tensor(a), tensor(b)
-    left = anp.swapaxes(left, -1, -2) if transpose_a else left
-    right = anp.swapaxes(right, -1, -2) if transpose_b else right
+    left = anp.swapaxes(left, -1, -2) if transpose_a or adjoint_a else left
+    right = anp.swapaxes(right, -1, -2) if transpose_b or adjoint_b else right
     return anp.dot(left, right) if left.ndim == right.ndim == 2 else anp.matmul(left, right)
 
 

@@ -15,7 +15,7 @@ from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, lay
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribution import replicas_in_sync
-from ipusim.ipu.runtime.host_functions import also_on_host
+from ipusim.ipu.runtime.host_functions import also_by_older_names, also_on_host
 from ipusim.ipu.runtime.import_names import major_version
 from ipusim.ipu.runtime.layers import run, run_loss
 from ipusim.ipu.runtime.names import program_trains, scope, unique
@@ -95,16 +95,18 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
     return total / total.dtype.type(value or hosts * samples)
 
 
+@also_by_older_names(dim="axis")
 @also_on_host
-def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
-    """Return exp(x), divided by its sum along an axis."""
+def softmax(logits: Any, axis: int | None = None, name: str | None = None) -> Any:
+    """Return exp(x), divided by its sum along an axis, by default the last."""
     return anp.exp(log_softmax(logits, axis))
 
 
+@also_by_older_names(dim="axis")
 @also_on_host
-def log_softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
-    """Return x less the logarithm of the sum of exp(x) along an axis."""
-    x = tensor(logits)
+def log_softmax(logits: Any, axis: int | None = None, name: str | None = None) -> Any:
+    """Return x less the logarithm of the sum of exp(x) along an axis, by default the last."""
+    x, axis = tensor(logits), -1 if axis is None else axis
     shifted = x - anp.max(x, axis=axis, keepdims=True)
     return shifted - anp.log(anp.sum(anp.exp(shifted), axis=axis, keepdims=True))
 
@@ -234,8 +236,8 @@ def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Any
 def moments(
     x: Any, axes: Any, shift: None = None, name: str | None = None, keep_dims: bool = False, keepdims: bool = False
 ) -> Any:
-    """Return mean and variance over some axes."""
-    value, over = tensor(x), tuple(axes)
+    """Return mean and variance over one axis or several."""
+    value, over = tensor(x), tuple(np.atleast_1d(axes).tolist())
     mean = anp.mean(value, axis=over, keepdims=True)
     variance = anp.mean(anp.square(value - mean), axis=over, keepdims=True)
     if keep_dims or keepdims:

@@ -15,7 +15,7 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host_functions import also_on_host
+from ipusim.ipu.runtime.host_functions import also_by_older_names, also_on_host
 from ipusim.ipu.tensorflow.array_functions import like, tensor, whole_numbers
 
 _as_tensor = tensor
@@ -33,12 +33,14 @@ def transpose(a: Any, perm: Any = None, name: str | None = None) -> Any:
     return anp.transpose(tensor(a), perm)
 
 
+@also_by_older_names(dim="axis")
 @also_on_host
 def expand_dims(input: Any, axis: int, name: str | None = None) -> Any:
     """Return the tensor with one axis more."""
     return anp.expand_dims(tensor(input), axis)
 
 
+@also_by_older_names(squeeze_dims="axis")
 @also_on_host
 def squeeze(input: Any, axis: Any = None, name: str | None = None) -> Any:
     """Return the tensor without axes of one element."""

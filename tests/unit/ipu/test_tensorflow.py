@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import itertools
+from functools import partial
 
 import autograd.numpy as anp
 import numpy as np
@@ -928,3 +929,50 @@ def test_other_whole_numbers_have_32_bits(value):
     assert tf.constant(value).dtype == np.int32
     (element,) = tf.data.Dataset.from_tensors(value)
     assert element.dtype == np.int32
+
+
+ROWS_OF_3 = np.arange(6, dtype=np.float32).reshape(2, 3)
+OLDER_NAMES = {
+    **{
+        function.__name__: (
+            partial(function, reduction_indices=[0], keep_dims=True),
+            partial(function, axis=[0], keepdims=True),
+        )
+        for function in (tf.reduce_max, tf.reduce_mean, tf.reduce_min, tf.reduce_prod, tf.reduce_sum)
+    },
+    "softmax": (lambda x: tf.nn.softmax(x, dim=0), lambda x: tf.nn.softmax(x, axis=0)),
+    "log_softmax": (lambda x: tf.nn.log_softmax(x, dim=0), lambda x: tf.nn.log_softmax(x, axis=0)),
+    "softmax of None": (lambda x: tf.nn.softmax(x, dim=None), lambda x: tf.nn.softmax(x, axis=-1)),
+    "squeeze": (lambda x: tf.squeeze(x[None, :, None], squeeze_dims=[0]), lambda x: x[:, None]),
+    "expand_dims": (lambda x: tf.expand_dims(x, dim=1), lambda x: x[:, None]),
+    "adjoint_a": (lambda x: tf.matmul(x, x, adjoint_a=True), lambda x: tf.matmul(x, x, transpose_a=True)),
+    "adjoint_b": (lambda x: tf.matmul(x, x, adjoint_b=True), lambda x: tf.matmul(x, x, transpose_b=True)),
+    "moments": (lambda x: tf.nn.moments(x, 0)[1], lambda x: tf.nn.moments(x, [0])[1]),
+}
+
+
+@pytest.mark.parametrize(("older", "newer"), OLDER_NAMES.values(), ids=OLDER_NAMES)
+def test_arguments_have_their_older_names_too(older, newer):
+    np.testing.assert_array_equal(older(ROWS_OF_3), newer(ROWS_OF_3))
+    x = tf.placeholder(tf.float32, [2, 3])
+    with tf.Session() as session:
+        np.testing.assert_array_equal(session.run(older(x), {x: ROWS_OF_3}), newer(ROWS_OF_3))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: tf.reduce_sum(x, axis=0, reduction_indices=0), "Cannot specify both 'reduction_indices' and 'axis'"),
+        (lambda x: tf.reduce_sum(x, 0, reduction_indices=0), "Cannot specify both 'reduction_indices' and 'axis'"),
+        (lambda x: tf.reduce_sum(x, keepdims=True, keep_dims=True), "Cannot specify both 'keep_dims' and 'keepdims'"),
+        (lambda x: tf.nn.softmax(x, 0, dim=0), "Cannot specify both 'dim' and 'axis'"),
+        (
+            lambda x: tf.matmul(x, x, transpose_b=True, adjoint_b=True),
+            "Only one of transpose_b and adjoint_b can be True.",
+        ),
+    ],
+)
+def test_an_argument_has_one_of_its_names(call, message):
+    with pytest.raises(ProgramError) as caught:
+        call(ROWS_OF_3)
+    assert str(caught.value) == message
