@@ -221,15 +221,25 @@ def l2_loss(t: Any, name: str | None = None) -> Any:
 
 @also_on_host
 def bias_add(value: Any, bias: Any, data_format: str | None = None, name: str | None = None) -> Any:
-    """Return the sum of a tensor and a bias along its last axis."""
+    """Return the sum of a tensor and a bias along its last axis; raises ProgramError for a bias of another shape."""
     _channels_last(data_format)
-    return tensor(value) + tensor(bias)
+    x, biases = tensor(value), tensor(bias)
+    if x.ndim < 2:
+        raise ProgramError(f"Input tensor must be at least 2D: {list(x.shape)}")
+    if biases.ndim != 1:
+        raise ProgramError(f"Biases must be 1D: {list(biases.shape)}")
+    if biases.shape != x.shape[-1:]:
+        raise ProgramError(
+            "Must provide as many biases as the last dimension of the input tensor: "
+            f"{list(biases.shape)} vs. {list(x.shape)}"
+        )
+    return x + biases
 
 
 @also_on_host
 def xw_plus_b(x: Any, weights: Any, biases: Any, name: str | None = None) -> Any:
-    """Return x @ weights + biases."""
-    return anp.dot(tensor(x), tensor(weights)) + tensor(biases)
+    """Return x @ weights + biases; raises ProgramError for biases of another shape."""
+    return bias_add(anp.dot(tensor(x), tensor(weights)), biases)
 
 
 @also_on_host

@@ -14,6 +14,7 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_functions import also_by_older_names, also_on_host
 from ipusim.ipu.tensorflow.array_functions import like, tensor, whole_numbers
@@ -59,10 +60,28 @@ def stack(values: Sequence[Any], axis: int = 0, name: str | None = None) -> Any:
     return anp.stack([tensor(value) for value in values], axis=axis)
 
 
-@also_on_host
 def unstack(value: Any, num: int | None = None, axis: int = 0, name: str | None = None) -> list[Any]:
-    """Return the parts of a tensor along an axis."""
-    return list(anp.moveaxis(tensor(value), axis, 0))
+    """Return the parts of a tensor along an axis.
+
+    Raises ProgramError for an axis that it does not have, for another number of parts than ``num``, and without that
+    for an axis that is as long as what a session is fed.
+    """
+    known = getattr(value, "shape", ())
+    if num is None and None in known and -len(known) <= axis < len(known) and known[axis] is None:
+        raise ProgramError(f"Cannot infer num from shape {known}")
+    result: list[Any] = _unstack(value, num, axis)
+    return result
+
+
+@also_on_host
+def _unstack(value: Any, num: int | None, axis: int) -> list[Any]:
+    x = tensor(value)
+    if not -x.ndim <= axis < x.ndim:
+        raise ProgramError(f"axis = {axis} not in [{-x.ndim}, {x.ndim})")
+    parts = list(anp.moveaxis(x, axis, 0))
+    if num is not None and len(parts) != num:
+        raise ProgramError(f"Input shape axis {axis} must equal {num}, got shape {list(x.shape)}")
+    return parts
 
 
 @also_on_host
@@ -91,8 +110,14 @@ def split(value: Any, num_or_size_splits: Any, axis: int = 0, num: int | None = 
 
 @also_on_host
 def tile(input: Any, multiples: Any, name: str | None = None) -> Any:
-    """Return the tensor several times along each axis."""
-    return anp.tile(tensor(input), tuple(multiples))
+    """Return the tensor several times along each axis; raises ProgramError for other numbers than one for each."""
+    x, times = tensor(input), whole_numbers("multiples", multiples)
+    if times.shape != (x.ndim,):
+        raise ProgramError(f"Expected multiples argument to be a vector of length {x.ndim} but got length {times.size}")
+    if (times < 0).any():
+        axis = int(np.argmax(times < 0))
+        raise ProgramError(f"Expected multiples[{axis}] >= 0, but got {times[axis]}")
+    return anp.tile(x, tuple(times.tolist()))
 
 
 @also_on_host

@@ -976,3 +976,35 @@ def test_an_argument_has_one_of_its_names(call, message):
     with pytest.raises(ProgramError) as caught:
         call(ROWS_OF_3)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: tf.unstack(x, num=5), "Input shape axis 0 must equal 5, got shape [2, 3]"),
+        (lambda x: tf.unstack(x, num=1, axis=-1), "Input shape axis -1 must equal 1, got shape [2, 3]"),
+        (lambda x: tf.unstack(x, axis=2), "axis = 2 not in [-2, 2)"),
+        (lambda x: tf.tile(x, [2]), "Expected multiples argument to be a vector of length 2 but got length 1"),
+        (lambda x: tf.tile(x, [1, 2, 2]), "Expected multiples argument to be a vector of length 2 but got length 3"),
+        (lambda x: tf.tile(x, [2, -1]), "Expected multiples[1] >= 0, but got -1"),
+        (lambda x: tf.nn.bias_add(x, x), "Biases must be 1D: [2, 3]"),
+        (lambda x: tf.nn.bias_add(x[0], x[0]), "Input tensor must be at least 2D: [3]"),
+        (
+            lambda x: tf.nn.bias_add(x, x[0, :1]),
+            "Must provide as many biases as the last dimension of the input tensor: [1] vs. [2, 3]",
+        ),
+        (lambda x: tf.nn.xw_plus_b(x, np.ones((3, 2), np.float32), x), "Biases must be 1D: [2, 3]"),
+    ],
+)
+def test_shapes_that_tensorflow_does_not_take_are_refused(call, message):
+    for x in (ROWS_OF_3, tf.placeholder(tf.float32, [2, 3])):
+        with pytest.raises(ProgramError) as caught:
+            call(x)
+        assert str(caught.value) == message
+
+
+def test_an_axis_as_long_as_what_is_fed_is_not_unstacked():
+    x = tf.placeholder(tf.float32, [None, 3])
+    with pytest.raises(ProgramError, match=r"Cannot infer num from shape \(None, 3\)"):
+        tf.unstack(x * 2.0)
+    assert len(tf.unstack(x, axis=1)) == 3
