@@ -32,7 +32,7 @@ from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.horovod import on_hosts, rank
 from ipusim.ipu.runtime.import_names import install
 from ipusim.ipu.runtime.loop_body import body_record
-from ipusim.ipu.tensorflow.shaping import TensorShape
+from ipusim.ipu.runtime.tensor_shape import TensorShape
 
 #: How the name of a program ends.
 _SUFFIX: Final = ".py"

@@ -18,8 +18,10 @@ from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import captures, compiling, control_inputs, is_late, on_ipu, shard
 from ipusim.ipu.runtime.context import Scoped
-from ipusim.ipu.runtime.small_integers import truediv
+from ipusim.ipu.runtime.operators import give_operators
+from ipusim.ipu.runtime.program_state import session_here
 from ipusim.ipu.runtime.structures import mapped
+from ipusim.ipu.runtime.tensor_shape import TensorShape
 
 #: Whether a function of arrays is being computed.
 _COMPUTING: Final = Scoped("computing", False)
@@ -149,6 +151,23 @@ class Tensor(Fetch):
     def shape(self) -> tuple[int, ...]:
         """Its shape."""
         return self.example.shape
+
+    def get_shape(self) -> TensorShape:
+        """Return its shape."""
+        return TensorShape(self.shape)
+
+    def eval(self, feed_dict: Any = None, session: Any = None) -> Any:
+        """Return its value in a run of a session, by default that in whose block the caller is.
+
+        Raises ProgramError without any, and as ``run`` does.
+        """
+        running = session_here() if session is None else session
+        if running is None:
+            raise ProgramError(
+                "Cannot evaluate tensor using `eval()`: No default session is registered. Use `with sess.as_default()` "
+                "or pass an explicit session to `eval(session=sess)`"
+            )
+        return running.run(self, feed_dict)
 
     @property
     def has_known_form(self) -> bool:
@@ -374,20 +393,6 @@ def narrowed(array: Array) -> Array:
         return array.astype(np.float32)
     small = array.astype(np.int32) if array.dtype.kind == "i" else array
     return small if np.array_equal(small, array) else array
-
-
-def give_operators(kind: type, call: Callable[..., Any]) -> None:
-    """Give a class Python's operators, each of which is ``call`` of the operator's function and the operands."""
-
-    def method(name: str, *, reflected: bool = False) -> Callable[..., Any]:
-        function = truediv if name == "truediv" else getattr(operator, name)
-        return lambda *operands: call(function, *(reversed(operands) if reflected else operands))
-
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-        setattr(kind, f"__{name}__", method(name))
-        setattr(kind, f"__r{name}__", method(name, reflected=True))
-    for name in ("lt", "le", "gt", "ge", "neg", "abs"):
-        setattr(kind, f"__{name}__", method(name))
 
 
 give_operators(Tensor, compute)

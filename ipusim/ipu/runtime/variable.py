@@ -13,7 +13,8 @@ from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import compiling
-from ipusim.ipu.runtime.host import EvaluatedTensor, Running, Tensor, compute, give_operators
+from ipusim.ipu.runtime.host import EvaluatedTensor, Running, Tensor, compute
+from ipusim.ipu.runtime.operators import give_operators
 from ipusim.ipu.runtime.program_state import add, graph_mode, is_at_once, store, used
 
 _REMEDY: Final = "use its read_value(), or a function of tf"
@@ -77,10 +78,6 @@ class NamedVariable(Tensor, functions.Readable):
         """Its number of elements."""
         return self.initial.size
 
-    def get_shape(self) -> tuple[int, ...]:
-        """Return its shape."""
-        return self.shape
-
     @property
     def op(self) -> NamedVariable:
         """Itself, whose name is what TensorFlow's operation is called."""
@@ -103,7 +100,7 @@ class NamedVariable(Tensor, functions.Readable):
             )
         return self.value_now()
 
-    def eval(self, session: object = None) -> Array:
+    def eval(self, session: object = None) -> Array:  # type: ignore[override]  # as in TensorFlow
         """Return its value."""
         return self.numpy()
 

@@ -84,6 +84,7 @@ __getattr__, __dir__ = offering(
     | {f"random_{name}": f"{_HERE}.random:{name}" for name in ("normal", "shuffle", "uniform")}
     | in_module(f"{_HERE}.random", "truncated_normal")
     | in_module("numpy", "float16 float32 float64 int8 int16 int32 int64 newaxis uint8")
+    | in_module("ipusim.ipu.runtime.tensor_shape", "TensorShape")
     | {"bool": "numpy:bool_", "IndexedSlices": "ipusim.ipu.horovod:IndexedSlices"}
     | {"set_random_seed": f"{_STATE}:set_random_seed"}
     | in_module(
@@ -99,7 +100,7 @@ __getattr__, __dir__ = offering(
     | in_module(_ARRAYS, f"{_MATH} {_OF_TF}")
     | in_module(
         f"{_HERE}.shaping",
-        "TensorShape broadcast_to concat expand_dims gather one_hot pad reshape reverse slice split squeeze stack "
+        "broadcast_to concat expand_dims gather one_hot pad reshape reverse slice split squeeze stack "
         "strided_slice tile transpose unstack where",
     )
     | in_module(f"{_HERE}.control_flow", "cond while_loop")

@@ -20,8 +20,8 @@ from ipusim.ipu.runtime.offered import lack
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.small_integers import as_tensorflow_divides
 from ipusim.ipu.runtime.structures import leaves, mapped
+from ipusim.ipu.runtime.tensor_shape import TensorShape
 from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.ipu.tensorflow.shaping import TensorShape
 
 Element = Any
 

@@ -1008,3 +1008,28 @@ def test_an_axis_as_long_as_what_is_fed_is_not_unstacked():
     with pytest.raises(ProgramError, match=r"Cannot infer num from shape \(None, 3\)"):
         tf.unstack(x * 2.0)
     assert len(tf.unstack(x, axis=1)) == 3
+
+
+def test_tensors_of_the_host_say_their_shape_as_tensorflow_does():
+    x, w = tf.placeholder(tf.float32, [None, 3]), tf.get_variable("w", initializer=ROWS_OF_3)
+    assert x.get_shape().as_list() == (x * 2.0).get_shape().as_list() == [None, 3]
+    assert tf.reduce_sum(x, 1).get_shape().ndims == 1
+    assert w.get_shape().as_list() == [2, 3]
+    assert isinstance(x.get_shape(), tf.TensorShape)
+
+
+def test_a_tensor_is_evaluated_in_a_session_or_that_of_the_block():
+    x = tf.placeholder(tf.float32, [None, 3])
+    total = tf.reduce_sum(x * 2.0)
+    feeds = {x: ROWS_OF_3}
+    assert total.eval(feeds, session=tf.Session()) == 30
+    assert total.eval(session=tf.Session(), feed_dict=feeds) == 30
+    with tf.Session():
+        assert total.eval(feeds) == 30
+        assert x.eval(feeds).tolist() == ROWS_OF_3.tolist()
+        with pytest.raises(ProgramError, match="You must feed a value for placeholder"):
+            total.eval()
+    with pytest.raises(
+        ProgramError, match=r"Cannot evaluate tensor using `eval\(\)`: No default session is registered"
+    ):
+        total.eval(feeds)
