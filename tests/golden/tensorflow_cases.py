@@ -122,7 +122,9 @@ case("cast of whole numbers", call("cast", np.float32), WHOLE)
 # Functions of two tensors.
 both("add equal greater greater_equal less less_equal maximum minimum multiply not_equal subtract", LEFT, RIGHT)
 both("squared_difference", LEFT, RIGHT)
-both("divide", floats(0, 1, -1, 0, 3), floats(1, 0, 0, 2, -0.5))
+both("divide truediv", floats(0, 1, -1, 0, 3), floats(1, 0, 0, 2, -0.5))
+for _kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64):
+    case(f"divide of {_kind.__name__}", call("divide", 4), np.array([6, 1], _kind))
 both("pow", floats(0, 0, 0, -0.0, 2, -2, -2, 1, 0), floats(0, 1, 2, 2, 0, 2, 3, 0, 0.5))
 both("logical_and logical_or", TRUTHS, TRUTHS[::-1])
 for _name in ("maximum", "minimum"):

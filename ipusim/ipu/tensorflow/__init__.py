@@ -28,7 +28,7 @@ _MODULES: Final = ("data", "distribute", "keras", "logging", "losses", "metrics"
 _MATH: Final = (
     "abs add argmax argmin cos divide equal exp greater greater_equal less less_equal log log1p logical_and "
     "logical_not logical_or maximum minimum multiply negative not_equal pow reduce_max reduce_mean reduce_min "
-    "reduce_prod reduce_sum round sigmoid sign sin sqrt square squared_difference subtract tanh"
+    "reduce_prod reduce_sum round sigmoid sign sin sqrt square squared_difference subtract tanh truediv"
 )
 #: Functions of arrays that ``tf`` alone has.
 _OF_TF: Final = (

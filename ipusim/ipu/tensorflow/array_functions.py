@@ -145,6 +145,7 @@ multiply = _two("multiply", anp.multiply, "product")
 not_equal = _two("not_equal", anp.not_equal, "difference")
 pow = _two("pow", exact_gradients.power, "power")
 subtract = _two("subtract", anp.subtract, "difference")
+truediv = _two("truediv", small_integers.truediv, "quotient")
 
 
 @also_on_host

@@ -45,6 +45,7 @@ DIFFERENTIABLE = {
     "cos": (tf.cos, X),
     "custom_gradient": (tf.custom_gradient(lambda x: (tf.exp(x), lambda dy: dy * tf.exp(x))), X),
     "divide": (lambda x: tf.divide(1.0, x), POSITIVE),
+    "truediv": (lambda x: tf.truediv(1.0, x), POSITIVE),
     "einsum": (lambda x: tf.einsum("ij,kj->ik", x, x), X),
     "exp": (tf.exp, X),
     "expand_dims": (lambda x: tf.expand_dims(x, 1), X),
