@@ -122,10 +122,12 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
     without_last = _cycles(job, others, copies=True, disturbed=disturbed)
     lost = cycles - ideal
-    shares = ((cycles - without) / lost if lost > 0 else None for without in (without_slowest, without_last))
+    of_slowest, of_last = (
+        (cycles - without) / lost if lost > 0 else None for without in (without_slowest, without_last)
+    )
     types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
     ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
-    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), *shares, job.system.replicas)
+    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), of_slowest, of_last, job.system.replicas)
 
 
 def _name(kind: int) -> str:

@@ -46,8 +46,8 @@ def write_suggested(
             words = out.with_suffix(".py")
             schedule, why = f"{words.name}:{NAME}", "an order for these costs"
             write_file(words, words_file(order).encode())
-        options = {("pipeline", "schedule"): (schedule, why), ("pipeline", "sync"): (order.best.sync.value, why)}
-        text = runs.edited(text, options)
+        sync = order.best.sync.value, why
+        text = runs.edited(text, {("pipeline", "schedule"): (schedule, why), ("pipeline", "sync"): sync})
     mark = f"# {mark_of('suggest')}\n"
     write_file(out, (text if mark in text else text + mark).encode())
 
