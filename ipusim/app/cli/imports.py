@@ -58,7 +58,7 @@ def import_(
     """Make stages of what a profiler measured: medians as a CSV file, which runs as it is, and a scenario of it."""
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
-    from ipusim.app.profiles.written import csv_text, figures_table, scenario_text
+    from ipusim.app.profiles.written import csv_text, figures_table, legal_count, scenario_text
     from ipusim.app.run_folder.output_file import IMPORTED, IMPORTED_TABLE, check_output
     from ipusim.base.files import write_file
 
@@ -76,4 +76,4 @@ def import_(
     write_file(table, csv_text(measured).encode())
     write_file(out, text)
     print_tables(figures_table(measured))
-    print_text(*measured.notes, f"{out}, {table}")
+    print_text(*measured.notes, *filter(None, [legal_count(measured)[1]]), f"{out}, {table}")

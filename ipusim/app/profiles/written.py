@@ -56,10 +56,12 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
 def legal_count(stages: Stages) -> tuple[int | None, str]:
     """Return the count as measured, or the next one up that Grouped can lay out, and a sentence on that.
 
-    None and nothing where the measured one is not known.
+    None where the measured one is not known.
     """
     number, count = len(stages.stages), stages.count
-    if count is None or number == 1:
+    if count is None:
+        return None, "The micro-batches behind a weight update were not measured: --count says them."
+    if number == 1:
         return count, ""
     multiple = 2 * number  # of Graphcore's overlap length in training, and so of that in inference
     legal = math.ceil(count / multiple) * multiple

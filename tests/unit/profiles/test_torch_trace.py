@@ -104,7 +104,12 @@ def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
 def test_a_list_of_events_is_a_trace_too(tmp_path):
     path = tmp_path / "list.json"
     path.write_text(json.dumps([span("PP:0F0", 5), {"ph": "M", "name": "process_name"}, 7]))
-    assert medians(stages_of(read_measured([path]))) == {"0": {"forward": 5}}
+    stages = stages_of(read_measured([path]))
+    assert medians(stages) == {"0": {"forward": 5}}
+    unknown = "The micro-batches behind a weight update were not measured: --count says them."
+    assert legal_count(stages) == (None, unknown)
+    assert f"# {unknown}\n" in scenario_text(stages, "p.csv", ["list.json"])
+    assert legal_count(stages_of(read_measured([path]), count=4)) == (4, "")
 
 
 def test_stages_that_share_a_rank_share_an_ipu_and_its_update_and_halves_are_halves(own, tmp_path):
