@@ -34,11 +34,18 @@ class SumOfGradients:
 
 @dataclass(frozen=True)
 class StageCycles:
-    """Cycles of one stage's passes; its backward pass takes none where nothing is trained."""
+    """Cycles of one stage's passes; its backward pass takes none where nothing is trained.
+
+    Attributes:
+        name: of the stage.
+        forward_cycles, backward_cycles: of its passes.
+        recomputed_cycles: those of its backward pass in which that computes activations again.
+    """
 
     name: str
     forward_cycles: int
     backward_cycles: int
+    recomputed_cycles: int
 
 
 @dataclass(frozen=True)
@@ -161,13 +168,16 @@ def gradient_sum(costs: Costs) -> SumOfGradients | None:
     return SumOfGradients(total.algorithm, total.bytes, len(total.cost.rounds), total.cost.total_cycles)
 
 
-def stage_cycles(costs: Costs, times: RunTimes) -> tuple[StageCycles, ...]:
-    """Return the cycles of the passes of each stage of a run at such costs."""
+def stage_cycles(costs: Costs, times: RunTimes, once: Costs) -> tuple[StageCycles, ...]:
+    """Return the cycles of each stage's passes of a run at such costs; ``once`` are those without recomputation."""
     return tuple(
         StageCycles(
             name=name,
             forward_cycles=costs.passes[Pass.FORWARD, stage],
             backward_cycles=costs.passes[Pass.BACKWARD, stage] if times.training else 0,
+            recomputed_cycles=(
+                costs.passes[Pass.BACKWARD, stage] - once.passes[Pass.BACKWARD, stage] if times.training else 0
+            ),
         )
         for stage, name in enumerate(times.stages)
     )

@@ -96,6 +96,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
     itself. Raises TimelineError for a Timeline without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
+    once = without_recomputation(job, costs)
     summary = Summary(
         **vars(times),
         description=job.request.description,
@@ -109,10 +110,10 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         selection_order_reason=job.system.order_reason,
         selection_orders=_orders(job, timeline),
         gradient_sum=gradient_sum(costs),
-        stage_cycles=stage_cycles(costs, times),
+        stage_cycles=stage_cycles(costs, times, once),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
-        verdict=verdict(timeline, costs, job.plan.shape, without_recomputation(job, costs)),
+        verdict=verdict(timeline, costs, job.plan.shape, once),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
         find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
     )

@@ -121,6 +121,21 @@ def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
+def test_a_folder_says_what_its_backward_passes_compute_again(tmp_path):
+    """Of 300,000 cycles each of three stages computes activations for 100,000, whether its scenario is there or not."""
+    inside = "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved"
+    ipusim("run", SCENARIOS / "recomputation.yaml", "--set", inside, "--out", tmp_path / "run")
+    told = []
+    for _ in range(2):
+        done = ipusim("explain", tmp_path / "run", "--out", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        told.append(json.loads((tmp_path / "out" / "explanation.json").read_text())["ipus"])
+        (tmp_path / "run" / "scenario.yaml").unlink(missing_ok=True)
+    assert told[0] == told[1]
+    assert [ipu["cycles"]["computes"] for ipu in told[0]] == [16 * 300_000] * 4
+
+
+@pytest.mark.usefixtures("without_charts")
 def test_the_table_of_changes_has_those_of_the_sentence_and_counts_the_others(tmp_path):
     text = """
 system: {name: m2000, auto_select_ipus: 2}

@@ -69,7 +69,8 @@ def explain(
     modes = sync_modes(sync)
     ran = opened(run, overrides or (), trust=trust)
     with interruptible() as heed, ResultsFolder(out or ran.folder, EXPLANATION_FILES, reads=(run,)) as results:
-        explanation = explain(ran.timeline, ran.job, execution, ran.waterfall, what or (), modes, straggling=stragglers)
+        told = ran.timeline, ran.job, execution, ran.waterfall, what or (), modes
+        explanation = explain(*told, straggling=stragglers, shares=ran.shares)
         files = explanation.files()
         heed()
         results.write(files)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.api import Job, Sync, Timeline, analysis, runs, timelines
+from ipusim.api import Job, Sync, Timeline, analysis, pipelines, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import Together, requested_changes, what_if
@@ -195,6 +196,7 @@ def explain(
     syncs: Sequence[Sync] = (),
     *,
     straggling: bool = False,
+    shares: Mapping[tuple[pipelines.Pass, int], Fraction] | None = None,
 ) -> Explanation:
     """Return why a run takes as long as it does.
 
@@ -207,6 +209,7 @@ def explain(
             of those that are tried by themselves.
         syncs: the modes that other schedules are tried in, by default each in its own.
         straggling: whether to say how much of the time goes to stragglers.
+        shares: which part of a stage's passes of a kind computes activations again, where what ran is not known.
 
     Raises TimelineError for an execution that the run has not, OptionError for changes that cannot be.
     """
@@ -223,7 +226,7 @@ def explain(
         timeline=timeline,
         execution=execution,
         waterfall=said if isinstance(job, str) else runs.waterfall_of(job, timeline),
-        idle=analysis.idle_causes(timeline, execution, {} if isinstance(job, str) else runs.recomputed_shares(job)),
+        idle=analysis.idle_causes(timeline, execution, shares if isinstance(job, str) else runs.recomputed_shares(job)),
         path=path,
         parts=analysis.path_parts(timeline, path),
         what_ifs=outcomes,

@@ -109,7 +109,7 @@ def _overview(runs: Sequence[PageRun]) -> Table:
 
 def _page_run(run: StoredRun) -> PageRun:
     timeline, times = in_periods(run.timeline), run.times
-    why = explain(run.timeline, "a page does not try changes", said=run.waterfall)
+    why = explain(run.timeline, "a page does not try changes", said=run.waterfall, shares=run.recomputed_shares)
     with run.as_written():
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Session, Timeline, analysis, assemble, runs
+from ipusim.api import Job, Session, Timeline, analysis, assemble, pipelines, runs
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.scenario.load import job_of, placed, placed_request
 from ipusim.app.scenario.overrides import apply_overrides
@@ -39,6 +40,7 @@ class Opened:
         stored: what happened, of a run that lies in the folder.
         waterfall: the parts of its time, as such a run has written them.
         source: the scenario, of a run that has to be simulated.
+        shares: which part of a stage's backward pass computes activations again, as such a run has written it.
     """
 
     folder: Path
@@ -46,6 +48,7 @@ class Opened:
     stored: Timeline | None = None
     waterfall: analysis.Waterfall | None = None
     source: Source | None = None
+    shares: Mapping[tuple[pipelines.Pass, int], Fraction] = field(default_factory=dict)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -71,7 +74,9 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
     stored = read_run(path)
-    return Opened(path, job_behind(path, trust=trust), stored.timeline, stored.waterfall)
+    return Opened(
+        path, job_behind(path, trust=trust), stored.timeline, stored.waterfall, shares=stored.recomputed_shares
+    )
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:

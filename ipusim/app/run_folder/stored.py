@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import Timeline, analysis, runs
+from ipusim.api import Timeline, analysis, pipelines, runs
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, read_memory
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, open_run_file, read_run_file
@@ -110,6 +111,19 @@ class StoredRun:
         parts = self.summary.get("waterfall")
         with self.as_written("the parts of the time as a run writes them"):
             return None if parts is None else analysis.Waterfall.from_dict(parts)
+
+    @property
+    def recomputed_shares(self) -> dict[tuple[pipelines.Pass, int], Fraction]:
+        """Which part of a stage's backward pass computes activations again, where any does.
+
+        Raises FileError for cycles that no run writes.
+        """
+        with self.as_written("the cycles of stages as a run writes them"):
+            return {
+                (pipelines.Pass.BACKWARD, stage): Fraction(cycles["recomputed_cycles"], cycles["backward_cycles"])
+                for stage, cycles in enumerate(self.summary.get("stage_cycles") or ())
+                if cycles.get("recomputed_cycles")
+            }
 
     @property
     def help(self) -> tuple[str, ...] | None:
