@@ -60,7 +60,7 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
     """
     number, count = len(stages.stages), stages.count
     if count is None:
-        return None, "The micro-batches behind a weight update were not measured: --count says them."
+        return None, "The micro-batches behind a weight update were not measured: the option count says them."
     if number == 1:
         return count, ""
     multiple = 2 * number  # of Graphcore's overlap length in training, and so of that in inference

@@ -106,7 +106,7 @@ def test_a_list_of_events_is_a_trace_too(tmp_path):
     path.write_text(json.dumps([span("PP:0F0", 5), {"ph": "M", "name": "process_name"}, 7]))
     stages = stages_of(read_measured([path]))
     assert medians(stages) == {"0": {"forward": 5}}
-    unknown = "The micro-batches behind a weight update were not measured: --count says them."
+    unknown = "The micro-batches behind a weight update were not measured: the option count says them."
     assert legal_count(stages) == (None, unknown)
     assert f"# {unknown}\n" in scenario_text(stages, "p.csv", ["list.json"])
     assert legal_count(stages_of(read_measured([path]), count=4)) == (4, "")
