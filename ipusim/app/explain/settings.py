@@ -37,8 +37,7 @@ def settings(job: Job, text: str) -> dict[str, Any]:
         values[name] = _read(name, value) if times is None else _times(job, name, Fraction(times[1]))
     if not values:
         raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}")
-    of_stages = any(name.startswith("pipeline.stages") for name in values)
-    if job.request.has_timed_stages and not of_stages and "pipeline.micro_batch_size" in values:
+    if job.request.leaves_costs_open(values):
         size = "the stages say the cycles of a micro-batch of one size"
         raise OptionError("what", f"pipeline.micro_batch_size: expected other cycles of stages beside it, as {size}")
     return values

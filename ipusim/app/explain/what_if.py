@@ -74,15 +74,14 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
 
 def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
     """Return outcomes without those of other schedules on one IPU that take as long as ``single``: it is their plan."""
-    alone = {id(row) for row in tried if row[1] is not None and len(row[1].plan.ipus) == 1}
-    single = [row[0].after for row in tried if id(row) in alone and _schedule(row) == "single"]
-    return [
-        row for row in tried if id(row) not in alone or _schedule(row) in ("", "single") or row[0].after not in single
-    ]
 
+    def schedule_alone(row: _Tried) -> str:
+        """Return the schedule that a row tries on one IPU; empty for anything else."""
+        on_one = row[1] is not None and len(row[1].plan.ipus) == 1
+        return str(row[0].change.values.get("pipeline.schedule", "")) if on_one else ""
 
-def _schedule(row: _Tried) -> str:
-    return str(row[0].change.values.get("pipeline.schedule", ""))
+    single = [row[0].after for row in tried if schedule_alone(row) == "single"]
+    return [row for row in tried if schedule_alone(row) in ("", "single") or row[0].after not in single]
 
 
 def _cause(now: analysis.Waterfall, before: Timeline, other: Job, after: Timeline) -> tuple[str, float]:

@@ -91,9 +91,8 @@ def _adds_up(pair: Together) -> str:
 
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
     """Return the best changes, the best of each kind among them, and how many others there are."""
-    first = {id(tied[0]) for tied in _best(rows)}
-    left = max(_MOST_ROWS - len(first), 0)
-    others = {id(what_if) for what_if in [what_if for what_if in rows if id(what_if) not in first][:left]}
+    first = [tied[0] for tied in _best(rows)]
+    others = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
     cells = [
         (
             what_if.change.words,
@@ -102,7 +101,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
             f"too large by {format_bytes(what_if.too_large)}" if what_if.too_large else "fits",
         )
         for what_if in rows
-        if id(what_if) in first | others
+        if what_if in first or what_if in others
     ]
     if len(cells) < len(rows):
         cells.append((f"{len(rows) - len(cells)} others", "", "", ""))

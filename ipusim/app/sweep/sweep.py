@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.sweep.crew import Crew
@@ -60,10 +60,6 @@ class Sweep:
         return ", ".join(f"{name} {text_of(value)}" for name, value in zip(self.names, point, strict=True))
 
 
-#: What stages that are known by their cost say the cycles of.
-_SIZE: Final = "pipeline.micro_batch_size"
-
-
 def sweep(
     request: Request,
     axes: Sequence[Axis],
@@ -87,10 +83,9 @@ def sweep(
     points = points_of(axes, together)
     if request.functions is not None:
         raise AllFailedError("expected stages that options say, got functions: ask by a scenario's keys, or a file")
-    of_stages = any(axis.path.startswith("pipeline.stages") for axis in axes)
-    if request.has_timed_stages and not of_stages and any(axis.path == _SIZE for axis in axes):
+    if request.leaves_costs_open([axis.path for axis in axes]):
         text = "expected stages whose cycles vary with it, as those that are there are of one size of micro-batch"
-        raise OptionError("vary", f"{_SIZE}: {text}")
+        raise OptionError("vary", f"pipeline.micro_batch_size: {text}")
     if not losses:
         request = request.replace({"numerics": "off"})
     study = Sweep(request, tuple(axes), together, points, (None,) * len(points))

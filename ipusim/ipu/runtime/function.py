@@ -19,10 +19,11 @@ from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import Made, compiling, repeating
 from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.function_body import FunctionBody, Loop, LoopReached, body_of_function, calls_device, device
-from ipusim.ipu.runtime.host import Fetch, Running, Tensor, as_tensor, example
+from ipusim.ipu.runtime.host import Fetch, Running, Tensor, example
 from ipusim.ipu.runtime.layouts import Fed
 from ipusim.ipu.runtime.loop_body import body_record, is_operation, is_training, run_body
 from ipusim.ipu.runtime.loop_program import LoopProgram, trying
+from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.runtime.program_state import using
 from ipusim.ipu.runtime.run import Pipeline, ProgramReached, lay_out, stopping_at_programs

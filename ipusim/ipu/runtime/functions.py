@@ -14,7 +14,7 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.gradients import Variable
-from ipusim.ipu.runtime.host import as_tensor
+from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.traced import Traced, TracedStage
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from ipusim.base.errors import IpusimError, ProgramError, ProgramTypeError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.building import captures, compiling, control_inputs, is_late, on_ipu, shard
 from ipusim.ipu.runtime.context import Scoped
+from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.operators import give_operators
 from ipusim.ipu.runtime.program_state import session_here
 from ipusim.ipu.runtime.structures import mapped
@@ -232,9 +234,9 @@ class Computed(Tensor):
         with np.errstate(all="ignore"):
             super().__init__(as_tensor(result_of(name, function, [example(argument) for argument in self.arguments])))
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int | None, ...]:  # type: ignore[override]  # None for what is fed
-        """Its shape, with None for axes that are longer where what is fed is."""
+        """The tensor's shape; None for an axis whose length a fed placeholder decides."""
         known = self.example.shape
         if all(None not in source.shape for source in self.sources()):
             return known
@@ -287,12 +289,12 @@ class Placeholder(Tensor):
 
     @property
     def shape(self) -> tuple[int | None, ...]:  # type: ignore[override]  # None for what is fed
-        """Its shape, with None for axes that are as long as what is fed."""
+        """The placeholder's shape; None for an open axis, which is as long as what is fed."""
         return self._axes
 
     @property
     def has_known_form(self) -> bool:
-        """Whether no axis is as long as what is fed."""
+        """Whether the placeholder leaves no axis open."""
         return None not in self._axes
 
     def __repr__(self) -> str:
@@ -328,7 +330,7 @@ def example(value: Any) -> Any:
 
 
 def _of_two_elements(source: Tensor) -> Array:
-    """Return an array of the form of a tensor, with two elements along axes that are as long as what is fed."""
+    """Return zeros in a tensor's shape and dtype, with two elements along each open axis."""
     axes = source.shape
     return np.zeros([2 if axis is None else axis for axis in axes], source.dtype) if None in axes else source.example
 
@@ -379,20 +381,6 @@ def result_of(
     except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         kind = ProgramTypeError if isinstance(error, TypeError) else ProgramError
         raise kind(f"{name}: expected tensors that go together, got {functions.message_of(error)}") from error
-
-
-def as_tensor(value: Any) -> Array:
-    """Return an array; Python's own numbers become float32 and int32, as in TensorFlow."""
-    array = np.asarray(value)
-    return array if isinstance(value, np.ndarray | np.generic) else narrowed(array)
-
-
-def narrowed(array: Array) -> Array:
-    """Return Python's own numbers in float32, and in int32 where all fit, which TensorFlow has in int64 elsewhere."""
-    if array.dtype.kind == "f":
-        return array.astype(np.float32)
-    small = array.astype(np.int32) if array.dtype.kind == "i" else array
-    return small if np.array_equal(small, array) else array
 
 
 give_operators(Tensor, compute)

@@ -16,10 +16,10 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import Captures, captures
 from ipusim.ipu.runtime.function_body import LoopReached
-from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.host_gradients import HostGradients
 from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, check_takes, failed, run_body
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod, LoopSchedule, PipelineStageOptions
 from ipusim.ipu.runtime.run import ProgramReached
 from ipusim.ipu.runtime.shards import Shards

@@ -12,8 +12,8 @@ from ipusim.api import Array, models, rules
 from ipusim.api import functions as core_functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.runtime.arguments import Arguments
-from ipusim.ipu.runtime.host import as_tensor
 from ipusim.ipu.runtime.names import ProgramNames
+from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.stage_call import Form, Holder, Inputs, StageCall, without_operations
 from ipusim.ipu.runtime.stage_outfeeds import StageOutfeeds
 from ipusim.ipu.runtime.variable import NamedVariable

@@ -18,9 +18,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks, small_integers
 from ipusim.ipu.runtime.function_body import loop_range
-from ipusim.ipu.runtime.host import Tensor, captured, compute, example, narrowed
+from ipusim.ipu.runtime.host import Tensor, captured, compute, example
 from ipusim.ipu.runtime.host_functions import also_by_older_names, also_on_host
 from ipusim.ipu.runtime.initializers import filled
+from ipusim.ipu.runtime.narrowing import narrowed
 from ipusim.ipu.runtime.per_example_loss import PerExampleLoss, concrete, squared_errors
 from ipusim.ipu.runtime.variable import plain
 from ipusim.ipu.tensorflow import exact_gradients

@@ -16,7 +16,7 @@ AUTOTUNE: Final = -1
 
 
 def cardinality(dataset: Dataset) -> np.int64:
-    """Return a dataset's cardinality; raises ProgramTypeError for what is no dataset."""
+    """Return a dataset's number of elements, -1 without an end; raises ProgramTypeError for another type."""
     return _dataset(dataset).cardinality()
 
 

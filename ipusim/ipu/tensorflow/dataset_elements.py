@@ -15,7 +15,8 @@ from ipusim.base.errors import EndOfDataError, ModelError, ProgramStateError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import body_of_function
-from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, as_tensor, evaluated, reading
+from ipusim.ipu.runtime.host import Examples, Fetch, Running, Tensor, evaluated, reading
+from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.offered import lack
 from ipusim.ipu.runtime.program_state import at_once
 from ipusim.ipu.runtime.small_integers import as_tensorflow_divides

@@ -108,6 +108,18 @@ class Request:
         """Whether stages are known by their cost alone: what a micro-batch of another size takes, nothing says."""
         return self.options.model is None and self.functions is None
 
+    def leaves_costs_open(self, changed: Collection[str]) -> bool:
+        """Return whether options, by dotted names, change the size of a micro-batch whose cost nothing then says.
+
+        Args:
+            changed: the names.
+
+        Returns:
+            True where stages are known by their cost, and ``changed`` are the size and nothing of the stages.
+        """
+        of_stages = any(name.startswith("pipeline.stages") for name in changed)
+        return self.has_timed_stages and "pipeline.micro_batch_size" in changed and not of_stages
+
     def is_set(self, path: KeyPath) -> bool:
         """Return whether an option was set explicitly.
 
