@@ -169,32 +169,32 @@ def _of_dataset(dataset: Dataset, y: Any, sample_weight: Any, steps: int | None,
     stored = list(dataset)
     if not stored:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
+
+    def begin(number: int) -> Iterator[Any]:
+        return iter(stored) if number == 0 else iter(dataset)
+
     last, first = (flat_element(batch)[1][0].shape for batch in (stored[-1], stored[0]))
     if partial and last[1:] == first[1:] and last[0] < first[0]:
-        return _with_rest(lambda number: iter(stored) if number == 0 else iter(dataset), stored)
+        return _with_rest(begin, stored[0], stored[-1], len(stored) - 1)
     if last != first:
         raise ProgramError(
             f"The provided set of data contains a shape {(None, *last[1:])} which is not fully defined. "
             "Executing on IPU requires all dataset elements to have fully defined shapes. If using batch() make sure "
             "to set `drop_remainder=True`."
         )
-
-    def begin(number: int) -> Iterator[Any]:
-        return iter(stored) if number == 0 else iter(dataset)
-
     return Batches(begin, stored[0], len(stored), goes_on=False)
 
 
-def _with_rest(begin: Callable[[int], Iterator[Any]], stored: Sequence[Any]) -> Batches:
-    """Return the batches of an epoch but the last, of fewer samples, as the rest of the others."""
+def _with_rest(begin: Callable[[int], Iterator[Any]], first: Any, last: Any, steps: int) -> Batches:
+    """Return the batches of an epoch but the last, of fewer samples, as the rest of so many others."""
     begun: list[Iterator[Any]] = []
 
     def begin_all(number: int) -> Iterator[Any]:
         begun[:] = [begin(number)]
-        return itertools.islice(begun[0], len(stored) - 1)
+        return itertools.islice(begun[0], steps)
 
-    rest = Batches(lambda _number: begun[0], stored[-1], 1, goes_on=False)
-    return Batches(begin_all, stored[0], len(stored) - 1, goes_on=False, rest=rest)
+    rest = Batches(lambda _number: begun[0], last, 1, goes_on=False)
+    return Batches(begin_all, first, steps, goes_on=False, rest=rest)
 
 
 def _of_arrays(
@@ -226,13 +226,14 @@ def _of_arrays(
 
     if not samples:
         raise ProgramError("Expect x to be a non-empty array or dataset.")
-    if samples % size:
-        return _with_rest(begin, [*begin(0)])
 
     def begin_all(number: int) -> Iterator[Any]:
         return itertools.chain.from_iterable(map(begin, itertools.count(number)))
 
     first = _each_of(itemgetter(slice(size)), parts)
+    if samples % size:
+        last = _each_of(itemgetter(slice(samples // size * size, samples)), parts)
+        return _with_rest(begin, first, last, samples // size)
     # Where steps are said, an epoch goes on where the one before ended, among batches that follow without an end.
     some = steps is not None and steps * size < samples
     return Batches(begin_all if some else begin, first, samples // size, goes_on=some)
