@@ -1,4 +1,4 @@
-"""The page of stragglers: what one slow IPU, one bad cable, jitter and failures cost, by schedule, as simulated."""
+"""The page of stragglers: what one slow IPU, one bad cable and jitter cost, by schedule, as simulated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from statistics import fmean
 from typing import Any, Final
 
 from ipusim.analysis.disturbed import DisturbanceCost
-from ipusim.app.long_runs.renewal import Renewal
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.sweep import ChartAxis, Panel, sweep_chart
 from ipusim.app.render.tables import Table
-from ipusim.hardware.failures import LLAMA3
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -38,9 +36,6 @@ _FACTOR: Final = 1.5
 _LATE: Final = 60_000
 _JITTERS: Final = (0, 2, 5, 10, 20, 30)
 _SEEDS: Final = 5
-#: Seconds of a checkpoint, and of a weight update, in the table of failures.
-_CHECKPOINTS_S: Final = (5, 15, 30, 60, 120)
-_UPDATE_S: Final = 4.0
 
 Disturbances = Sequence[Mapping[str, Any]]
 
@@ -98,11 +93,6 @@ def stragglers_page() -> str:
             _OF_JITTER,
             "![What jitter costs, by schedule](stragglers-jitter.png)\n",
             markdown(_jitter()),
-            "## Failures\n",
-            _of_failures(),
-            markdown(_failures()),
-            "`ipusim goodput` follows trainings of one's own. What interrupted that one:\n",
-            markdown(_interruptions()),
         ]
     )
 
@@ -164,34 +154,6 @@ def _jitter() -> Table:
     return Table("", (f"mean S of {_SEEDS} seeds", *(f"jitter {each} %" for each in _JITTERS[1:])), tuple(rows))
 
 
-def _interruptions() -> Table:
-    total = sum(LLAMA3.counts.values())
-    rows = tuple((name, str(count), f"{count / total:.1%}") for name, count in LLAMA3.counts.items())
-    return Table("", ("unexpected interruptions by", "count", "share"), (*rows, ("all", str(total), "100.0%")))
-
-
-def _mean_time_s() -> float:
-    return 1 / sum(1 / mean for mean in LLAMA3.mtbf_s(LLAMA3.devices).values())
-
-
-def _failures() -> Table:
-    rows = []
-    for checkpoint in _CHECKPOINTS_S:
-        training = Renewal(_UPDATE_S, _mean_time_s(), checkpoint)
-        waste = training.waste(training.updates(training.young_s))
-        rows.append(
-            (
-                f"{checkpoint} s",
-                f"{training.young_s:,.0f} s",
-                f"{training.first_order_waste:.2%}",
-                f"{waste:.2%}",
-                f"{1 - waste:.1%}",
-            )
-        )
-    header = ("writing a checkpoint", "Young's period", "waste, first order", "waste, exact", "effective time")
-    return Table("", header, tuple(rows))
-
-
 def stragglers_pictures() -> dict[str, bytes]:
     """Draw traces under a slow IPU and a bad cable, and what jitter costs."""
     shown = [MODES[0], *(mode for mode in MODES if mode[1] is Sync.POINT_TO_POINT)]
@@ -226,16 +188,6 @@ def _jitter_chart() -> Chart:
     panel = Panel("longer than without, %", longer)
     title = f"What jitter costs four IPUs and 32 micro-batches, mean of {_SEEDS} seeds"
     return sweep_chart(axes, points, [panel], fits=[True] * len(points), ran=[True] * len(points), title=title)
-
-
-def _of_failures() -> str:
-    mean = _mean_time_s()
-    return (
-        f"{LLAMA3.source},\nwith {sum(LLAMA3.counts.values())} unexpected interruptions: one in {mean / 3600:.2f} h, "
-        f"{LLAMA3.per_device_hour:.3g} in an hour of a device.\nEach takes the training back to its last checkpoint. "
-        "Of the time is lost, detection and restart apart, with checkpoints at\nYoung's period in whole weight updates "
-        f"of {_UPDATE_S:g} s, to first order (Young 1974) and exactly for exponential failures (Daly\n2006):\n"
-    )
 
 
 _ASSUMED: Final = """\

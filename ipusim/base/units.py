@@ -152,14 +152,6 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 1e-9:.4g} ns" if seconds else "0 s"
 
 
-def format_long(seconds: float) -> str:
-    """Return a time of minutes, hours or days for people: ``format_long(11135) == '3.093 h'``."""
-    for factor, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if abs(seconds) >= 2 * factor:
-            return f"{format_figure(seconds / factor, 4)} {unit}"
-    return format_seconds(seconds)
-
-
 def format_figure(number: float, digits: int = 3) -> str:
     """Return a number for people, to so many digits at least: ``format_figure(0.0412) == '0.0412'``."""
     return f"{number:,.0f}" if abs(number) >= 10 ** (digits - 1) else f"{number:.{digits}g}"

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ipusim.hardware.collectives.choose import fastest_all_reduce
     from ipusim.hardware.devices import Device, device_listing, devices_of, first_device, select_device
     from ipusim.hardware.disturbances import Disturbance, Jitter
-    from ipusim.hardware.failures import FAILURES
     from ipusim.hardware.formulas import number
     from ipusim.hardware.generations import BOW, GC200, IpuSpec, find_ipu
     from ipusim.hardware.host import HostSpec

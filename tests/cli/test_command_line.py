@@ -43,6 +43,15 @@ def trained(tmp_path_factory):
     return place, ipusim("run", TUTORIAL, *FAST, "--out", place / "a" / "b", "--verbose")
 
 
+def test_a_removed_command_says_what_replaces_it():
+    refused = ipusim("goodput", SMALL, "--over", "1 d")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario simulate "
+        "lost IPUs and restarts within a run\n"
+    )
+
+
 def test_run_writes_every_file_and_prints_a_summary(trained):
     place, done = trained
     assert done.returncode == 0, done.stderr

@@ -242,7 +242,7 @@ def test_run_prints_json_or_nothing_or_everything_but_not_two_of_them(tmp_path):
     assert "--verbose: expected one of --verbose, --quiet and --json, got several" in both.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "goodput"])
+@pytest.mark.parametrize("command", ["run", "explain"])
 def test_a_run_that_is_too_large_is_refused_at_its_place(tmp_path, command):
     pipeline = "{gradient_accumulation_count: 8, repeat_count: 1000000, stages: [{name: a, forward: 9, backward: 9}]}"
     disturbed = "disturbances: [{ipu: 0, jitter: 5 %}]\n"

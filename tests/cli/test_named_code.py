@@ -95,7 +95,6 @@ COMMANDS = {
     "explain": lambda folder: ipusim("explain", folder),
     "explain elsewhere": lambda folder: ipusim("explain", folder, "--json", "--out", folder.parent / "out"),
     "compare": lambda folder: ipusim("compare", folder, FOUR, "--out", folder.parent / "out"),
-    "goodput": lambda folder: ipusim("goodput", folder, "--over", "1 d"),
     "report": lambda folder: ipusim("report", folder),
     "view": lambda folder: ipusim("view", folder, "--no-browser"),
     "trace": lambda folder: ipusim("trace", folder),

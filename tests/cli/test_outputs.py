@@ -65,8 +65,6 @@ FOLDERS = {
     "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.app.compare.compare.compare"),
     "explain": (("explain", "run"), "explanation.json", "ipusim.app.explain.explanation.explain"),
     "explain a scenario": (("explain", "m.yaml"), "idle_causes.png", "ipusim.runs.session.Session.run"),
-    "goodput": (("goodput", "run"), "goodput.json", "ipusim.app.long_runs.goodput.goodput"),
-    "goodput of a scenario": (("goodput", "m.yaml"), "goodput.png", "ipusim.runs.session.Session.run"),
     "export": (("export", "run"), "spans.csv", "ipusim.app.run_folder.export.exported"),
     "validate": (
         ("validate", "--products", "products.csv"),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from copy import copy
+from typing import Final
 
 import typer
 from typer.main import get_command_name
 
 # Each module adds its commands to the application, which lists them in this order.
 from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations  # isort: skip
-from ipusim.app.cli import pages, plans, fidelity, imports, long_runs, pins  # isort: skip
+from ipusim.app.cli import pages, plans, fidelity, imports, pins  # isort: skip
 from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
 from ipusim.base.streams import prepare_streams
@@ -25,6 +26,12 @@ for _command in app.registered_commands:
     assert _command.callback is not None
     _command.name = _command.name or get_command_name(_command.callback.__name__)
     _command.short_help = _command.callback.__doc__
+
+#: Removed commands, with the answer to whoever still calls them.
+_REMOVED: Final = {
+    "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
+    "simulate lost IPUs and restarts within a run",
+}
 
 
 def main() -> None:
@@ -36,6 +43,8 @@ def main() -> None:
     # Runs compute on one thread of BLAS. The others, which it begins when NumPy is imported, would spin in vain.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
+        if answer := _REMOVED.get("".join(sys.argv[1:2])):
+            raise IpusimError(answer)
         # As `python -m ipusim` too, whose completion could have no other name.
         _application(sys.argv[1:2])(prog_name="ipusim")
     except IpusimError as error:
