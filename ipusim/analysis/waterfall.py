@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipusim.analysis.utilisation import ratio
+from ipusim.base.units import counted
 from ipusim.timeline.time_parts import TimePart
 
 
@@ -52,9 +53,11 @@ class Waterfall:
         """Yield a sentence for each part that is negative."""
         for part, cycles in self.cycles.items():
             if cycles < 0:
+                rounded = " or as equal parts of all passes are rounded up to whole cycles"
                 yield (
-                    f"{part.words.capitalize()} {-cycles:,} cycles below zero: the run takes less with it than without "
-                    "it, as IPUs then wait for each other at other times."
+                    f"{part.words.capitalize()} {counted(-cycles, 'cycle')} below zero: the run takes less with it "
+                    "than without it, as IPUs then wait for each other at other times"
+                    f"{rounded if part is TimePart.IMBALANCE else ''}."
                 )
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,22 +11,20 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from ipusim.analysis.throughput import throughput_of
+from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.hardware.copies import NOTHING_FIXED
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, ReplicaCollective, Send
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.runs.disturbed import undisturbed
 from ipusim.runs.job import Job
 from ipusim.runs.time_alone import timeline_of
+from ipusim.timeline.kinds import PASSES
 from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Timeline
 
@@ -42,16 +40,17 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
     The runs without some of the parts are simulated without arithmetic, periodic ones in part, and those whose part
     costs nothing not at all. Raises what :func:`~ipusim.runs.time_alone.timeline_of` does.
     """
-    executions = timeline.info.executions
+    executions, simulated = timeline.info.executions, timeline
     cycles = [throughput_of(timeline).run_cycles]
     before: tuple[Costs, System, bool] = job.costs, job.system, bool(job.between)
     for cuts in range(1, len(_CUTS) + 1):
-        costs, system = priced(job, cuts)
-        now = costs, system, before[2] and cuts <= _WITH_HOST
-        between = job.between if now[2] else None
-        cycles.append(cycles[-1] if now == before else _run_cycles(job, executions, cuts, between))
+        now = *priced(job, cuts), before[2] and cuts <= _WITH_HOST
+        if now != before:
+            simulated = _without(job, executions, cuts, job.between if now[2] else None)
+        cycles.append(throughput_of(simulated).run_cycles)
         before = now
-    cycles += [executions * busiest_cycles(job, before[0]), 0]
+    # From the spans: of some schedules a Plan of fewer micro-batches has other passes in its ramps than in a period.
+    cycles += [int(cycles_by_kind(simulated)[:, PASSES].sum(axis=1).max()), 0]
     parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
     return Waterfall({part: parts[part] for part in TimePart}, executions)
 
@@ -88,29 +87,6 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     return cycles_of
 
 
-def busiest_cycles(job: Job, costs: Costs) -> int:
-    """Return the cycles of all passes of the busiest IPU in one execution of the pipeline, at such costs."""
-    plan = job.plan
-    if any(True for _ in costs.composites(plan)):  # of which ramps have fewer than periods
-        return int(job.of_whole(lambda of: _busy_cycles(of.plan, costs)).max())
-    return int(_busy_cycles(plan, costs).max() * job.program.shape.micro_batches // plan.shape.micro_batches)
-
-
-def _busy_cycles(plan: Plan, costs: Costs) -> npt.NDArray[np.int64]:
-    """Return the cycles of all passes of each IPU in one execution of a Plan, shape (IPUs,)."""
-    passes = costs.passes
-    cycles = np.zeros(max(plan.ipus) + 1, dtype=np.int64)
-    shown, often = np.unique(np.stack([plan.ipu, plan.kind, plan.stage]), axis=1, return_counts=True)
-    for (ipu, kind, stage), times in zip(shown.T.tolist(), often.tolist(), strict=True):
-        cycles[ipu] += times * passes[kind, stage]
-    for slot in costs.composites(plan):
-        _, stage, micro_batch = slot[0]
-        own = [(kind, of) for kind, of, _ in slot]
-        ipu = plan.shape.copies[micro_batch % len(plan.shape.copies)][stage]
-        cycles[ipu] += costs.slot_cycles(own) - sum(passes[one] for one in own)
-    return cycles
-
-
 def without_recomputation(job: Job, costs: Costs) -> Costs:
     """Return costs in which no pass computes activations again, whether by itself or inside a backward pass."""
     shape, system, passes = job.plan.shape, job.system, {}
@@ -133,10 +109,9 @@ def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
     }
 
 
-def _run_cycles(job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None) -> int:
-    """Return the cycles of the run without so many parts."""
-    timeline = timeline_of(job, executions, priced=lambda of: priced(of, cuts), between=between)
-    return throughput_of(timeline).run_cycles
+def _without(job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None) -> Timeline:
+    """Return the run without the first ``cuts`` parts in the order of the cuts."""
+    return timeline_of(job, executions, priced=lambda of: priced(of, cuts), between=between)
 
 
 def _without_updates(_: Job, costs: Costs) -> Costs:

@@ -124,3 +124,14 @@ def test_what_costs_nothing_takes_no_time():
     stages = [{"name": f"s{number}", **stage} for number in range(4)]
     job = job_from({"system": {"name": "free"}, "pipeline": {"gradient_accumulation_count": 8, "stages": stages}})
     assert parts_of(job) == {TimePart.USEFUL: 2_400, TimePart.FILL_AND_DRAIN: 900, TimePart.UPDATE: 50}
+
+
+@pytest.mark.parametrize("count", [8, 24, 240, 100_000])
+@pytest.mark.parametrize("sync", [Sync.LOCK_STEP, Sync.POINT_TO_POINT])
+def test_halves_that_round_apart_are_counted_where_they_stand_of_any_count(sync, count):
+    """DualPipe waits (N - 2) F, on two IPUs nothing, and its ramps alone have backward passes in halves."""
+    cycles = execute(job_of("dualpipe", [(123, 246), (1000, 1000)], sync, count=count)).summary.waterfall.cycles
+    # Either IPU runs both stages for half of the micro-batches. A backward pass of 623 cycles is 312 + 312 in halves
+    # of the first stage, 311 + 311 of the second; an IPU has one more of the first ones.
+    assert cycles[TimePart.USEFUL] == count // 2 * (1123 + 1246) + 1
+    assert cycles[TimePart.FILL_AND_DRAIN] == 0

@@ -52,7 +52,8 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
         return "not told of a run this long, which does not repeat itself: ipusim explain does"
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
     named = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
-    return ". ".join([", ".join(named) or "nothing: it takes no time", *waterfall.remarks()])
+    words, remarks = ", ".join(named) or "nothing: it takes no time", [*waterfall.remarks()]
+    return " ".join([f"{words}.", *remarks]) if remarks else words
 
 
 #: What IPUs are idle for, as the end of a sentence.
