@@ -14,6 +14,7 @@ from ipusim.app.compare.compare import compare
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
+from ipusim.pipeline.plan import Sync
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -98,6 +99,14 @@ _RAMPS: Final = (_WHOLE, lambda case: _way(case) * case.busy)
 _HALF_RAMPS: Final = (f"{_WHOLE} / 2", lambda case: Fraction(_way(case) * case.busy, 2))
 
 FORMS: Final[tuple[Form, ...]] = (
+    Form(
+        "grouped",
+        1,
+        *_RAMPS,
+        "2 N - 1",
+        lambda case: 2 * case.ipus - 1,
+        "Graphcore: as fast in lock-step as point-to-point, with 2 N - 1 kept instead of m; m a multiple of 2 N",
+    ),
     Form(
         "gpipe", 1, *_RAMPS, "m", lambda case: case.count, "Huang et al. 2019: the simplest, where memory is no matter"
     ),
@@ -255,7 +264,8 @@ micro-batches; an IPU's share of a micro-batch takes F cycles forward, I for the
 the weights. Schedules with two stages an IPU, or two segments of a micro-batch, have that share in two halves. Of two
 copies of a stage either has half of the micro-batches. Copying tensors takes no time here. The wait is what an
 execution takes longer than m (F + I + W), the work of an IPU; the bubble that `ipusim run` prints is wait / (wait + m
-(F + I + W)). Forms are for m of at least 2 N.
+(F + I + W)). Of the parts of the time, fill and drain and gaps in main together are the wait. Forms are for m of at
+least 2 N.
 """
 _IN_WORDS: Final = """\
 The forms, in words: a ramp is the way through all IPUs but one, and as long as each of them holds up the next. Whole
@@ -460,12 +470,8 @@ def _copies() -> Table:
 
 def _lock_step() -> Table:
     rows = []
-    for schedule, per_ipu in (
-        ("grouped", 1),
-        ("interleaved", 1),
-        ("popart", 1),
-        *((form.schedule, form.per_ipu) for form in FORMS),
-    ):
+    grouped, *others = ((form.schedule, form.per_ipu) for form in FORMS)
+    for schedule, per_ipu in (grouped, ("interleaved", 1), ("popart", 1), *others):
         cells = []
         for case in CASES[:2]:
             for sync in ("lock_step", "point_to_point"):
@@ -484,7 +490,9 @@ def bubbles_pictures() -> dict[str, bytes]:
         ("bubbles-one.png", 1, "Four IPUs with a stage each, eight micro-batches, copies that take no time"),
         ("bubbles-two.png", 2, "The same work in two stages on each IPU"),
     ):
-        forms = [form for form in FORMS if form.per_ipu == per_ipu]
+        forms = [
+            form for form in FORMS if form.per_ipu == per_ipu and find(form.schedule).syncs[0] is Sync.POINT_TO_POINT
+        ]
         request = request_of(case, forms[0].schedule, per_ipu).replace(
             {"pipeline.device_mapping": None, "pipeline.virtual_stages": per_ipu}
         )

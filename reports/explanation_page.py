@@ -41,9 +41,9 @@ def _page(found: Explanation) -> str:
             "A part is what the run takes more with it than without it, both simulated, from useful compute on: they\n"
             "add up to the run, cycle by cycle.\n",
             parts,
-            "Of the waits of an IPU for passes of others, what it would wait with balanced stages is fill and drain,\n"
-            "what it would wait more if there were nothing but passes is imbalance of stages, and the rest belongs to\n"
-            "the parts by which those passes come later, as far as an average execution has them.\n",
+            "Of the waits of an IPU for passes of others, what it would wait with balanced stages is fill and drain\n"
+            "with gaps in main, what it would wait more if there were nothing but passes is imbalance of stages, and\n"
+            "the rest belongs to the parts by which those passes come later, as far as an average execution has them.\n",
             idle,
             "![The critical path on the execution trace](explanation-path.png)\n",
             "Each span of the critical path was released by the end of the one before: together they are the run.\n",

@@ -3,7 +3,8 @@
 What an IPU does by itself (a copy, a sync, a host transfer) is its own cause. A wait is for what released it: where
 another IPU then carried out anything but passes, that is the cause (the host that kept it or its I/O tiles, its
 Streaming Memory, the tensor on its way); where it ran passes or waited itself, the wait is for passes of other IPUs.
-How much of that is fill and drain, imbalance of stages or another part, the waterfall tells (:func:`ipu_time`).
+How much of that is fill and drain, gaps in main, imbalance of stages or another part, the waterfall tells
+(:func:`ipu_time`).
 """
 
 from __future__ import annotations
@@ -94,10 +95,11 @@ class IdleCauses:
 def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look, Column], ...]:
     """Return the parts of each IPU's time: looks with cycles of shape (IPUs,), which add up to the window.
 
-    Of an IPU's waits for passes of others, fill and drain is what it would wait with balanced stages; imbalance of
-    stages what it would wait more with the stages as they are and nothing beside their passes, none where that part of
-    the waterfall is none. Passes that come later still are late for another part: the first of the waterfall's that the
-    IPU has less of by itself. What no part explains stays a wait for passes of other IPUs.
+    Of an IPU's waits for passes of others, fill and drain and gaps in main are what it would wait with balanced stages:
+    as long on every IPU, wherever in the execution it waits. Imbalance of stages is what it would wait more with the
+    stages as they are and nothing beside their passes, none where that part of the waterfall is none. Passes that come
+    later still are late for another part: the first of the waterfall's that the IPU has less of by itself. What no part
+    explains stays a wait for passes of other IPUs.
 
     Args:
         idle: of the window.
@@ -107,6 +109,7 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
     computes, waits = idle.busy - idle.recomputing - idle.updating, cycles[Idle.PASSES]
     parts = {
         TimePart.FILL_AND_DRAIN: np.zeros_like(waits),
+        TimePart.GAPS_IN_MAIN: np.zeros_like(waits),
         TimePart.IMBALANCE: np.zeros_like(waits),
         TimePart.COPIES: cycles[Idle.COPIES],
         TimePart.RECOMPUTATION: idle.recomputing,
@@ -117,9 +120,10 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
     }
     if waterfall is not None:
         whole = waterfall.cycles
-        passes_alone = whole[TimePart.USEFUL] + whole[TimePart.FILL_AND_DRAIN] + whole[TimePart.IMBALANCE] - computes
+        balanced_waits = whole[TimePart.FILL_AND_DRAIN] + whole[TimePart.GAPS_IN_MAIN]
+        waits_alone = whole[TimePart.USEFUL] + balanced_waits + whole[TimePart.IMBALANCE] - computes
         missing: dict[TimePart, Column | int] = {part: whole[part] - own for part, own in parts.items()}
-        missing[TimePart.IMBALANCE] = passes_alone - whole[TimePart.FILL_AND_DRAIN] if whole[TimePart.IMBALANCE] else 0
+        missing[TimePart.IMBALANCE] = waits_alone - balanced_waits if whole[TimePart.IMBALANCE] else 0
         for part, less in missing.items():
             moved = np.minimum(waits, np.maximum(less, 0))
             parts[part], waits = parts[part] + moved, waits - moved

@@ -12,11 +12,13 @@ from typing import Any, Final
 from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 #: What is different in a ``summary.json`` of each version before, in words behind "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
-    2: "calls holders of memory and options by their words, and numbers no time-steps with -1",
+    2: "calls holders of memory and options by their words, numbers no time-steps with -1, and counts gaps in main as "
+    "fill and drain, so that its parts of the time are left out",
+    3: "counts gaps in main as fill and drain, so that its parts of the time are left out",
 }
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"

@@ -2,7 +2,8 @@
 
 From nothing on, one part after the other comes in, in the order of :class:`TimePart`, and the cycles that the run then
 takes more are the part's. So they add up to the run, to the cycle; runs without some of the parts are simulated by
-:mod:`ipusim.runs.waterfall`.
+:mod:`ipusim.runs.waterfall`. The waits that are left with balanced stages are two parts, gaps in main as
+:func:`~ipusim.analysis.gaps.gaps_in_main` has them, and fill and drain as the rest.
 """
 
 from __future__ import annotations

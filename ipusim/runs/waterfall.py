@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final, TypeVar
 
+from ipusim.analysis.gaps import gaps_in_main
 from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.analysis.waterfall import Waterfall
@@ -50,7 +51,8 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
         cycles.append(throughput_of(simulated).run_cycles)
         before = now
     # From the spans: of some schedules a Plan of fewer micro-batches has other passes in its ramps than in a period.
-    cycles += [int(cycles_by_kind(simulated)[:, PASSES].sum(axis=1).max()), 0]
+    useful = int(cycles_by_kind(simulated)[:, PASSES].sum(axis=1).max())
+    cycles += [cycles[-1] - gaps_in_main(simulated), useful, 0]
     parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
     return Waterfall({part: parts[part] for part in TimePart}, executions)
 

@@ -16,6 +16,7 @@ class TimePart(Enum):
 
     USEFUL = Look("useful compute", "#56b4e9", "#000000")
     FILL_AND_DRAIN = Look("fill and drain", "#cfe6f5", "#3b7ea6", "....")
+    GAPS_IN_MAIN = Look("gaps in main", "#f4d8c4", "#8f4e1f", "oo")
     IMBALANCE = Look("imbalance of stages", "#e69f00", "#7a5400", "//")
     COPIES = Look("copies and sync", "#00674b", "#ffffff")
     RECOMPUTATION = Look("recomputation", "#f0e442", "#6b6400", "////")
@@ -42,7 +43,8 @@ class TimePart(Enum):
 
 _MEANINGS: Final = {
     TimePart.USEFUL: "passes, were every IPU given an equal part of them",
-    TimePart.FILL_AND_DRAIN: "what IPUs then wait for each other",
+    TimePart.FILL_AND_DRAIN: "waits in ramp-up and ramp-down, with balanced stages",
+    TimePart.GAPS_IN_MAIN: "waits in the main phase, by the order of passes and the sync mode",
     TimePart.IMBALANCE: "what passes of unequal lengths take more",
     TimePart.COPIES: "copies between IPUs, and the syncs before them",
     TimePart.RECOMPUTATION: "activations that are computed again",
@@ -56,8 +58,8 @@ _MEANINGS: Final = {
 class Idle(Enum):
     """Why an IPU does none of its stages' arithmetic; in the order in which charts stack them, each with its look.
 
-    Waits for passes of other IPUs are fill and drain, or imbalance of stages, once it is known how long an IPU would
-    wait with balanced stages.
+    Waits for passes of other IPUs are fill and drain, gaps in main or imbalance of stages, once it is known how long an
+    IPU would wait with balanced stages.
     """
 
     PASSES = Look("passes of other IPUs", "#ededed", "#8a8a8a", "--")

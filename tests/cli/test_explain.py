@@ -251,3 +251,35 @@ def test_a_run_that_is_too_large_is_refused_at_its_place(tmp_path, command):
     assert refused.returncode == 2
     assert refused.stderr.startswith("s.yaml:3:58: pipeline.repeat_count: expected a run that takes at most 2 GiB of ")
     assert not (tmp_path / "o").exists()
+
+
+def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
+    """Of 4,096 micro-batches under Interleaved in lock-step the ramps are 0.1 %, and its forward passes wait."""
+    changes = ("--set", "pipeline.schedule=interleaved", "--set", "pipeline.gradient_accumulation_count=4096")
+    done = ipusim("explain", FOUR, *changes, "--set", "expect=null", "--out", tmp_path, pictures=False)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "Time goes into useful compute 75.0%, gaps in main 25.0%, fill and drain 0.1%."
+    assert "another schedule" in lines[1]
+    assert "larger count" not in lines[1]
+    assert lines[2] == "That is most of all fewer gaps in main, now 25.0%."
+    assert "Tried, and no help: pipeline.gradient_accumulation_count=32768" in done.stdout
+    said = json.loads((tmp_path / "explanation.json").read_text())
+    assert said["waterfall"]["cycles"]["gaps_in_main"] == (4096 - 3) * 1_000
+    assert all(ipu["cycles"]["gaps_in_main"] == (4096 - 3) * 1_000 for ipu in said["ipus"])
+
+
+def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_left_out(place, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(place / "run", older)
+    (older / "scenario.yaml").unlink()
+    said = json.loads((older / "summary.json").read_text())
+    for parts in (said["waterfall"]["cycles"], said["waterfall"]["shares"]):
+        parts["fill_and_drain"] += parts.pop("gaps_in_main")
+    (older / "summary.json").write_text(json.dumps(said | {"schema_version": 3}))
+    done = ipusim("explain", older, pictures=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == (
+        "The folder is an older version's: its summary.json, of schema version 3, counts gaps in main as fill and "
+        "drain, so that its parts of the time are left out."
+    )
+    assert "Time goes into" not in done.stdout

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
-from math import lcm
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.execute import execute
 from ipusim.schedules.registry import names
-from reports.bubbles_page import FORMS, Case, per_micro_batch, simulated, with_copies
+from ipusim.timeline.time_parts import TimePart
+from reports.bubbles_page import FORMS, Case, per_micro_batch, request_of, simulated, with_copies
 from tests.effort import runs_slowest, sampled, share, slowest
-from tests.house_schedules import FREE
+from tests.house_schedules import FREE, multiple_of
 
 TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
 
@@ -23,18 +26,28 @@ TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
 @given(data=st.data())
 def test_what_an_ipu_waits_and_keeps_is_what_its_form_says(form, data):
     ipus = data.draw(st.integers(2, 9).map(lambda ipus: ipus - ipus % 2 if form.only_even else ipus))
-    count = ipus * data.draw(st.integers(2, 4))
+    multiple = math.lcm(ipus, multiple_of(form.schedule, ipus * form.per_ipu, ipus))
+    count = multiple * data.draw(st.integers(2 * ipus // multiple, 4 * ipus // multiple))
     forward = data.draw(TIMES)
     first, second = (forward, forward) if form.only_equal else (data.draw(TIMES), data.draw(TIMES))
     case = Case(ipus, count, forward, first, second)
     wait, kept = simulated(case, form.schedule, form.per_ipu)
     assert wait == form.wait(case)
+    parts = execute(assemble(request_of(case, form.schedule, form.per_ipu))).summary.waterfall.cycles
+    assert parts[TimePart.FILL_AND_DRAIN] + parts[TimePart.GAPS_IN_MAIN] == wait
     if case.equal:
         assert kept == form.kept(case)
 
 
-def test_every_schedule_of_the_gpu_world_has_its_forms():
-    assert {form.schedule for form in FORMS} == {name for name in names() if name in FREE}
+def test_every_schedule_of_the_gpu_world_and_grouped_have_their_forms():
+    assert {form.schedule for form in FORMS} == {"grouped", *(name for name in names() if name in FREE)}
+
+
+@pytest.mark.parametrize("ipus", [2, 3, 8])
+def test_grouped_waits_in_lock_step_what_its_form_says(ipus):
+    form = next(form for form in FORMS if form.schedule == "grouped")
+    case = Case(ipus, 4 * ipus, 200, 300, 100)
+    assert simulated(case, "grouped", 1, "lock_step") == (form.wait(case), form.kept(case))
 
 
 @sampled(2)
@@ -48,7 +61,7 @@ def test_every_schedule_of_the_gpu_world_has_its_forms():
 )
 def test_a_micro_batch_takes_what_the_slowest_loop_of_neighbours_does(schedule, slack, copies):
     for ipus in (2, 3, 5) if runs_slowest() else (2, 5):
-        rounds = lcm(*(further * slack + 1 for further in range(ipus)))  # whole rounds of any of the loops
+        rounds = math.lcm(*(further * slack + 1 for further in range(ipus)))  # whole rounds of any of the loops
         case = Case(ipus, 10, 100, 100, 100)
         longer = case._replace(count=case.count + rounds)
         more = with_copies(longer, schedule, copies) - with_copies(case, schedule, copies)

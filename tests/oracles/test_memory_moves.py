@@ -79,7 +79,7 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     ((words, seconds),) = apart.paid
     assert (words, seconds) == ("recomputation", pytest.approx(16 * 200_000 / 1.33e9))
     assert [words for words, _ in inside.paid] == ["recomputation"]
-    assert {*dict(interleaved.paid)} == {"copies and sync", "fill and drain"}
+    assert {*dict(interleaved.paid)} == {"copies and sync", "gaps in main"}
     assert sum(seconds for _, seconds in interleaved.paid) > 0.9 * (interleaved.period_s - moves.period_s)
     assert move_words(moves) == [
         "The fastest that fits: activations computed again, apart (as fast: activations computed again, inside "

@@ -54,7 +54,7 @@ def test_parts_add_up_to_the_run_without_the_others(seed):
     assert list(found.cycles) == list(TimePart)
     assert found.run_cycles == throughput_of(run.timeline).run_cycles
     sums = list(accumulate(found.cycles.values()))
-    for cuts, cycles in zip(range(7, -1, -1), sums[1:], strict=True):
+    for cuts, cycles in zip(range(7, -1, -1), sums[2:], strict=True):
         whole = timeline_of(job, job.executions, jump=False, priced=lambda of, cuts=cuts: priced(of, cuts))
         assert cycles == throughput_of(whole).run_cycles
         if cuts == 7:  # the balanced run, of whose IPUs the busiest has the useful cycles
@@ -63,7 +63,7 @@ def test_parts_add_up_to_the_run_without_the_others(seed):
     told = " ".join(found.remarks())
     for part, cycles in found.cycles.items():
         assert (cycles < 0) == (part.words.capitalize() in told)
-    assert found.cycles[TimePart.FILL_AND_DRAIN] >= 0
+    assert min(found.cycles[TimePart.FILL_AND_DRAIN], found.cycles[TimePart.GAPS_IN_MAIN]) >= 0
 
 
 #: Backward passes of these cycles, by the input and by the weights, take a cycle more in two halves than in one.
@@ -71,7 +71,7 @@ ODD = (1, 7, 123, 999, 2001)
 EVEN = (2, 246, 1000, 2000)
 
 
-def odd_job(name, seed):
+def odd_job(name, seed, sync=None):
     """Return the Job of stages whose passes differ, of so many micro-batches that a part stands for them."""
     rng = random.Random(f"{name}{seed}")
     schedule, ipus = find(name), rng.choice((2, 4))
@@ -90,7 +90,7 @@ def odd_job(name, seed):
     multiple = multiple_of(name, len(mapping), ipus)
     pipeline = {
         "schedule": name,
-        "sync": rng.choice(schedule.syncs).value,
+        "sync": (sync or rng.choice(schedule.syncs)).value,
         "stages": stages,
         "device_mapping": mapping,
         "gradient_accumulation_count": multiple * -(-rng.randint(100, 240) // multiple),
@@ -98,7 +98,9 @@ def odd_job(name, seed):
     }
     if rng.random() < 0.15:
         pipeline["overlapped"] = rng.choice(("max", 1501))
-    options = {"system": {"name": rng.choice(("free", "pod16"))}, "pipeline": pipeline, "memory": "report"}
+    # Where all micro-batches go forward first, tensors pile up on links, and a run takes as the square of their number.
+    systems = ("free",) if schedule.in_phases else ("free", "pod16")
+    options = {"system": {"name": rng.choice(systems)}, "pipeline": pipeline, "memory": "report"}
     if rng.random() < 0.3:
         options["infeed"] = {"element_bytes": rng.choice((100, 50_000))}
     if rng.random() < 0.3:
@@ -121,4 +123,4 @@ def test_parts_of_a_run_that_is_simulated_in_part_are_those_of_the_whole(name, s
     whole = timeline_of(laid_out, job.executions, jump=False)
     parts = waterfall_of(laid_out, whole)
     assert waterfall_of(job, timeline_of(job, job.executions)) == parts
-    assert parts.cycles[TimePart.FILL_AND_DRAIN] >= 0
+    assert min(parts.cycles[TimePart.FILL_AND_DRAIN], parts.cycles[TimePart.GAPS_IN_MAIN]) >= 0

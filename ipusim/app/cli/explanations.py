@@ -77,7 +77,7 @@ def explain(
     if as_json:
         typer.echo(files["explanation.json"].decode(), nl=False)
         return
-    print_text(*explanation.words())
+    print_text(*filter(None, [ran.older]), *explanation.words())
     typer.echo()
     print_tables(*explanation.tables())
     print_text(f"{out or ran.folder}: {', '.join(files)}")

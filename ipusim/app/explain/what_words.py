@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from ipusim.api import timelines
 from ipusim.app.explain.trial import TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
@@ -15,6 +16,8 @@ _MOST_ROWS: Final = 16
 _NAMED: Final = 3
 #: Changes without any help that a sentence lists.
 _LISTED: Final = 6
+#: Parts of the time that are several things each.
+_SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DISTURBANCES.words)
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
@@ -29,8 +32,8 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"What would save most of the time per sample: {', '.join(named)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
-            less = " and less ".join(f"{words}, now {share:.1%}" for words, share in causes)
-            yield f"That is most of all less {less}."
+            less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
+            yield f"That is most of all {' and '.join(less)}."
         if any(what_if.change.idealised for what_if in first):
             yield "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
     elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine):

@@ -41,6 +41,7 @@ class Opened:
         waterfall: the parts of its time, as such a run has written them.
         source: the scenario, of a run that has to be simulated.
         shares: which part of a stage's backward pass computes activations again, as such a run has written it.
+        older: a sentence on a folder of an older version, whose scenario is not known; empty for others.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Opened:
     waterfall: analysis.Waterfall | None = None
     source: Source | None = None
     shares: Mapping[tuple[pipelines.Pass, int], Fraction] = field(default_factory=dict)
+    older: str = ""
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -73,10 +75,9 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
         return Opened(Path("reports") / job.name, job, source=source)
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
-    stored = read_run(path)
-    return Opened(
-        path, job_behind(path, trust=trust), stored.timeline, stored.waterfall, shares=stored.recomputed_shares
-    )
+    stored, behind = read_run(path), job_behind(path, trust=trust)
+    older = stored.older if isinstance(behind, str) else ""
+    return Opened(path, behind, stored.timeline, stored.waterfall, shares=stored.recomputed_shares, older=older)
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:

@@ -200,14 +200,14 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary of an older version with this version's keys of memory holders."""
+    """Return the summary of an older version with this version's keys of memory holders, without parts of the time."""
     ipus = [
         {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
         if isinstance(ipu, dict) and isinstance(ipu.get("holders"), dict)
         else ipu
         for ipu in summary["memory"]["ipus"]
     ]
-    return {**summary, "memory": {**summary["memory"], "ipus": ipus}}
+    return {**summary, "waterfall": None, "memory": {**summary["memory"], "ipus": ipus}}
 
 
 def _json(path: Path, what: str) -> Any:

@@ -346,10 +346,20 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
     assert run.older == (
         "The folder is an older version's: its summary.json, of schema version 2, calls holders of memory and "
-        "options by their words, and numbers no time-steps with -1."
+        "options by their words, numbers no time-steps with -1, and counts gaps in main as fill and drain, so that its "
+        "parts of the time are left out."
     )
     found = Comparison(compare([Compared(read_run(folder), "a"), Compared(run, "b")]))
     assert any(line.endswith(run.older) for line in reasons(found))
+    for part in (said["waterfall"]["cycles"], said["waterfall"]["shares"]):
+        part["fill_and_drain"] += part.pop("gaps_in_main")
+    path.write_text(json.dumps(said | {"schema_version": 3}))
+    run = read_run(older)
+    assert run.waterfall is None
+    assert run.older == (
+        "The folder is an older version's: its summary.json, of schema version 3, counts gaps in main as fill and "
+        "drain, so that its parts of the time are left out."
+    )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
         path.write_text(json.dumps(said | {"schema_version": version}))
         with pytest.raises(FileError, match=f"expected a schema_version from 1 to {SCHEMA_VERSION}, got "):

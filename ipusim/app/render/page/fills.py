@@ -56,6 +56,7 @@ _EDGES: Final = {
     "#e4edf4": Shades("#5f7f9c", "#7f9db8"),
     "#e3f3fc": Shades("#3591c5", "#56b4e9"),
     "#cfe6f5": Shades("#3b7ea6", "#7fb8dc"),
+    "#f4d8c4": Shades("#8f4e1f", "#d99a66"),
     "#f7d9c0": Shades("#a6652b", "#e0a070"),
     "#dcd6ee": Shades("#6a5fa0", "#a79ce0"),
     "#fbf8d0": Shades("#847d00", "#b5ad3a"),

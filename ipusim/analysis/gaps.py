@@ -1,0 +1,47 @@
+"""Gaps in main: time within the main phases in which every IPU is idle, at one moment or another.
+
+Each IPU pays for the way through the pipeline once, before its first pass, after its last pass or in between. Under
+1F1B in point-to-point the last IPU is idle in the ramps alone, and the first IPU waits as long within the main phase,
+for the first gradient. So the idle time of an IPU within the main phase is no loss of the schedule by itself: the IPU
+with the least of it says how much the main phase loses with any number of micro-batches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipusim.analysis.executions import executions_of
+from ipusim.analysis.phases import MAIN, phases_of
+from ipusim.timeline.kinds import PASSES, of_kinds
+from ipusim.timeline.timeline import Timeline
+
+
+def gaps_in_main(timeline: Timeline) -> int:
+    """Return the idle cycles within the main phases of the IPU that has the least of them.
+
+    Args:
+        timeline: a run whose IPUs do nothing but passes.
+
+    Returns:
+        Cycles of all executions together. 0 if no execution has a main phase.
+
+    Example:
+        >>> from ipusim.api import Request, assemble, execute
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> pipeline = {"schedule": "sequential", "gradient_accumulation_count": 4, "stages": stages}
+        >>> run = execute(assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline})))
+        >>> gaps_in_main(run.timeline)
+        12000
+    """
+    main = [phase for phase in phases_of(timeline) if phase.name == MAIN]
+    if not main:
+        return 0
+    times = {execution.index: execution.times for execution in executions_of(timeline)}
+    executions, begins, ends = np.array([(phase.execution, phase.start, phase.end) for phase in main]).T
+    peeled = timeline.peeled()
+    rows = np.flatnonzero(of_kinds(peeled.kind, PASSES) & np.isin(peeled.execution, executions))
+    phase = np.searchsorted(executions, peeled.execution[rows])
+    inside = np.minimum(peeled.end[rows], ends[phase]) - np.maximum(peeled.start[rows], begins[phase])
+    busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
+    np.add.at(busy, peeled.ipu[rows], np.maximum(inside, 0) * peeled.weights[rows])
+    return sum(phase.cycles * times[phase.execution] for phase in main) - int(busy.max())
