@@ -43,7 +43,7 @@ def _page(found: Explanation) -> str:
             parts,
             "Of the waits of an IPU for passes of others, what it would wait with balanced stages is fill and drain\n"
             "with gaps in main, what it would wait more if there were nothing but passes is imbalance of stages, and\n"
-            "the rest belongs to the parts by which those passes come later, as far as an average execution has them.\n",
+            "the rest belongs to parts by which those passes come later, as far as an average execution has them.\n",
             idle,
             "![The critical path on the execution trace](explanation-path.png)\n",
             "Each span of the critical path was released by the end of the one before: together they are the run.\n",
