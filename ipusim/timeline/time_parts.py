@@ -16,7 +16,7 @@ class TimePart(Enum):
 
     USEFUL = Look("useful compute", "#56b4e9", "#000000")
     FILL_AND_DRAIN = Look("fill and drain", "#cfe6f5", "#3b7ea6", "....")
-    GAPS_IN_MAIN = Look("gaps in main", "#f4d8c4", "#8f4e1f", "oo")
+    GAPS_IN_MAIN = Look("gaps in main", "#f4d8c4", "#b06a35", "oo")
     IMBALANCE = Look("imbalance of stages", "#e69f00", "#7a5400", "//")
     COPIES = Look("copies and sync", "#00674b", "#ffffff")
     RECOMPUTATION = Look("recomputation", "#f0e442", "#6b6400", "////")
