@@ -95,11 +95,14 @@ class IdleCauses:
 def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look, Column], ...]:
     """Return the parts of each IPU's time: looks with cycles of shape (IPUs,), which add up to the window.
 
-    Of an IPU's waits for passes of others, fill and drain and gaps in main are what it would wait with balanced stages:
-    as long on every IPU, wherever in the execution it waits. Imbalance of stages is what it would wait more with the
-    stages as they are and nothing beside their passes, none where that part of the waterfall is none. Passes that come
-    later still are late for another part: the first of the waterfall's that the IPU has less of by itself. What no part
-    explains stays a wait for passes of other IPUs.
+    The waits of an IPU for passes of other IPUs are divided in this order:
+
+    - fill and drain, then gaps in main: as many cycles as the waterfall has of them. Balanced IPUs wait equally long.
+    - imbalance of stages: further waits of a run of passes alone. None if the waterfall has no imbalance.
+    - another part of the waterfall: the cycles of that part that the IPU does not spend itself, as passes of other IPUs
+      then come later.
+
+    The remaining waits stay waits for passes of other IPUs.
 
     Args:
         idle: of the window.

@@ -1,9 +1,9 @@
-"""Gaps in main: time within the main phases in which every IPU is idle, at one moment or another.
+"""Gaps in main: the idle time within the main phases that no IPU avoids.
 
-Each IPU pays for the way through the pipeline once, before its first pass, after its last pass or in between. Under
-1F1B in point-to-point the last IPU is idle in the ramps alone, and the first IPU waits as long within the main phase,
-for the first gradient. So the idle time of an IPU within the main phase is no loss of the schedule by itself: the IPU
-with the least of it says how much the main phase loses with any number of micro-batches.
+Every IPU is idle once for the way of a micro-batch through the pipeline, in a ramp or within the main phase. Under 1F1B
+in point-to-point the last IPU is idle in the ramps alone. The first IPU is idle as long within the main phase, until
+the first gradient arrives, and more micro-batches do not lengthen that wait. So the IPU with the least idle time within
+the main phases says how long the gaps are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The waterfall of a run's time: the run simulated without one after another of its parts, for time alone.
 
 A part that is left out costs 0 cycles, all others the same as in the run. The Plan, and so the dependencies, stays.
+The last run has balanced stages and nothing beside passes: the cycles of its busiest IPU are useful compute, and idle
+time is divided into gaps in main and fill and drain.
 """
 
 from __future__ import annotations
