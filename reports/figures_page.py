@@ -59,6 +59,8 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "waterfall.run_cycles": "of the run; all parts add up to it",
         "waterfall.executions": "of the pipeline in the run",
         **{f"waterfall.cycles.{part.key}": part.meaning for part in TimePart},
+        "waterfall.cycles.fill_and_drain": "idle with balanced stages in ramp-up and ramp-down: all but gaps in main",
+        "waterfall.cycles.gaps_in_main": "idle with balanced stages within the main phases, of the IPU with the least",
         **{f"waterfall.shares.{part.key}": f"{part.words} as a part of the run" for part in TimePart},
         "disturbances.slowdown": "the run's time by that of the same run without disturbances; no key without any",
         "disturbances.cycles_without": "of the run without them",
