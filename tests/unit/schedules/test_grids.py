@@ -13,8 +13,8 @@ from ipusim.base.errors import CountError, IpusimError, PlanError, ProgramError,
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import nearest_counts, recomputation
-from ipusim.runs.assemble.plans import plan_of
+from ipusim.pipeline.rules import recomputation
+from ipusim.runs.assemble.plans import nearest_counts, plan_of
 from ipusim.schedules import registry
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
@@ -157,11 +157,21 @@ def test_single_refuses_two_ipus():
 
 
 @pytest.mark.parametrize(
-    ("count", "overlap", "right"), [(10, 8, (8, 16)), (3, 8, (8,)), (0, 8, (8,)), (16, 8, (16,)), (-3, 4, (4,))]
+    ("name", "count", "right"),
+    [
+        ("grouped", 10, (8, 16)),
+        ("grouped", 3, (8,)),
+        ("grouped", 0, (8,)),
+        ("grouped", -3, (8,)),
+        ("dualpipe", 2, (8,)),
+        ("dualpipe", 9, (8, 10)),
+        ("popart", 6, (7,)),
+    ],
 )
-def test_nearest_counts(count, overlap, right):
-    assert nearest_counts(count, overlap) == right
-    assert all(near % overlap == 0 for near in right)
+def test_nearest_counts(name, count, right):
+    schedule = find(name)
+    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=count, mirrored=schedule.mirrored)
+    assert nearest_counts(schedule, shape) == right
 
 
 def test_unknown_schedule_names_the_near_one():
