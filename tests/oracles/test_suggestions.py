@@ -67,6 +67,8 @@ def small_model(seed: int) -> tuple[Request, Limits]:
     recompute = draw.choice([("no",), ("no", "yes"), ("yes",)]) if training else ("no",)
     if draw.random() < 0.4:
         data["pipeline"]["variables_on_host"] = True
+    if draw.random() < 0.4:
+        data["system"]["host"] = {"data_rate": draw.choice(["3 MB/s", "100 MB/s", "1 GB/s"])}
     return Request.from_dict(data), Limits(schedules=schedules, sync=sync, recompute=recompute, offload=("no",))
 
 

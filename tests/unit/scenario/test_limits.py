@@ -180,7 +180,7 @@ pipeline:
 )
 def test_a_run_that_lasts_longer_than_a_timeline_can_say_is_refused(load, what):
     """Its cycles passed 64 bits, or the file of its Timeline could not be read."""
-    rates = "infeed", "outfeed", "host_fill", "host_drain", "network"
+    rates = "infeed", "outfeed", "host_fill", "host_drain", "network", "data_rate"
     slow = *(f"system.host.{rate}=1 MB/s" for rate in rates), "memory=off"
     text = """
 system: {name: m2000, minimum_remote_tensor_size: 1 B}
