@@ -64,10 +64,17 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         **{f"waterfall.shares.{part.key}": f"{part.words} as a part of the run" for part in TimePart},
         "disturbances.slowdown": "the run's time by that of the same run without disturbances; no key without any",
         "disturbances.cycles_without": "of the run without them",
-        "disturbances.waits[].ipu": "logical IPU that waits longer for another than in that run",
+        "disturbances.waits[].ipu": "logical IPU that waits longer for another than in that run; beside disturbed "
+        "cables for a disturbed IPU alone",
         "disturbances.waits[].for_ipu": "which one",
         "disturbances.waits[].cycles": "by how much longer",
         "disturbances.idle_cycles.NAME": "that all IPUs together are idle more than in that run, by cause",
+        "disturbances.slow_ipus[]": "logical IPUs that disturbances make slower",
+        "disturbances.cables[].link[]": "the two logical IPUs of a cable that is slower, late or dead",
+        "disturbances.cables[].dead": "whether it is dead",
+        "disturbances.cables[].used": "whether copies go over it without disturbances",
+        "disturbances.cables[].detour[]": "logical IPUs on the detour round a dead cable, in the order of travel",
+        "disturbances.cable_cycles": "that all IPUs together wait longer for copies over these cables or round them",
         "disturbances.passes": "whether disturbances end within the run, whose states behind that were looked at",
         "disturbances.recovery_micro_batches": "that the first stage begins behind their end until the state of the "
         "machine is that of the run without them; `null` where it never is",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.plans import nearest_counts, plan_of
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
-    from ipusim.runs.disturbed import undisturbed
+    from ipusim.runs.disturbed import disturbance_cost, undisturbed
     from ipusim.runs.error_ranges import COLUMNS, kind_of
     from ipusim.runs.execute import sum_up
     from ipusim.runs.findings import Findings

@@ -18,7 +18,6 @@ from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.summary import Summary, gradient_sum, learning_summary, stage_cycles
 from ipusim.analysis.verdict import verdict
 from ipusim.analysis.waterfall import Waterfall
-from ipusim.machine.disturbances import disturbs
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.short_counts import nearest_count
@@ -115,7 +114,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         learning=learning_summary(learning) if learning else None,
         verdict=verdict(timeline, costs, job.plan.shape, once),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
-        find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
+        find_disturbances=lambda: disturbance_cost(job, timeline),
     )
     return Run(job, timeline, summary, learning)
 

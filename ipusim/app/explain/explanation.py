@@ -20,7 +20,7 @@ from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
-from ipusim.app.render.verdict import waterfall_table, waterfall_words
+from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
@@ -48,6 +48,7 @@ class Explanation:
         unknown: why what ran is not known, as the end of a sentence; empty where it is.
         pairs: what every two of the changes give at once, of those that were asked for.
         stragglers: how much of the time goes to what is slower than its like; None unless requested.
+        disturbances: the cost of the run's disturbances; None without any, and where what ran is not known.
     """
 
     timeline: Timeline
@@ -60,6 +61,7 @@ class Explanation:
     unknown: str = ""
     pairs: tuple[Together, ...] = ()
     stragglers: Stragglers | None = None
+    disturbances: analysis.DisturbanceCost | None = None
 
     @property
     def path_cycles(self) -> int:
@@ -78,9 +80,12 @@ class Explanation:
         yield from self._help()
 
     def where(self) -> Iterator[str]:
-        """Yield sentences of the parts of the run's time, as the verdict on the run has them."""
+        """Yield sentences of the parts of the run's time and its disturbances, as the verdict on the run has them."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
+        if self.disturbances is not None:
+            clock_hz = self.timeline.info.clock_hz
+            yield f"Disturbances: {disturbance_words(self.disturbances, lambda cycles: cycles / clock_hz)}."
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
@@ -233,6 +238,7 @@ def explain(
         unknown=job if isinstance(job, str) else "",
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
+        disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),
     )
 
 
