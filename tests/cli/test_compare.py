@@ -72,6 +72,17 @@ def test_a_folder_without_memory_over_time_says_so(kept, tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
+def test_several_orders_have_a_map_of_the_links(tmp_path):
+    done = ipusim("compare", ORDERS, "--orders", "SNAKE,HOOF", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = ["comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg"]
+    assert done.stdout.endswith(f": {', '.join(files)}\n")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == files
+    done = ipusim("compare", ORDERS, "--orders", "SNAKE", "--out", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == files[:3]
+
+
+@pytest.mark.usefixtures("without_charts")
 def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(SMALL.read_text())

@@ -10,6 +10,7 @@ from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import row_words, time_words
+from ipusim.app.compare.link_loads import link_chart
 from ipusim.app.render.comparison import Compared, common_title, slide
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.layout import SLIDE_IN
@@ -21,7 +22,7 @@ from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
 #: Every file that a comparison may write.
-COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
+COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 #: Inches of a slide around bars: edges, and a title.
 _AROUND_BARS: Final = 0.8
 #: Bars that are more times as long as the median are cut: others would be too short to tell their parts apart.
@@ -86,12 +87,17 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
 
 
 def comparison_files(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
-    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does."""
+    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does.
+
+    A comparison of selection orders has a map of the links as well.
+    """
     figure = comparison_chart(result, title, traces)
+    links = link_chart(result)
     return {
         "comparison.json": json_bytes(comparison_data(result)),
         "comparison.png": to_png(figure),
         "comparison.svg": to_svg(figure),
+        **({} if links is None else {"links.png": to_png(links), "links.svg": to_svg(links)}),
     }
 
 
