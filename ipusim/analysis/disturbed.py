@@ -23,7 +23,7 @@ class DisturbedCable:
     Attributes:
         link: the two logical IPUs that it joins, in ascending order.
         dead: whether it carries nothing.
-        used: whether copies go over it in the run without disturbances.
+        used: whether copies cross the cable in the run without disturbances.
         detour: logical IPUs between its ends on the detour round a dead cable, from the first of ``link`` on; empty
             for other cables.
     """
@@ -53,8 +53,8 @@ class DisturbanceCost:
         loses: whether an IPU is lost within the run, so that work is.
         slow_ipus: logical IPUs that are slower, ascending.
         cables: the cables that are slower, late or dead.
-        cable_cycles: cycles that all IPUs together wait longer for copies over these cables or round them: all that
-            they are idle more, where nothing else is disturbed, else what they are idle more for copies.
+        cable_cycles: further cycles in which IPUs, all together, wait for copies over these cables or round them. If
+            cables alone are disturbed, these are all further idle cycles of the run, else those for copies.
     """
 
     cycles: int
@@ -106,9 +106,9 @@ class MoreIdle:
     """The idle cycles that a run has more than the one without disturbances.
 
     Attributes:
-        cycles: of all IPUs together; below 0 for fewer.
-        waits: cycles that an IPU waits longer for another, by the numbers of both; those above 0 alone.
-        by_cause: cycles of all IPUs together by cause; those above 0 alone, none of them above ``cycles``.
+        cycles: further idle cycles of all IPUs together; below 0 for fewer.
+        waits: further cycles in which an IPU waits for another, by the numbers of both, where above 0.
+        by_cause: further idle cycles of all IPUs by cause, where above 0, and ``cycles`` at most.
     """
 
     cycles: int

@@ -26,8 +26,8 @@ class SharedRate:
     """A resource whose transfers advance side by side, all of them equally fast.
 
     Between two events every transfer advances by its share, exactly. The transfer with the least amount left ends in
-    the first whole cycle in which all of its amount has passed. Transfers that end in one cycle do so in the order in
-    which they began.
+    the first whole cycle in which all of its amount has passed. Transfers that end in the same cycle end in the order
+    of their begin.
     """
 
     def __init__(self, clock: Clock, workers: Workers, kind: SpanKind, share: Callable[[int], Fraction]) -> None:
@@ -36,8 +36,8 @@ class SharedRate:
         Args:
             clock: the time of the machine.
             workers: the resource, alone in a tuple.
-            kind: the kind of its work, by which disturbances slow it.
-            share: from a number of transfers to the amount of each that passes in a cycle.
+            kind: kind of the work, which decides on the disturbances that slow it.
+            share: function from the number of transfers to the amount of each that passes in a cycle.
         """
         (self._worker,) = self._workers = workers
         self._clock, self._kind, self._share = clock, kind, share

@@ -62,7 +62,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
 
 
 def _disturbed_ipus(system: System) -> set[int]:
-    """Return the logical IPUs that are disturbed themselves; jitter without an IPU is that of all."""
+    """Return the logical IPUs with a disturbance; jitter without an IPU disturbs all of them."""
     jitters = any(isinstance(event, Jitter) and event.ipu is None for event in system.disturbances)
     named = (getattr(event, "ipu", None) for event in system.disturbances)
     return set(range(system.count)) if jitters else {ipu for ipu in named if ipu is not None}
@@ -74,7 +74,7 @@ def _slow_ipus(system: System) -> tuple[int, ...]:
 
 
 def _cable_of(disturbance: Disturbance) -> tuple[int, int] | None:
-    """Return the logical IPUs of the cable that a disturbance is of, ascending; None for one of anything else."""
+    """Return the logical IPUs of a disturbance's cable, ascending; None for a disturbance of other resources."""
     link: tuple[int, int] | None = getattr(disturbance, "link", None)
     return None if link is None else (min(link), max(link))
 

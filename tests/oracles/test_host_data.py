@@ -7,8 +7,12 @@ from fractions import Fraction
 
 import pytest
 
+from ipusim.app.explain.explanation import explain
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
+from ipusim.app.sweep.ceiling import ceilings
+from ipusim.app.sweep.sweep import sweep
+from ipusim.app.sweep.vary import axes_of
 from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.host_track import HostTrack
@@ -129,6 +133,26 @@ def test_suggest_proves_no_plan_faster_than_the_host(load):
     found = suggest(request, Limits(ipus=(1, 2, 4), global_batch=64))
     assert found.searched.left is None  # all of it was searched
     assert found.trial.cycles >= 64 * DATA
+
+
+def test_no_count_passes_the_rate_on_any_number_of_ipus(load):
+    request = load(TEXT).request
+    varied = {"system.auto_select_ipus": [1, 2, 4], "pipeline.gradient_accumulation_count": [4, 8, 16, 32]}
+    found = sweep(request, axes_of(varied))
+    assert all(outcome.samples_per_s < 10**9 / DATA for _, outcome in found.finished)
+    limits = ceilings(found)
+    assert [limit.others["system.auto_select_ipus"] for limit in limits] == [1, 2, 4]
+    assert [limit.samples_per_s for limit in limits] == pytest.approx([10**9 / DATA] * 3)
+
+
+def test_explain_says_that_the_host_is_waited_for(load):
+    run = execute(load(TEXT, "system.auto_select_ipus=4"))
+    explanation = explain(run.timeline, run.job)
+    assert explanation.ipu_time[0][1].tolist() == [6 * PASSES] * 4
+    (host,) = [cycles for look, cycles in explanation.ipu_time if look.name == "host"]
+    assert host.min() > 0.9 * run.timeline.makespan_cycles
+    (quicker,) = [each for each in explanation.what_ifs if each.change.words == "the host twice as fast"]
+    assert quicker.gain == pytest.approx(0.5, abs=0.01)
 
 
 def test_prices_name_the_rate_where_there_is_one(load):
