@@ -142,7 +142,8 @@ def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
     """Return the link directions of a cable, whatever they carry."""
     one, other = (system.ipus[ipu] for ipu in link)
     both = (one, other), (other, one)
-    return frozenset(Resource("link", LinkDirection(*ends, of).label) for ends in both for of in get_args(Channel))
+    directions = (LinkDirection(*ends, of) for ends in both for of in get_args(Channel))
+    return frozenset(Resource("link", direction.label) for direction in directions if not direction.is_limit)
 
 
 def _host(system: System, part: HostPart) -> frozenset[Resource]:
