@@ -113,7 +113,8 @@ class BetweenChanges:
         marked = range(0)
         if self.executions == 1:
             assert schedule.period is not None
-            short, marked = self.job.of(count, 1), range(0, count, schedule.period(whole))
+            short = self.job.of(count, self.job.program.repeat_count)
+            marked = range(0, count, schedule.period(whole))
         elif self.executions == self.job.program.repeat_count:
             short = self.job.of(whole.micro_batches, count)
         else:

@@ -11,11 +11,12 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import changes, steady_from
 from ipusim.machine.executor import Replicas
+from ipusim.machine.recurrence import executions_in_a_row
 from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, executions_in_a_row
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job

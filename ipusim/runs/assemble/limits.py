@@ -10,6 +10,7 @@ from typing import Final
 from ipusim.base.units import format_bytes
 from ipusim.hardware.system import System
 from ipusim.machine.extent import most_cycles, most_spans
+from ipusim.machine.recurrence import executions_in_a_row
 from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
@@ -137,14 +138,6 @@ def _check_size(
         and_results = f" and {format_bytes(results)} of results" if results else ""
         text += f"{format_bytes(size)}: {factors}{part} make {bound} {spans} spans of the trace{and_results}; "
         findings.add(largest, f"{text}make one of the {'three' if len(counts) == 3 else 'four'} smaller")
-
-
-def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int) -> int:
-    """Return after how many executions a run may repeat itself, for all that hosts do between session runs.
-
-    These are the executions of a session run where there are several and the host takes time between them.
-    """
-    return program.repeat_count if executions > program.repeat_count and costs.host.call else 1
 
 
 def simulated_executions(program: PipelineProgram, costs: Costs, executions: int) -> int:
