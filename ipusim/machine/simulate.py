@@ -21,13 +21,13 @@ from ipusim.machine import (
 from ipusim.machine.clock import Clock
 from ipusim.machine.columns import Marks, instruction_columns
 from ipusim.machine.columns import marked as with_marks
-from ipusim.machine.disturbances import speeds_of
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
 from ipusim.machine.recurrence import Mark, executions_in_a_row, queue_state, size_of
 from ipusim.machine.rerouted import rerouted
 from ipusim.machine.session_runs import SessionRuns
+from ipusim.machine.speeds import speeds_of
 from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
