@@ -57,13 +57,33 @@ class Course:
                     standing += sign
             self._stretches.append(Stretch(Fraction(0) if standing else moving, late, until))
 
+    @property
+    def least_speed(self) -> Fraction:
+        """The least speed at which anything goes on."""
+        return min((stretch.speed for stretch in self._stretches if stretch.speed), default=FULL)
+
+    @property
+    def standing_cycles(self) -> int:
+        """The cycles in which the resource stands still."""
+        stretches = zip(self._begins, self._stretches, strict=True)
+        return sum((until or begin) - begin for begin, (speed, _, until) in stretches if not speed)
+
+    @property
+    def most_late(self) -> int:
+        """The most cycles by which anything begins later."""
+        return max(stretch.late for stretch in self._stretches)
+
     def at(self, cycle: int) -> Stretch:
         """Return the stretch that a cycle is in."""
         return self._stretches[bisect_right(self._begins, cycle) - 1]
 
 
 class Speeds:
-    """How fast work goes on, and how late it begins, under all disturbances of a system."""
+    """How fast work goes on, and how late it begins, under all disturbances of a system.
+
+    Attributes:
+        courses: of the resources that windows slow or delay.
+    """
 
     def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
         """Take the rules of all disturbances, and the skips, which leave cycles out."""
@@ -71,7 +91,7 @@ class Speeds:
         for rule_of in rules:
             for worker, of in rule_of.windows.items():
                 windows[worker] += of
-        self._courses = {worker: Course(of) for worker, of in windows.items()}
+        self.courses = {worker: Course(of) for worker, of in windows.items()}
         self._rules, self._skips = [rule_of for rule_of in rules if not rule_of.windows], skips
         self._late = any(rule_of.delay is not None for rule_of in self._rules)
         self._touching = cache(self._found_touching)
@@ -83,7 +103,7 @@ class Speeds:
             worker: the resource.
             what: it works at; None for anything.
         """
-        return worker in self._courses or bool(self._rules_of(worker, what))
+        return worker in self.courses or bool(self._rules_of(worker, what))
 
     def _rules_of(self, worker: Resource, what: What | None) -> list[Rule]:
         """Return the rules without windows that slow or delay a resource."""
@@ -107,13 +127,13 @@ class Speeds:
         return speed, None if until is None else until - more
 
     def _stretch(self, worker: Resource, cycle: int) -> Stretch:
-        course = self._courses.get(worker)
+        course = self.courses.get(worker)
         return Stretch(FULL, 0, None) if course is None else course.at(cycle)
 
     def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
         """Return a function from work and its cycles at full speed to those it takes; None where its start matters."""
         factors = [rule_of.factor for rule_of in self._rules_of(worker, None)]
-        if None in factors or worker in self._courses:
+        if None in factors or worker in self.courses:
             return None
 
         def taken(work: Work, cycles: int) -> int:
@@ -129,7 +149,7 @@ class Speeds:
         """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
         rules = self._rules_of(worker, what) if self._late else []
         delays = [rule_of.delay for rule_of in rules if rule_of.delay is not None]
-        if not delays and worker not in self._courses:
+        if not delays and worker not in self.courses:
             return 0
         work, later = what if isinstance(what, Work) else Work(what), cycle + self._more(cycle)
         by_window = self._stretch(worker, later).late if work.kind == SpanKind.LINK else 0

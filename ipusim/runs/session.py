@@ -19,6 +19,7 @@ from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.assemble.limits import summable
 from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.time_alone import timeline_of
@@ -267,7 +268,7 @@ class Session:
         if self._together is None:
             return timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
         lost = loses(job.system)
-        return simulate(
+        timeline = simulate(
             job.plan,
             job.program,
             with_pauses(job, job.costs, job.system, count, between) if lost else job.system,
@@ -277,6 +278,7 @@ class Session:
             progress=progress,
             between=between,
         )
+        return summable(timeline, job.system, job.costs)
 
     def _on_time(self) -> Replicas | None:
         """Return the arithmetic, which records how long hosts wait for each other, or the job's record of that."""
