@@ -17,6 +17,7 @@ from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.summary import EvaluationSummary, StageCycles, Summary, SumOfGradients
 from ipusim.analysis.throughput import Throughput
 from ipusim.analysis.utilisation import IpuUse
+from ipusim.analysis.verdict import Verdict
 from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES
 from ipusim.timeline.time_parts import TimePart
@@ -78,6 +79,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "disturbances.passes": "whether disturbances end within the run, whose states behind that were looked at",
         "disturbances.recovery_micro_batches": "that the first stage begins behind their end until the state of the "
         "machine is that of the run without them; `null` where it never is",
+        "find_verdict": "",
         "find_waterfall": "",
         "find_disturbances": "",
     },
@@ -187,6 +189,8 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
             if issubclass(kind, RunTimes) and key.endswith("_cycles") and not is_dataclass(inner):
                 yield path.removesuffix("_cycles") + "_s", "s", "the same in seconds"
     names = {each.name for each in fields(kind)}
+    if kind is Summary:
+        yield from _rows(Verdict, f"{above}verdict.")
     yield from ((f"{above}{key}", _unit(key), text) for key, text in more.items() if text and key not in names)
 
 

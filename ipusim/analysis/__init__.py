@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
     from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
-    from ipusim.analysis.effects import effects_of
+    from ipusim.analysis.effects import SYNTHETIC_DATA, effects_of
     from ipusim.analysis.executions import Execution, executions_of, find_execution
     from ipusim.analysis.figures import OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
     from ipusim.analysis.fit import Fit, remote_verdict
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.summary import LearningSummary
     from ipusim.analysis.throughput import throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
-    from ipusim.analysis.verdict import slowest_stages
+    from ipusim.analysis.verdict import OneIpu, Verdict, slowest_stages, verdict_of
     from ipusim.analysis.waterfall import Waterfall
 else:
     __getattr__, __dir__ = lazy(__name__)

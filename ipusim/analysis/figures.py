@@ -16,9 +16,10 @@ SCHEMA_VERSION: Final = 4
 #: What is different in a ``summary.json`` of each version before, in words behind "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
-    2: "calls holders of memory and options by their words, numbers no time-steps with -1, and counts gaps in main as "
-    "fill and drain, so that its parts of the time are left out",
-    3: "counts gaps in main as fill and drain, so that its parts of the time are left out",
+    2: "calls holders of memory and options by their words, numbers no time-steps with -1, counts gaps in main as fill "
+    "and drain, so that its parts of the time are left out, and compares the run with the arithmetic alone on one IPU",
+    3: "counts gaps in main as fill and drain, so that its parts of the time are left out, and compares the run with the "
+    "arithmetic alone on one IPU",
 }
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
@@ -159,7 +160,7 @@ FIGURES: Final = (
     ),
     Figure("utilisation", "share", "arithmetic / (IPUs x makespan), which with the bubble is 1", "utilisation"),
     Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
-    Figure("speed_up", "number", "times as fast as one IPU with the memory for it", "verdict.speed_up"),
+    Figure("speed_up", "number", "times as fast as the same work on one IPU", "verdict.speed_up"),
     Figure(
         "slowest_stage",
         "name",

@@ -94,7 +94,7 @@ class Summary(RunTimes):
         stage_cycles: of each stage.
         memory: what the IPUs hold.
         learning: what the arithmetic gave; None where only time is simulated.
-        verdict: how well the IPUs are used, and the slowest stages.
+        find_verdict: gives use of the IPUs, slowest stages, and the time on one IPU.
         find_waterfall: gives the parts of the run's time; None where callers find them.
         find_disturbances: gives what disturbances cost; None without any.
 
@@ -121,9 +121,14 @@ class Summary(RunTimes):
     stage_cycles: tuple[StageCycles, ...]
     memory: MemorySummary
     learning: LearningSummary | None
-    verdict: Verdict
+    find_verdict: Callable[[], Verdict] = field(repr=False, compare=False)
     find_waterfall: Callable[[], Waterfall | None] = field(repr=False, compare=False)
     find_disturbances: Callable[[], DisturbanceCost | None] = field(repr=False, compare=False)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict on the run; the first call simulates its work on one IPU."""
+        return self.find_verdict()
 
     @cached_property
     def waterfall(self) -> Waterfall | None:

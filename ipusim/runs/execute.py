@@ -16,7 +16,7 @@ from ipusim.analysis.memory_summary import memory_summary
 from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.summary import Summary, gradient_sum, learning_summary, stage_cycles
-from ipusim.analysis.verdict import verdict
+from ipusim.analysis.verdict import verdict_of
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
@@ -25,6 +25,7 @@ from ipusim.runs.disturbed import disturbance_cost
 from ipusim.runs.error_ranges import error_words
 from ipusim.runs.evaluation import Evaluations
 from ipusim.runs.job import Job
+from ipusim.runs.one_ipu import run_on_one_ipu
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
 from ipusim.runs.time_alone import timeline_of
@@ -112,7 +113,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         stage_cycles=stage_cycles(costs, times, once),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
-        verdict=verdict(timeline, costs, job.plan.shape, once),
+        find_verdict=lambda: verdict_of(timeline, costs, job.plan.shape, run_on_one_ipu(job, timeline)),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
         find_disturbances=lambda: disturbance_cost(job, timeline),
     )

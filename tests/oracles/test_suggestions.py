@@ -349,7 +349,7 @@ def test_a_global_batch_is_that_of_all_hosts(tmp_path: Path) -> None:
     found = suggest(load_request(name, hosts), Limits(global_batch=768, **limits), runners_up=0)
     run = execute(assemble(changed(found.request, {"numerics": "off", "steps": 1}))).summary
     assert (found.own.samples, found.baseline.global_batch) == (1024, 1024)
-    assert found.trial.samples == found.one_ipu.samples == run.throughput.effective_batch_size == 768
+    assert found.trial.samples == run.throughput.effective_batch_size == 768
     assert found.ceiling is not None
     assert found.ceiling.samples * run.count == 768
     assert "times as fast on 4." in "\n".join(verdict(found))
@@ -399,4 +399,4 @@ def test_no_limit_is_good_where_nothing_is_searched() -> None:
 def test_stages_known_by_their_cost_are_all_on_the_one_ipu_that_a_plan_is_held_against() -> None:
     """Eight micro-batches of 1,000 and 2,000 cycles in each of four stages, and four updates of 500."""
     found = suggest(load_request(SCENARIOS / "schedules_four_ipus.yaml"), Limits(replicas=(1,)), runners_up=0)
-    assert found.one_ipu.period == 8 * 4 * 3000 + 4 * 500
+    assert found.verdict.single_ipu_cycles == 8 * 4 * 3000 + 4 * 500

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import Timeline, analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
@@ -14,6 +14,7 @@ from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.app.render.shortened import in_periods, left_out
 from ipusim.app.render.tables import Table, ipu_table, summary_table
+from ipusim.app.render.verdict import one_ipu_words, used_ipus
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.output_file import PAGE as PAGE_FILE
 from ipusim.app.run_folder.output_file import check_output
@@ -22,6 +23,7 @@ from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
+from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_figure, format_seconds, numbered
 
 #: What the page is called in a run folder, and what one that plays its first execution is.
@@ -144,11 +146,12 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the numbers that come first; the parts of the time only of folders that say them."""
     times, verdict = run.times, run.summary.get("verdict")
     rates, what = times.throughput, "weight update" if times.training else "execution"
+    synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
     yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
         "throughput",
         f"{format_figure(rates.samples_per_s)} samples/s",
-        f"{rates.effective_batch_size:,} per {what}",
+        f"{rates.effective_batch_size:,} per {what}{synthetic}",
     )
     if run.waterfall is not None:
         useful = timelines.TimePart.USEFUL
@@ -158,15 +161,22 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
             part, share = largest[0].words, f"{largest[1]:.1%}"
             yield Figure("most of the rest", share, part, in_row=f"{share} {part}")
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
-    if verdict is not None and len(times.ipus) - len(times.idle_ipus) > 1:
-        alone = format_seconds(times.seconds(verdict["single_ipu_cycles"]))
-        yield Figure("against one IPU", f"{verdict['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
+    if verdict is not None and used_ipus(times) > 1:
+        yield _against_one(times, verdict)
     if run.describes_memory:
         fullest = run.fullest
         limit = fullest.sram_bytes
         of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if fullest.fits else ", does not fit"
         yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"{numbered('IPU', run.as_full)}, {of}{fits}")
+
+
+def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> Figure:
+    """Return the comparison with the same work on one IPU."""
+    if (cycles := verdict["single_ipu_cycles"]) is None:
+        return Figure("against one IPU", "not known", verdict["single_ipu_refusal"])
+    words = one_ipu_words(times.seconds(cycles), verdict["single_ipu_excess_bytes"])
+    return Figure("against one IPU", f"{verdict['speed_up']:.2f} ×", words)
 
 
 def _waterfall(run: StoredRun) -> Bars | None:

@@ -8,7 +8,15 @@ from typing import Final
 
 from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
-from ipusim.base.units import counted, enumerated, enumerated_rows, format_figure, format_seconds, numbered
+from ipusim.base.units import (
+    counted,
+    enumerated,
+    enumerated_rows,
+    format_bytes,
+    format_figure,
+    format_seconds,
+    numbered,
+)
 
 #: Least share of the time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
@@ -25,6 +33,7 @@ def verdict_table(summary: Summary) -> Table:
     batch = f"{counted(size, 'sample')} x {counted(count, 'micro-batch', 'es')}{replicas}"
     rows = [
         ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
+        *((name, effect) for name, effect in summary.options.items() if name == analysis.SYNTHETIC_DATA),
         (
             "time per weight update" if summary.training else "time per execution",
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
@@ -36,7 +45,7 @@ def verdict_table(summary: Summary) -> Table:
     if summary.disturbances is not None:
         rows.append(("disturbances", disturbance_words(summary.disturbances, summary.seconds)))
     rows += _slowest(summary)
-    if verdict.speed_up:
+    if used_ipus(summary) > 1 and verdict.speed_up != 0:
         rows.append(("against one IPU", _against_one(summary)))
     rows.append(("memory", _memory(summary)))
     rows += _learned(summary.learning)
@@ -162,16 +171,29 @@ def _beside_slow(summary: Summary) -> str:
     return f" by themselves; disturbances make {numbered('IPU', slow)} slower"
 
 
+def used_ipus(times: analysis.RunTimes) -> int:
+    """Return the number of IPUs with a stage, on all hosts."""
+    return (len(times.ipus) - len(times.idle_ipus)) * times.hosts
+
+
 def _against_one(summary: Summary) -> str:
-    verdict, ipus = summary.verdict, len(summary.ipus) - len(summary.idle_ipus)
-    alone = format_seconds(summary.seconds(verdict.single_ipu_cycles))
-    if ipus == 1:
-        return f"its arithmetic alone takes {alone}"
-    if verdict.speed_up < 1:
-        return (
-            f"slower: one IPU with the memory would take {alone} for the same arithmetic, {verdict.speed_up:.2f} times"
-        )
-    return f"{verdict.speed_up:.2f} times as fast: the same arithmetic on one IPU takes {alone}"
+    verdict = summary.verdict
+    if verdict.speed_up is None or verdict.single_ipu_cycles is None:
+        return f"not known: {verdict.single_ipu_refusal}"
+    slower = "slower, " if verdict.speed_up < 1 else ""
+    alone = one_ipu_words(summary.seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
+    undisturbed = "" if summary.disturbances is None else ", undisturbed"
+    return f"{slower}{verdict.speed_up:.2f} times as fast: {alone}{undisturbed}"
+
+
+def one_ipu_words(seconds: float, excess_bytes: int) -> str:
+    """Return the time on one IPU for the samples of a weight update, and the memory that the IPU lacks."""
+    return f"one IPU takes {format_seconds(seconds)} for as many samples{memory_lack(excess_bytes)}"
+
+
+def memory_lack(excess_bytes: int) -> str:
+    """Return a condition on the memory of an IPU that is too small by so many bytes; empty for 0."""
+    return f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
 
 
 def _memory(summary: Summary) -> str:

@@ -200,14 +200,19 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary of an older version with this version's keys of memory holders, without parts of the time."""
+    """Return the summary of an older version with this version's keys of memory holders.
+
+    Parts of the time and the time on one IPU have other meanings in this version, and are left out.
+    """
     ipus = [
         {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
         if isinstance(ipu, dict) and isinstance(ipu.get("holders"), dict)
         else ipu
         for ipu in summary["memory"]["ipus"]
     ]
-    return {**summary, "waterfall": None, "memory": {**summary["memory"], "ipus": ipus}}
+    older = {"single_ipu_cycles": None, "speed_up": None, "single_ipu_refusal": "an older version wrote the run folder"}
+    verdict = {"verdict": {**summary["verdict"], **older}} if isinstance(summary.get("verdict"), dict) else {}
+    return {**summary, **verdict, "waterfall": None, "memory": {**summary["memory"], "ipus": ipus}}
 
 
 def _json(path: Path, what: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Final
 from ipusim.api import Job
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
 from ipusim.app.render.tables import Table
+from ipusim.app.render.verdict import memory_lack
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
@@ -116,13 +117,13 @@ def _against_own(suggestion: Suggestion) -> str:
 
 
 def _against_one(suggestion: Suggestion) -> str:
-    one, trial = suggestion.one_ipu, suggestion.trial
-    if one.job is None or one.cycles is None:
-        why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
-        return f"One IPU alone cannot run the model: {why}."
-    fits = "" if one.fits else " if it fitted there, which it does not"
-    ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
-    return f"One IPU alone would take {_time(one)}{fits}: {_times_as_fast(trial, one)} on {ipus}."
+    said, job = suggestion.verdict, suggestion.job
+    if said.single_ipu_cycles is None or said.speed_up is None:
+        return f"One IPU alone cannot run the model: {said.single_ipu_refusal}."
+    alone = format_seconds(said.single_ipu_cycles / job.system.clock_hz)
+    lacks = memory_lack(said.single_ipu_excess_bytes)
+    faster = f"{said.speed_up:.2f} times as fast" if said.single_ipu_cycles else "as fast"
+    return f"One IPU alone would take {alone}{lacks}: {faster} on {len(job.plan.ipus) * job.system.learners}."
 
 
 def _times_as_fast(trial: Trial, other: Trial) -> str:
