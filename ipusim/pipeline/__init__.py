@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipusim.pipeline.offload import Offload
     from ipusim.pipeline.ops import Op, Pass
     from ipusim.pipeline.order import CopyRule, Edge
-    from ipusim.pipeline.plan import order_and_sync
+    from ipusim.pipeline.plan import idealised, order_and_sync
     from ipusim.pipeline.program import PlanShape
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -115,7 +115,8 @@ def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
     """Two replicas of one IPU take 12,000 of 15,000 cycles, as both schedules of two copies of each stage do."""
     (tmp_path / "equal.yaml").write_text(TWO_EQUAL_STAGES)
     done = ipusim("explain", "equal.yaml", "--out", "out", cwd=tmp_path)
-    tied = "single in lock-step, 2 replicas, count 2; as fast: dualpipe in point-to-point and chimera in point-to-point"
+    free = "in point-to-point"
+    tied = f"single {free}, 2 replicas, count 2; as fast: dualpipe {free} and chimera {free}"
     named = f"another schedule ({tied}) 20.0%, a larger count ("
     assert f"What would save most of the time per sample: {named}" in done.stdout
 
@@ -141,10 +142,10 @@ def test_the_table_of_changes_has_those_of_the_sentence_and_counts_the_others(tm
 system: {name: m2000, auto_select_ipus: 2}
 memory: off
 pipeline:
-  schedule: interleaved
+  schedule: sequential
   gradient_accumulation_count: 8
   stages:
-    - {name: a, forward: 100000, backward: 200000, output_bytes: 64 KiB}
+    - {name: a, forward: 100000, backward: 200000, update: 50000, output_bytes: 64 KiB}
     - {name: b, forward: 110000, backward: 220000, gradient_bytes: 64 KiB}
 """
     (tmp_path / "two.yaml").write_text(text)

@@ -45,7 +45,9 @@ def comparison_chart(result: Comparison, title: str = "", traces: Sequence[str] 
     if len(rows) < len(result.rows):
         title += f" (the first and the {len(rows) - 1} best others of {len(result.rows)})"
     traced = list(dict.fromkeys(_named(result, ran, name) for name in traces))
-    wish = traced or list(dict.fromkeys([result.best or result.first, result.first, *result.ranked(ran)]))
+    best = [group.best or group.first for group in result.groups]
+    first = [group.first for group in result.groups]
+    wish = traced or list(dict.fromkeys([*best, *first, *result.ranked(ran)]))
     known = any(row.memory is not None for row in wish)
     runs = [_compared(result, row, known) for row in ran]
     return slide(_bars(result, rows), runs, title, [ran.index(row) for row in wish], every=bool(traced))
@@ -57,8 +59,9 @@ def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
     if len(comparison.rows) <= most:
         return comparison.rows
     ranked = sorted(comparison.ran, key=lambda row: (not row.fits, comparison.cost(row)))
-    best = [comparison.best] if comparison.best is not None else []
-    chosen = [*dict.fromkeys([comparison.first, *best, *ranked, *comparison.rows])][:most]
+    best = [group.best for group in comparison.groups if group.best is not None]
+    first = [group.first for group in comparison.groups]
+    chosen = [*dict.fromkeys([*first, *best, *ranked, *comparison.rows])][:most]
     return tuple(row for row in comparison.rows if row in chosen)
 
 
@@ -115,7 +118,7 @@ def comparison_data(result: Comparison) -> list[dict[str, Any]]:
             "best": row in result.tied,
             "on_front": row in result.front,
             "decides": "time" if result.of_time else "throughput",
-            "difference": None if row.times is None else result.difference(row, result.first),
+            "difference": None if row.times is None else result.to_first(row),
             "figures": row_figures(row),
             "mean_loss": row.last_loss,
             "waterfall": row.waterfall.to_dict() if row.waterfall else None,

@@ -212,7 +212,7 @@ def explain(
         said: the parts of the run's time as the run has written them, where what ran is not known.
         texts: changes of the user's own, as :func:`~ipusim.app.explain.what_if.requested_changes` takes them, in place
             of those that are tried by themselves.
-        syncs: the modes that other schedules are tried in, by default each in its own.
+        syncs: the modes that other schedules are tried in, by default that of the run.
         straggling: whether to say how much of the time goes to stragglers.
         shares: which part of a stage's passes of a kind computes activations again, where what ran is not known.
 

@@ -31,7 +31,6 @@ class Change:
         values: of options, by their dotted names.
         priced: what costs and system then are; None where ``values`` say it all.
         machine: whether the hardware is another, and not what runs on it.
-        idealised: whether IPUs that meet would no longer.
         shortens: the part of the time that becomes shorter, where the change says which.
     """
 
@@ -40,7 +39,6 @@ class Change:
     values: Mapping[str, Any] = field(default_factory=dict)
     priced: Callable[[Job], tuple[Costs, System]] | None = None
     machine: bool = False
-    idealised: bool = False
     shortens: timelines.TimePart | None = None
 
 
@@ -55,6 +53,7 @@ class WhatIf:
         too_large: by how many bytes the fullest IPU is, where it does not fit.
         cause: the part of the time that becomes shorter most, with its share of the run's time now; None where that
             was not looked at.
+        in_other_mode: whether the run with the change is in the other sync mode.
         instead: what does matter where the change gives nothing, a sentence; empty where that is not known.
     """
 
@@ -64,6 +63,7 @@ class WhatIf:
     refusal: str = ""
     too_large: int = 0
     cause: tuple[str, float] | None = None
+    in_other_mode: bool = False
     instead: str = ""
 
     @property
@@ -104,7 +104,9 @@ class Trial:
         except RequestError as error:
             return WhatIf(change, self.before, None, str(error)), None, None
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0) if job.memory.too_large else 0
-        return WhatIf(change, self.before, per_sample(timeline), "", large), job, timeline
+        in_other_mode = job.plan.sync is not self.job.plan.sync
+        outcome = WhatIf(change, self.before, per_sample(timeline), "", large, in_other_mode=in_other_mode)
+        return outcome, job, timeline
 
     def _with_as_many_samples(self, job: Job, change: Change) -> tuple[Job, Change]:
         """Return a Job of other replicas than now with as many samples in a weight update where it can be, and say so.

@@ -49,7 +49,7 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     """Return the outcomes of all changes that can matter to the run of a Job, the best first.
 
     Changes of hardware come behind those of what runs on it. ``syncs`` are the modes that schedules are tried in, by
-    default each in its own.
+    default that of the run.
     """
     trial = Trial(job, timeline)
     tried = _each_plan_once([trial.of(change) for change in changes(job, syncs)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ipusim.api import timelines
+from ipusim.api import Sync, pipelines, timelines
 from ipusim.app.explain.trial import TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
@@ -22,10 +22,13 @@ _SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DIS
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     """Yield sentences of the best change of each kind that helps, and of the part of the time that it shortens."""
+    modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
+    note = pipelines.idealised(modes)
     if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
         yield from (what_if.instead for what_if in what_ifs if what_if.instead)
+        yield from [note] if note else []
         return
-    best = _best([what_if for what_if in what_ifs if not what_if.change.machine])
+    best = _best([what_if for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode])
     if best:
         first = [tied[0] for tied in best[:_NAMED]]
         named = [f"{tied[0].change.kind} ({_words(tied)}) {tied[0].gain:.1%}" for tied in best[:_NAMED]]
@@ -34,12 +37,13 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         if causes and first[0].cause in causes:
             less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all {' and '.join(less)}."
-        if any(what_if.change.idealised for what_if in first):
-            yield "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
-    elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine):
+    elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode):
         yield "No single change that was tried makes it faster and fits."
     else:
         yield "No single change that was tried makes it faster."
+    if other := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
+        named = [f"{_words(tied)} {tied[0].gain:.1%}" for tied in other[:_NAMED]]
+        yield f"In the other sync mode, with which this run is not compared: {', '.join(named)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
         named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
@@ -76,7 +80,11 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
     requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
     shown = requested or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
-        ("What if" if requested else "What would help", [what_if for what_if in shown if not what_if.change.machine]),
+        (
+            "What if" if requested else "What would help",
+            [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
+        ),
+        ("What the other sync mode would give", [what_if for what_if in shown if what_if.in_other_mode]),
         ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_data
-from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import run_files
@@ -208,11 +209,10 @@ def test_of_equally_fast_runs_all_are_named_and_marked():
     # 8 micro-batches and 3 time-steps of ramps, of 3,000 cycles each, whether forward passes go first or not.
     found = Comparison(compare(FOUR, ("gpipe", "1f1b", "eager_1f1b", "interleaved")))
     assert said(found)[0] == (
-        "Best: gpipe in point-to-point, 24.81 us per weight update; as fast as 1f1b in point-to-point and "
-        "eager_1f1b in point-to-point, and 17.5% less time than the next, interleaved in lock-step."
+        "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b and eager_1f1b."
     )
-    assert [row[-1] for row in comparison_table(found).rows] == ["best", "best", "best", ""]
-    assert [row["best"] for row in comparison_data(found)] == [True, True, True, False]
+    assert [row[-1] for row in comparison_table(found).rows] == ["best"] * 4
+    assert [row["best"] for row in comparison_data(found)] == [True] * 4
 
 
 def test_of_equally_fast_runs_behind_the_best_all_are_named():
@@ -220,9 +220,65 @@ def test_of_equally_fast_runs_behind_the_best_all_are_named():
     found = Comparison(compare(FOUR, ("gpipe", "1f1b", "zero_bubble_h1")))
     less = 1 - found.cost(found.rows[2]) / found.cost(found.rows[0])
     assert said(found)[0].endswith(f" per weight update; {less:.1%} less time than the next, gpipe and 1f1b.")
-    four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1")))
-    assert " less time than the next, gpipe in point-to-point and 1f1b in point-to-point, and " in said(four)[0]
-    assert said(four)[0].endswith(" less time than the first, sequential in lock-step.")
+    four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1"), ["point_to_point"]))
+    assert " less time than the next, gpipe and 1f1b, and " in said(four)[0]
+    assert said(four)[0].endswith(" less time than the first, sequential.")
+
+
+def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
+    """Of 8 micro-batches and 3 ramps of 3,000 cycles all take 33,000 in point-to-point, Grouped in lock-step too."""
+    found = Comparison(compare(FOUR, ("interleaved", "gpipe", "grouped", "1f1b")))
+    assert said(found) == [
+        "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
+        "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
+        "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself. So runs are "
+        "compared with others of their sync mode alone.",
+    ]
+    assert [row[3:] for row in comparison_table(found).rows] == [
+        ("0%", "40.0%", ""), ("0%", "27.3%", "best"), ("-17.5%", "27.3%", "best"), ("0%", "27.3%", "best")
+    ]  # fmt: skip
+    assert [row["difference"] for row in comparison_data(found)] == pytest.approx([0, 0, 33 / 40 - 1, 0])
+    assert (found.best, [group.best for group in found.groups]) == (None, [found.rows[2], found.rows[1]])
+    assert time_words(found) == "time per weight update, each sync mode by itself"
+    assert [row_words(found, row).split(", ")[1] for row in found.rows] == ["first", "first", "-17.5%", "0%"]
+
+
+OWN = """
+from ipusim.pipeline.order import Order
+
+
+def mine(shape):
+    count = range(shape.micro_batches)
+    passes = {
+        ipu: [f"F{stage}.{n}" for n in count] + [f"B{stage}.{n}" for n in reversed(count)]
+        for stage, ipu in enumerate(shape.mapping)
+    }
+    return Order.of("mine", shape, passes)
+"""
+
+
+def test_a_function_that_states_no_sync_mode_runs_in_that_of_the_others_and_says_so(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    asked = replace(FOUR, folder=tmp_path)
+
+    def modes(*schedules, syncs=(), request=asked):
+        rows = compare(request, schedules, syncs)
+        return [(row.sync.value, row.times.sync.value, row.note) for row in rows]
+
+    note = "the schedule states no sync mode, and runs in that of the other runs; alone it runs in lock-step."
+    lock_step, free = ("lock_step", "lock_step", ""), ("point_to_point", "point_to_point", "")
+    assert modes("mine.py:mine", "gpipe", "1f1b") == [(*free[:2], note), free, free]
+    assert modes("mine.py:mine") == [lock_step]
+    assert modes("mine.py:mine", "grouped") == [lock_step, lock_step]
+    assert modes("mine.py:mine", "grouped", "gpipe") == [lock_step, lock_step, free]
+    assert modes("mine.py:mine", "gpipe", syncs=["lock_step"]) == [lock_step, lock_step]
+    set_by_hand = asked.replace({"pipeline.sync": "lock_step"})
+    assert modes("mine.py:mine", "gpipe", request=set_by_hand) == [lock_step, lock_step]
+    own, other = asked.replace({"pipeline.schedule": "mine.py:mine"}), asked.replace({"pipeline.schedule": "1f1b"})
+    beside = compare([Compared(own, "mine.yaml"), Compared(other, "1f1b.yaml")])
+    assert [row.sync for row in beside] == [Sync.POINT_TO_POINT] * 2
+    assert f"mine.yaml, mine.py:mine in point-to-point: {note}" in [*reasons(Comparison(beside))]
+    assert beside[0].times.makespan_cycles == beside[1].times.makespan_cycles == 33_000
 
 
 def test_of_equally_fast_runs_the_best_holds_least():
@@ -366,36 +422,50 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
             read_run(older)
 
 
-RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans()), min_size=1, max_size=6)
+RUN = st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sampled_from(Sync))
+RUNS = st.lists(RUN, min_size=1, max_size=6)
 
 
 @settings(max_examples=share(40))
 @given(RUNS)
-def test_best_and_front_are_of_those_that_fit(runs):
+def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
     rows = [
         Row(
             f"run {number}",
             "grouped",
-            Sync.LOCK_STEP,
+            sync,
             "AUTO",
             stored=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
             memory=FullestMemory(3, fits, "", 0, peak, "F0.0", 0),
         )
-        for number, (cycles, peak, fits) in enumerate(runs)
+        for number, (cycles, peak, fits, sync) in enumerate(runs)
     ]
     found = Comparison(tuple(rows))
-    fitting = [(cycles, peak, row) for row, (cycles, peak, fits) in zip(rows, runs, strict=True) if fits]
-    least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
-    tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
-    assert found.best is next(iter(tied), None)
-    assert [*found.tied] == tied
-    assert found.best is None or found.best in found.front
-    beaten = [
-        any(a <= cycles and b <= peak and (a, b) != (cycles, peak) for a, b, _ in fitting)
-        for cycles, peak, _ in fitting
-    ]
-    assert list(found.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
     marks = [row[-1] for row in comparison_table(found).rows]
-    assert [mark == "too large" for mark in marks] == [not fits for *_, fits in runs]
-    assert ["best" in mark for mark in marks] == [row in tied for row in rows]
+    assert [mark == "too large" for mark in marks] == [not fits for _, _, fits, _ in runs]
+    best, on_front = [], []
+    for mode in {sync for *_, sync in runs}:
+        fitting = [
+            (cycles, peak, row)
+            for row, (cycles, peak, fits, sync) in zip(rows, runs, strict=True)
+            if fits and sync is mode
+        ]
+        least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
+        tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
+        (group,) = [group for group in found.groups if group.rows[0].sync is mode]
+        assert group.best is next(iter(tied), None)
+        assert group.best is None or group.best in group.front
+        beaten = [
+            any(a <= cycles and b <= peak and (a, b) != (cycles, peak) for a, b, _ in fitting)
+            for cycles, peak, _ in fitting
+        ]
+        assert list(group.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
+        first = next(row for row in rows if row.sync is mode)
+        assert [found.to_first(row) for row in group.rows] == [group.difference(row, first) for row in group.rows]
+        best += tied
+        on_front += group.front
+    assert {*found.tied} == {*best}
+    assert {*found.front} == {*on_front}
+    assert ["best" in mark for mark in marks] == [row in best for row in rows]
     assert all(said(found))
+    assert any("idealised" in line for line in said(found)) == (len(found.groups) == 2)
