@@ -65,8 +65,8 @@ def test_points_as_good_as_the_best_are_named(workspace):
     held = [word for stage in range(4) for word in ("--set", f"pipeline.stages.{stage}.stash_bytes=1 MiB")]
     text = sweep(workspace, FOUR, "--vary", "pipeline.schedule=gpipe,1f1b,eager_1f1b,interleaved", *held)
     assert text.splitlines()[0] == (
-        "Best of 4 points by throughput: schedule 1f1b, with 317,612 samples/s, a bubble of 27.3%, 4 MiB on the "
-        "fullest IPU. As good by throughput: schedule eager_1f1b; schedule gpipe."
+        "Best of 3 points in point-to-point by throughput: schedule 1f1b, with 317,612 samples/s, a bubble of 27.3%, "
+        "4 MiB on the fullest IPU. As good by throughput: schedule eager_1f1b; schedule gpipe."
     )
 
 

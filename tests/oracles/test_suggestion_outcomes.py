@@ -27,6 +27,7 @@ from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.words import plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
+from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, runs_slowest, slowest
 
@@ -267,6 +268,13 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert rows[0][:2] == ("best", "1f1b in point-to-point")
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
+    note = "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+    assert note in [*verdict(found)]
+    alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
+    assert {trial.accepted_job.plan.sync for trial in (alone.own, *(plan.trial for plan in alone.searched.plans))} == {
+        Sync.POINT_TO_POINT
+    }
+    assert note not in [*verdict(alone)]
 
 
 def of_stages(schedule: str, *stages: dict[str, Any], system: str = "free", **pipeline: Any) -> Request:

@@ -79,6 +79,7 @@ def brute_force(request: Request, limits: Limits) -> int | None:
     batch = options.pipeline.micro_batch_size * options.pipeline.gradient_accumulation_count
     mappings = [(0,), (0, 0), (0, 1), (0, 1, 0), (0, 1, 0, 1), (0, 1, 1, 0)]
     best = None
+    own = assemble(request.replace({"memory": "report"})).plan.sync.value  # the mode of the plans beside it
     modes = {"no": [{}], "yes": [{"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode} for mode in (
         "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved")]}  # fmt: skip
     again = [each for word in limits.recompute or ("no", "yes") for each in modes[word]]
@@ -88,11 +89,11 @@ def brute_force(request: Request, limits: Limits) -> int | None:
         if not replicas or rest or len(mapping) > len(names):
             continue
         for cuts in combinations(names[1:], len(mapping) - 1):
-            for schedule, sync, mode in product(limits.schedules, limits.sync or (None,), again):
+            for schedule, sync, mode in product(limits.schedules, limits.sync or (own,), again):
                 plan = {
                     "system.auto_select_ipus": ipus,
                     "pipeline.schedule": schedule,
-                    **({"pipeline.sync": sync} if sync else {}),
+                    "pipeline.sync": sync,
                     "pipeline.splits": list(cuts),
                     "pipeline.device_mapping": list(mapping),
                     "pipeline.gradient_accumulation_count": count,

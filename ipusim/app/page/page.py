@@ -54,7 +54,7 @@ def _page(stored: Sequence[StoredRun]) -> bytes:
     runs = [_page_run(run) for run in stored]
     data, contents = zip(*map(run_data, runs), strict=True)
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
-    overview = table_data(_overview(runs)) if len(runs) > 1 else None
+    overview = table_data(_overview(runs, stored)) if len(runs) > 1 else None
     made = " ".join(versions())
     return html_page(
         title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
@@ -93,8 +93,8 @@ def _names(runs: Sequence[StoredRun]) -> str:
     return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
 
 
-def _overview(runs: Sequence[PageRun]) -> Table:
-    """Return the first numbers of every run, a row each."""
+def _overview(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> Table:
+    """Return the first numbers of every run, a row each, with a note for runs of two sync modes in the title."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
         (
@@ -106,7 +106,8 @@ def _overview(runs: Sequence[PageRun]) -> Table:
         )
         for run in runs
     )
-    return Table("Runs", ("run", *labels), rows)
+    note = pipelines.idealised(run.times.sync for run in stored)
+    return Table(". ".join(filter(None, ["Runs", note.rstrip(".")])), ("run", *labels), rows)
 
 
 def _page_run(run: StoredRun) -> PageRun:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import Job
+from ipusim.api import Job, pipelines
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import memory_lack
@@ -42,6 +42,8 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     if trial is not suggestion.own:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
+    if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in _trials(suggestion)):
+        yield note
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "")
     if trial is not suggestion.own and suggestion.own.job is not None:
@@ -173,11 +175,7 @@ def plan_table(suggestion: Suggestion) -> Table:
     """Return the suggested plan, good ones of other kinds, which need not be the next best, and the given one."""
     rows = []
     best = suggestion.trial.period or Fraction(1)
-    own = suggestion.own.job
-    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
-    trials += [("other", trial) for trial in _others(suggestion)]
-    if own is not None:
-        trials.append(("given", suggestion.own))
+    trials = _trials(suggestion)
     syncs = {trial.accepted_job.plan.sync for _, trial in trials}
     for name, trial in trials:
         job, shape = trial.accepted_job, trial.accepted_job.program.shape
@@ -198,6 +196,13 @@ def plan_table(suggestion: Suggestion) -> Table:
     header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", period, "time")
     title = "Plans, each simulated"
     return Table(title, header, tuple(rows))
+
+
+def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
+    """Return the plans of the table by their names in it."""
+    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
+    trials += [("other", trial) for trial in _others(suggestion)]
+    return trials if suggestion.own.job is None else [*trials, ("given", suggestion.own)]
 
 
 def _others(suggestion: Suggestion) -> list[Trial]:

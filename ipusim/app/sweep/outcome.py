@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_type_hints
 
-from ipusim.api import Job, Request, RequestError, RequestMemoryError, Session, Timeline, analysis, assemble, execute
+from ipusim.api import (
+    Job,
+    Request,
+    RequestError,
+    RequestMemoryError,
+    Session,
+    Sync,
+    Timeline,
+    analysis,
+    assemble,
+    execute,
+)
 from ipusim.base.errors import FileError, IpusimError
 
 
@@ -17,6 +28,7 @@ class Outcome:
 
     Attributes:
         message: why it did not run; empty where it did.
+        sync: how IPUs wait for each other; empty where it did not run.
         fits: whether it runs, and every IPU holds what it needs for that, as far as the request says.
         peak_bytes: what the fullest IPU holds, where the request says what stages hold.
         sram_bytes: memory of an IPU, where it is limited.
@@ -35,6 +47,7 @@ class Outcome:
     """
 
     message: str = ""
+    sync: str = ""
     fits: bool = False
     peak_bytes: int | None = None
     sram_bytes: int | None = None
@@ -81,7 +94,7 @@ def stored_outcome(data: Any) -> Outcome:
 def _is_stored(name: str, kind: Any, value: Any) -> bool:
     """Return whether a value is one that a field of an outcome that ran may have."""
     if kind is str:
-        return bool(value == "")
+        return value in ([""] if name == "message" else [sync.value for sync in Sync])
     if kind is bool:
         return isinstance(value, bool)
     if value is None:
@@ -137,6 +150,7 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
     holders = len(timeline.info.stages_of_ipu)
     available = holders * first.makespan_cycles
     return Outcome(
+        sync=job.plan.sync.value,
         fits=not job.memory.too_large,
         peak_bytes=job.memory.fullest.bytes if job.describes_memory else None,
         sram_bytes=job.memory.sram_bytes,
