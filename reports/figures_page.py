@@ -80,6 +80,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "disturbances.recovery_micro_batches": "that the first stage begins behind their end until the state of the "
         "machine is that of the run without them; `null` where it never is",
         "find_verdict": "",
+        "find_faster_order": "",
         "find_waterfall": "",
         "find_disturbances": "",
     },

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.analysis.bubble import bubble_of
+    from ipusim.analysis.bubble import Bubble, bubble_of
     from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
     from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.fullest_memory import FullestMemory, fullest
     from ipusim.analysis.learning import LOSS, Learning, received
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
-    from ipusim.analysis.orders import OrderReport, faster_order
+    from ipusim.analysis.orders import FasterOrder, OrderReport
     from ipusim.analysis.phases import PHASES, Phase, execution_phases, phases_of, time_steps
     from ipusim.analysis.plain import as_plain
     from ipusim.analysis.recovery import redone_work

@@ -24,6 +24,7 @@ from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.disturbed import disturbance_cost
 from ipusim.runs.error_ranges import error_words
 from ipusim.runs.evaluation import Evaluations
+from ipusim.runs.faster_order import faster_order
 from ipusim.runs.job import Job
 from ipusim.runs.one_ipu import run_on_one_ipu
 from ipusim.runs.run import Run
@@ -96,7 +97,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
     itself. Raises TimelineError for a Timeline without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
-    once = without_recomputation(job, costs)
+    once, orders = without_recomputation(job, costs), _orders(job, timeline)
     summary = Summary(
         **vars(times),
         description=job.request.description,
@@ -108,12 +109,13 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         repeat_count=job.program.repeat_count,
         reduction_method=job.program.reduction,
         selection_order_reason=job.system.order_reason,
-        selection_orders=_orders(job, timeline),
+        selection_orders=orders,
         gradient_sum=gradient_sum(costs),
         stage_cycles=stage_cycles(costs, times, once),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
         find_verdict=lambda: verdict_of(timeline, costs, job.plan.shape, run_on_one_ipu(job, timeline)),
+        find_faster_order=lambda: faster_order(job, timeline, orders),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
         find_disturbances=lambda: disturbance_cost(job, timeline),
     )

@@ -197,4 +197,5 @@ def _print_tables(result: Run) -> None:
     orders = result.summary.selection_orders
     if orders[0].routes:
         print_tables(tables.order_table(orders), tables.route_table(orders))
-    print_text(tables.order_words(result.job.system, orders))
+    system = result.job.system
+    print_text(f"Selection order {system.selection_order}: {system.order_reason}")

@@ -40,11 +40,14 @@ def verdict_table(summary: Summary) -> Table:
         ),
         ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
         *([("its error", summary.throughput_error)] if summary.throughput_error else []),
+        ("bubble", bubble_words(summary.bubble)),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
     if summary.disturbances is not None:
         rows.append(("disturbances", disturbance_words(summary.disturbances, summary.seconds)))
     rows += _slowest(summary)
+    if summary.faster_order is not None:
+        rows.append(("selection order", faster_order_words(summary, summary.faster_order)))
     if used_ipus(summary) > 1 and verdict.speed_up != 0:
         rows.append(("against one IPU", _against_one(summary)))
     rows.append(("memory", _memory(summary)))
@@ -55,6 +58,18 @@ def verdict_table(summary: Summary) -> Table:
 def _ipus(summary: Summary) -> str:
     used, every = len(summary.ipus) - len(summary.idle_ipus), len(summary.ipus)
     return f"{every} IPU{'s' * (every != 1)}" if used == every else f"{used} of {every} IPUs"
+
+
+def bubble_words(bubble: analysis.Bubble) -> str:
+    """Return the bubble of an execution: the share of the IPUs' time in the pipeline that is no arithmetic."""
+    return f"{bubble.idle_fraction:.1%} of the IPUs' time in the pipeline"
+
+
+def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
+    """Return the selection order in use and the time that another one saves."""
+    what = "weight update" if summary.training else "execution"
+    estimated = ", estimated by copies and sums of gradients alone" if faster.is_estimate else ""
+    return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {what}{estimated}"
 
 
 def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
