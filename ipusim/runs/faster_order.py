@@ -26,7 +26,7 @@ _LEAST_SAVED: Final = 0.0005
 def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -> FasterOrder | None:
     """Return the selection order with the shortest run, if it saves time.
 
-    The run of each order is simulated for time alone: with its copies, its sums of gradients, and all waiting for them.
+    The run in each order is simulated for time alone, with routes, copies and sums of gradients of that order.
 
     Args:
         job: the program of the run.

@@ -48,7 +48,7 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
     micro-batch size, feeds, optimizer, rates and host are those of the run, synthetic data included. Replicas and hosts
     become micro-batches of the one replica, so that a weight update covers as many samples, and the run as many
     executions. Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left
-    out. A run of one IPU is its own comparison.
+    out. A run on one IPU is compared with itself.
 
     Args:
         job: the program of the run.

@@ -225,7 +225,7 @@ def _variants(
 
 
 def _common_mode(compared: Sequence[Compared], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
-    """Return the one sync mode of all runs whose mode is stated; None for several modes, and for none."""
+    """Return the sync mode that all runs with a stated mode share; None if their modes differ."""
     stored = [item.what.timeline.info.sync for item in compared if isinstance(item.what, StoredRun)]
     requested = [
         _effective(item.what, variant)[1]

@@ -26,7 +26,7 @@ class Comparison:
 
     @cached_property
     def groups(self) -> tuple[Comparison, ...]:
-        """A comparison for each sync mode of rows that ran; the comparison itself if that is one mode."""
+        """A comparison for each sync mode; a comparison of a single mode is its own group."""
         modes = dict.fromkeys(row.sync for row in self.ran)
         if len(modes) == 1:
             return (self,)

@@ -241,7 +241,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
 
 
 def _syncs(baseline: Baseline, limits: Limits, schedule: Schedule) -> Sequence[str]:
-    """Return the sync modes to search for a schedule, the given plan's first; an empty one is the schedule's own."""
+    """Return the sync modes to search for a schedule; an empty text stands for its default mode."""
     own = baseline.request.options.pipeline.sync
     if limits.sync is not None:
         return sorted(limits.sync, key=lambda sync: sync != own)

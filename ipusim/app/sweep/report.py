@@ -217,7 +217,8 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
     """Return the verdict: the best point, the ceiling, and the points that did not run."""
     number, modes = len(swept.finished), modes_of(swept)
     lines: list[str] = []
-    for mode in modes or [None]:
+    by_mode: list[Sync | None] = [*modes] or [None]
+    for mode in by_mode:
         lines += _best_words(swept, limits, measure, mode)
     if note := pipelines.idealised(modes):
         lines.append(f"{note} So points are compared with others of their sync mode alone.")
