@@ -44,3 +44,26 @@ def test_run_its_page_its_summary_and_suggest_give_one_comparison(name, tmp_path
     assert line.removeprefix("One IPU alone would take ").split(": ")[0] in printed.replace(" for as many samples", "")
     run = execute(assemble(suggestion.request.replace({} if not model_off else {"numerics": "off"}))).summary
     assert run.verdict.speed_up == suggestion.verdict.speed_up
+
+
+@pytest.mark.usefixtures("without_charts")
+@pytest.mark.parametrize("other", ["interleaved", "1f1b"])
+def test_a_page_of_runs_in_two_sync_modes_says_what_point_to_point_idealises(other, tmp_path):
+    folders = [tmp_path / name for name in ("grouped", other)]
+    for folder in folders:
+        ipusim(
+            "run", SCENARIOS / "schedules_four_ipus.yaml", "--set", f"pipeline.schedule={folder.name}", "--out", folder
+        )
+    assert ipusim("report", *folders, "--out", tmp_path / "page.html").returncode == 0
+    note = "Runs. Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself"
+    assert (note in (tmp_path / "page.html").read_text()) == (other == "1f1b")
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_a_folder_of_an_older_version_is_not_compared_with_one_ipu(tmp_path):
+    ipusim("run", SCENARIOS / "schedules_four_ipus.yaml", "--out", tmp_path / "run")
+    path = tmp_path / "run" / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 3}))
+    assert ipusim("report", tmp_path / "run").returncode == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert '"label":"against one IPU","value":"not known","note":"an older version wrote the run folder"' in page
