@@ -16,10 +16,10 @@ SCHEMA_VERSION: Final = 4
 #: What is different in a ``summary.json`` of each version before, in words behind "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
-    2: "calls holders of memory and options by their words, numbers no time-steps with -1, counts gaps in main as fill "
-    "and drain, so that its parts of the time are left out, and compares the run with the arithmetic alone on one IPU",
-    3: "counts gaps in main as fill and drain, so that its parts of the time are left out, and compares the run with the "
-    "arithmetic alone on one IPU",
+    2: "calls holders of memory and options by their words, numbers no time-steps with -1, compares the run with the "
+    "arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its parts of the time are left out",
+    3: "compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its "
+    "parts of the time are left out",
 }
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
