@@ -12,11 +12,12 @@ from typing import Any, Final
 from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 #: What is different in a ``summary.json`` of each version before, in words behind "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
     2: "calls holders of memory and options by their words, and numbers no time-steps with -1",
+    3: "answers true or false to whether a program fits, true also where that is not known",
 }
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
@@ -71,8 +72,6 @@ class Figure:
 
     def text(self, value: Any) -> str:
         """Return its value for people, with its unit."""
-        if self.unit == "fits":
-            return "fits" if value else "too large"
         if self.names and isinstance(value, list):
             return f"{enumerated(value)} tie"
         if isinstance(value, str | bool | list | dict):
@@ -166,7 +165,7 @@ FIGURES: Final = (
         names="stages",
     ),
     _cost("time_steps", "count", "of an execution, in lock-step", "time_steps"),
-    Figure("memory", "fits", "whether every IPU holds what it needs", "memory.fits"),
+    Figure("memory", "fits", "the answer to whether every IPU holds what it needs", "memory.fits"),
     _cost(
         "peak",
         "bytes",

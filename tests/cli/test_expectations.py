@@ -34,7 +34,7 @@ def test_run_says_what_is_met_and_what_is_missed_and_ends_with_1(scenario, tmp_p
     assert f"missed  bubble: {bubble:.1%}, expected at most 0.01 %, {bubble / 1e-4:.3g} times as much\n" in done.stdout
     assert "missed  time_steps: " in done.stdout
     assert ipusim("run", tmp_path / "a.yaml", "--out", out, "--quiet").returncode == 1
-    assert json.loads(ipusim("run", tmp_path / "a.yaml", "--out", out, "--json").stdout)["schema_version"] == 3
+    assert json.loads(ipusim("run", tmp_path / "a.yaml", "--out", out, "--json").stdout)["schema_version"] == 4
 
 
 def test_check_tells_what_takes_no_run(scenario):

@@ -105,8 +105,8 @@ pipeline:
   schedule: gpipe
   gradient_accumulation_count: 4
   stages:
-    - {name: a, forward: 1000, backward: 2000}
-    - {name: b, forward: 1000, backward: 2000}
+    - {name: a, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
+    - {name: b, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
 """
 
 
@@ -144,8 +144,8 @@ pipeline:
   schedule: interleaved
   gradient_accumulation_count: 8
   stages:
-    - {name: a, forward: 100000, backward: 200000, output_bytes: 64 KiB}
-    - {name: b, forward: 110000, backward: 220000, gradient_bytes: 64 KiB}
+    - {name: a, forward: 100000, backward: 200000, output_bytes: 64 KiB, stash_bytes: 1 KiB}
+    - {name: b, forward: 110000, backward: 220000, gradient_bytes: 64 KiB, stash_bytes: 1 KiB}
 """
     (tmp_path / "two.yaml").write_text(text)
     done = ipusim("explain", "two.yaml", "--out", "out", cwd=tmp_path)
@@ -210,7 +210,7 @@ def test_run_says_what_matters_in_a_few_lines(tmp_path):
         "time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%",
         "slowest stage none: all take as long",
         "against one IPU 2.93 times as fast: the same arithmetic on one IPU takes 73.68 us",
-        "memory the scenario does not say what its stages hold",
+        "memory not known: the scenario does not say what its stages hold",
     ):
         assert words in text
     said = json.loads((tmp_path / "summary.json").read_text())

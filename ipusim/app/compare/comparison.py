@@ -76,7 +76,7 @@ class Comparison:
     @cached_property
     def best(self) -> Row | None:
         """The fastest that fits; of equally fast ones what holds least, if all say so, then the first; or None."""
-        fitting = [row for row in self.ran if row.fits]
+        fitting = [row for row in self.ran if row.can_be_best]
         least = min(map(self.cost, fitting), default=0.0)
         fastest = [row for row in fitting if self.cost(row) == least]
         known = all(row.memory is not None for row in fastest)
@@ -86,7 +86,7 @@ class Comparison:
     def as_fast(self) -> tuple[Row, ...]:
         """The others that fit and are as fast as the best."""
         best = self.best
-        fitting = [row for row in self.ran if row.fits and row is not best]
+        fitting = [row for row in self.ran if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
@@ -102,7 +102,7 @@ class Comparison:
     @cached_property
     def front(self) -> tuple[Row, ...]:
         """Those that fit and that none that fits beats in both time and peak memory; none where that is unknown."""
-        known = [(row, row.memory.peak_bytes) for row in self.ran if row.fits and row.memory is not None]
+        known = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
         return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
 
     def cost(self, row: Row) -> float:

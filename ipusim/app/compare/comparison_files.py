@@ -55,7 +55,7 @@ def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
     most = TimeBars.most(SLIDE_IN - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
-    ranked = sorted(comparison.ran, key=lambda row: (not row.fits, comparison.cost(row)))
+    ranked = sorted(comparison.ran, key=lambda row: (not row.can_be_best, comparison.cost(row)))
     best = [comparison.best] if comparison.best is not None else []
     chosen = [*dict.fromkeys([comparison.first, *best, *ranked, *comparison.rows])][:most]
     return tuple(row for row in comparison.rows if row in chosen)

@@ -145,7 +145,7 @@ class Comparison(Pictured):
             }
         return cells | {
             "peak_bytes": row.memory.peak_bytes if row.memory else None,
-            "fits": row.fits,
+            "fits": None if row.fits is None else row.fits.value,
             "best": row in self._result.tied,
             "on_front": row in self._result.front,
             "mean_loss": row.last_loss,

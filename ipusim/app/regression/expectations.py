@@ -154,5 +154,5 @@ def _known_before(job: Job) -> dict[str, Any]:
             {"ipu": peak.ipu, "peak_bytes": peak.bytes, "excess_bytes": job.memory.excess_bytes(peak)}
             for peak in job.memory.peaks
         ]
-        known["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": not job.memory.too_large, "ipus": peaks}
+        known["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": job.memory.fits, "ipus": peaks}
     return known

@@ -36,7 +36,7 @@ def verdict_table(summary: Summary) -> Table:
     rows += _slowest(summary)
     if verdict.speed_up:
         rows.append(("against one IPU", _against_one(summary)))
-    rows.append(("memory", _memory(summary)))
+    rows.append(("memory", summary.memory.verdict.removeprefix("Memory: ")))
     rows += _learned(summary.learning)
     return Table(summary.name, ("", ""), tuple(rows))
 
@@ -124,13 +124,6 @@ def _against_one(summary: Summary) -> str:
             f"slower: one IPU with the memory would take {alone} for the same arithmetic, {verdict.speed_up:.2f} times"
         )
     return f"{verdict.speed_up:.2f} times as fast: the same arithmetic on one IPU takes {alone}"
-
-
-def _memory(summary: Summary) -> str:
-    memory = summary.memory
-    if not memory.is_known:
-        return "the scenario does not say what its stages hold"
-    return memory.verdict.removeprefix("Memory: ")
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:

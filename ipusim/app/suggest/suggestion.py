@@ -10,7 +10,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, Final
 
-from ipusim.api import Job, Request, machine, runs
+from ipusim.api import Job, Request, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
 from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, baseline_of, changed
@@ -130,7 +130,7 @@ class Suggestion:
         plans = self.searched.plans
         if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
             return None
-        unchanged = not self.moved and self.own.fits and same_plan(plans[0].trial.job, self.own.job)
+        unchanged = not self.moved and analysis.usable(self.own.fits) and same_plan(plans[0].trial.job, self.own.job)
         return None if unchanged else plans[0]
 
     @property
@@ -248,7 +248,7 @@ def suggest(
             raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
         alone = Trial(None, "stages that run at the same time have IPUs of their own")
         return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
-    searches = [_Begun({}, baseline, own if own.fits and limits.leave(baseline) else None, budget)]
+    searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]
     if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
@@ -304,11 +304,11 @@ def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budge
 
     None where that is no way out.
     """
-    if own.fits or baseline.job is None or not baseline.limited:
+    if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
         return None
     changes = products_in_half(baseline.job)
     trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
-    if not trial.fits:
+    if not analysis.usable(trial.fits):
         return None
     known = simulated(trial) if limits.leave(baseline) else None
     return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))

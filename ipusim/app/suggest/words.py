@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import Job
+from ipusim.api import Job, analysis
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.suggest.baseline import Baseline
@@ -17,6 +17,13 @@ from ipusim.base.units import counted, enumerated, format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)
+#: Words behind the time of the model on one IPU, by the answer to whether it fits there.
+_ON_ONE: Final[Mapping[analysis.Fits | None, str]] = {
+    analysis.Fits.YES: "",
+    analysis.Fits.NO: " if it fitted there, which it does not",
+    analysis.Fits.WITHOUT_CODE: f", where it {analysis.Fits.WITHOUT_CODE}",
+    analysis.Fits.UNKNOWN: f", whose memory is {analysis.Fits.UNKNOWN}",
+}
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
@@ -53,10 +60,14 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     By options that a search leaves as they are, or that it takes from another plan.
     """
     own, trial = suggestion.own, suggestion.trial
-    if suggestion.why_none or own.fits or own.job is None or trial.job is None:
+    if suggestion.why_none or analysis.usable(own.fits) or own.job is None or trial.job is None:
         return
     best = next(iter(memory_moves(own.job).moves), None)
-    if best is not None and best.fits and best.period_s * trial.samples < _seconds(trial) * own.samples:
+    if (
+        best is not None
+        and analysis.usable(best.fits)
+        and best.period_s * trial.samples < _seconds(trial) * own.samples
+    ):
         yield (
             f"Faster is the given plan with {best.words}, which fits: {format_seconds(best.period_s)} for a weight "
             f"update. Search from there: {options_of(best)}"
@@ -109,9 +120,10 @@ def _against_own(suggestion: Suggestion) -> str:
     own, trial = suggestion.own, suggestion.trial
     if own.job is None:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
-    fits = "" if own.fits else ", which does not fit its memory,"
+    usable = analysis.usable(own.fits)
+    fits = "" if usable else f", which {own.fits},"
     host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
-    left_out = ", which the limits leave out," if own.fits and not suggestion.limits.leave(suggestion.baseline) else ""
+    left_out = ", which the limits leave out," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
     return f"That is {_times_as_fast(trial, own)} as the given plan{host}{fits}{left_out} with {_time(own)}."
 
 
@@ -120,7 +132,7 @@ def _against_one(suggestion: Suggestion) -> str:
     if one.job is None or one.cycles is None:
         why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
         return f"One IPU alone cannot run the model: {why}."
-    fits = "" if one.fits else " if it fitted there, which it does not"
+    fits = _ON_ONE[one.fits]
     ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
     return f"One IPU alone would take {_time(one)}{fits}: {_times_as_fast(trial, one)} on {ipus}."
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ipusim.api import runs
+from ipusim.api import analysis, runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
@@ -72,6 +72,7 @@ def columns(swept: Sweep) -> dict[str, list[Any]]:
     }
     for name in (*COLUMNS, *learnt, "message"):
         made[name] = [getattr(outcome, name) for outcome in outcomes]
+    made["fits"] = [None if fits is None else fits.value for fits in made["fits"]]
     return made
 
 
@@ -146,7 +147,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
         axes,
         [point for point, _ in swept.finished],
         panels,
-        fits=[outcome.fits for _, outcome in swept.finished],
+        fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished],
         ran=[outcome.ran for _, outcome in swept.finished],
         limits=levels,
         together=swept.together,
@@ -180,7 +181,7 @@ def _value(measure: Measure, outcome: Outcome) -> float | None:
 
 def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
     """Return the points that fit and have the measure, the best first; of equals what holds least, then the first."""
-    having = [row for row in swept.finished if row[1].fits and measure.of(row[1]) is not None]
+    having = [row for row in swept.finished if analysis.usable(row[1].fits) and measure.of(row[1]) is not None]
     sign = 1 if measure.figure.less_is_better else -1
     return sorted(having, key=lambda row: ((measure.of(row[1]) or 0.0) * sign, row[1].peak_bytes or 0))
 
@@ -211,7 +212,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
         )
         lines.append(text + _ties(best, swept, measure))
     else:
-        fits = any(outcome.fits for _, outcome in swept.finished)
+        fits = any(analysis.usable(outcome.fits) for _, outcome in swept.finished)
         if number == 1:
             lines.append(f"The only point {f'has no {measure.name}' if fits else 'does not fit'}.")
         else:
@@ -238,7 +239,7 @@ def _memory_words(swept: Sweep) -> list[str]:
     if len(peaks) < 2:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
-    unfit = [point for point, outcome in holding if not outcome.fits and _too_large(outcome)]
+    unfit = [point for point, outcome in holding if not analysis.usable(outcome.fits) and _too_large(outcome)]
     if not unfit:
         return [f"{words}."]
     where = f"at {len(unfit)} of {len(holding)} points"
@@ -320,5 +321,4 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
 def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tuple[str, ...]:
     numbers = [measure.of(outcome) for measure in shown]
     cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
-    fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
-    return (", ".join(map(text_of, point)), *cells, fits)
+    return (", ".join(map(text_of, point)), *cells, outcome.fits or "refused")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.figures import SCHEMA_VERSION
+from ipusim.analysis.fits import Fits
 from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
@@ -132,7 +133,7 @@ def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
     assert stored.times.times_dict() == again.times.times_dict()
     assert stored.memory == again.memory
     assert stored.timeline == again.timeline
-    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, True)
+    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, Fits.YES)
 
 
 def test_what_makes_no_comparison_is_refused(folder):
@@ -196,7 +197,7 @@ def test_the_verdict_on_time_alone():
     assert said(found) == [
         "Best: grouped in lock-step, 24.81 us per weight update; 17.5% less time than the next, interleaved."
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: the scenario does not say what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario does not say what its stages hold."]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
     assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "mark")
@@ -245,7 +246,7 @@ def test_of_equally_fast_runs_the_best_holds_least():
 def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     found = Comparison(compare(LARGE))
     grouped, interleaved, *slow = found.rows
-    assert [row.fits for row in found.rows] == [False, True, True, True]
+    assert [row.fits for row in found.rows] == [Fits.NO, Fits.YES, Fits.YES, Fits.YES]
     assert found.best is interleaved
     first, second, front = said(found)
     less = 1 - found.cost(interleaved) / found.cost(found.ranked(slow)[0])
@@ -256,10 +257,10 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
     assert second.startswith(f"grouped in lock-step would take {would:.1%} less time, but does not fit: Out of memory")
-    assert second.endswith(grouped.memory.verdict)
+    assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
     assert front.startswith("Between time and memory (the front): interleaved (")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
-    assert marks["grouped"] == "too large"
+    assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
     assert list(reasons(found)) == [UNKNOWN]
 
@@ -300,7 +301,7 @@ def test_where_work_differs_throughput_decides():
         "than the next, four.",
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: none of them says what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: none of them says what its stages hold."]
 
 
 def test_models_training_and_ipus_that_differ_are_said():
@@ -325,7 +326,10 @@ def test_the_numbers_have_a_mapping_for_each_row(folder):
     found = Comparison(compare([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]))
     data = comparison_data(found)
     assert [row["name"] for row in data] == ["large.yaml", "kept"]
-    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [(False, False, False), (True, True, True)]
+    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [
+        ("does not fit", False, False),
+        ("fits", True, True),
+    ]
     assert [row["difference"] for row in data] == [0.0, found.cost(found.rows[1]) / found.cost(found.rows[0]) - 1]
     assert data[1]["summary"] == found.rows[1].times.times_dict()
     assert data[1]["memory"]["peak_bytes"] == found.rows[1].memory.peak_bytes
@@ -356,7 +360,7 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
             read_run(older)
 
 
-RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans()), min_size=1, max_size=6)
+RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.sampled_from([*Fits][:3])), min_size=1, max_size=6)
 
 
 @settings(max_examples=share(40))
@@ -374,7 +378,7 @@ def test_best_and_front_are_of_those_that_fit(runs):
         for number, (cycles, peak, fits) in enumerate(runs)
     ]
     found = Comparison(tuple(rows))
-    fitting = [(cycles, peak, row) for row, (cycles, peak, fits) in zip(rows, runs, strict=True) if fits]
+    fitting = [(cycles, peak, row) for row, (cycles, peak, fits) in zip(rows, runs, strict=True) if fits is Fits.YES]
     least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
     tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
     assert found.best is next(iter(tied), None)
@@ -386,6 +390,7 @@ def test_best_and_front_are_of_those_that_fit(runs):
     ]
     assert list(found.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
     marks = [row[-1] for row in comparison_table(found).rows]
-    assert [mark == "too large" for mark in marks] == [not fits for *_, fits in runs]
+    words = (str(Fits.NO), str(Fits.WITHOUT_CODE))
+    assert [mark in words for mark in marks] == [fits in words for *_, fits in runs]
     assert ["best" in mark for mark in marks] == [row in tied for row in rows]
     assert all(said(found))
