@@ -108,8 +108,9 @@ def memory_moves(job: Job) -> Moves:
     if not any(analysis.usable(move.fits) for move in moves.values()):
         freed = {words: after.freed_by(base) for words, (_, after) in tried.items() if isinstance(after, _Tried)}
         legal = sorted((row for row in candidates if row[0] in freed), key=lambda row: -freed[row[0]])
-        together = _together(job, base, legal)
-        moves |= {} if together is None else {together.words: together}
+        together, least = _together(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
+        if together is not None and (analysis.usable(together.fits) or together.peak_bytes < least):
+            moves[together.words] = together
     ordered, already = tuple(sorted(moves.values(), key=_rank)), tuple(_already(job))
     memory, fullest = base.job.memory, base.job.memory.fullest
     as_it_stands = fullest.ipu, fullest.bytes, memory.sram_bytes, memory.fits, base.period_s
@@ -272,11 +273,15 @@ def _together(job: Job, base: _Tried, candidates: Sequence[_Candidate]) -> Move 
     for candidate in candidates:
         if candidate[1] in chosen:
             continue
+        more = _both(job, [*chosen.values(), candidate])
+        if chosen and not more:  # a rule refuses it beside the others
+            continue
         chosen[candidate[1]] = candidate
-        for words, changes, after in _both(job, [*chosen.values()]) if len(chosen) > _PAIR else []:
+        if len(chosen) > _PAIR:
+            words, changes, after = more[0]
             if analysis.usable(after.job.memory.fits):
                 return _move(words, changes, base, after)
-            legal.append((words, changes, after))
+            legal += more
     if not legal:
         return None
     words, changes, after = min(legal, key=lambda row: row[2].job.memory.fullest.bytes)

@@ -28,7 +28,7 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.programmes import any_cut
-from ipusim.app.suggest.searched import Plan, Searched
+from ipusim.app.suggest.searched import TOGETHER, Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.trial import laid_out, simulated
 from ipusim.app.suggest.units import Units, units_of
@@ -52,8 +52,6 @@ _LOOKED: Final = 100
 #: Cuts begun at once for these, and cycles that none takes.
 _FEW: Final = 300
 _NEVER: Final = 1 << 61
-#: Why a choice is not searched that needs more memory on an IPU, of stages that do not say what they hold.
-_TOGETHER: Final = "it puts stages together on an IPU, and what they hold is not known"
 
 
 #: The first unit of each stage of an IPU, and the one behind it.
@@ -239,10 +237,9 @@ class Search:
                 self.searched.reasons[choice.schedule][layout] += 1
                 return
         options, layout = self._baseline.request.options, next(iter(layouts.values()))
-        given = self._baseline.job
-        if given is not None and not given.memory.known and puts_together(given.program.shape, layout.plan.shape):
-            self.searched.refused[_TOGETHER] += 1
-            self.searched.reasons[choice.schedule][_TOGETHER] += 1
+        if self._is_a_guess(layout):
+            self.searched.refused[TOGETHER] += 1
+            self.searched.reasons[choice.schedule][TOGETHER] += 1
             return
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
@@ -258,6 +255,13 @@ class Search:
             return
         cutter = Cutter(units, Bounds(units, layout, possible), memory)
         self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
+
+    def _is_a_guess(self, layout: Layout) -> bool:
+        """Whether stages that do not say what they hold come together on an IPU, and no placement is asked for."""
+        given = self._baseline.job
+        if given is None or given.memory.known or self._limits.placements is not None:
+            return False
+        return puts_together(given.program.shape, layout.plan.shape)
 
     def _cut(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for those behind it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Final
 
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.trial import Trial
@@ -31,6 +32,10 @@ class Plan:
         """Cycles of an execution with its weight update."""
         assert self.trial.cycles is not None
         return self.trial.cycles
+
+
+#: Why a choice is not searched that needs more memory on an IPU, of stages that do not say what they hold.
+TOGETHER: Final = "it puts stages together on an IPU, and what they hold is not known"
 
 
 @dataclass(eq=False)

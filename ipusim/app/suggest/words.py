@@ -10,7 +10,7 @@ from ipusim.api import Job, analysis
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.suggest.baseline import Baseline
-from ipusim.app.suggest.searched import Searched
+from ipusim.app.suggest.searched import TOGETHER, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.app.suggest.trial import Trial, same_plan
 from ipusim.base.units import counted, enumerated, format_figure, format_seconds
@@ -22,7 +22,7 @@ _ON_ONE: Final[Mapping[analysis.Fits | None, str]] = {
     analysis.Fits.YES: "",
     analysis.Fits.NO: " if it fitted there, which it does not",
     analysis.Fits.WITHOUT_CODE: f", where it {analysis.Fits.WITHOUT_CODE}",
-    analysis.Fits.UNKNOWN: f", whose memory is {analysis.Fits.UNKNOWN}",
+    analysis.Fits.UNKNOWN: "",
 }
 
 
@@ -247,6 +247,12 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         f"{counted(searched.bounded, 'cut')} bounded, {searched.misfits} of them too large after all, "
         f"{counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
     )
+    if ways := searched.refused[TOGETHER]:
+        what = "puts" if ways == 1 else "put"
+        yield (
+            f"Left out: {counted(ways, 'way')} that {what} stages together on an IPU, as what they hold is not known; "
+            "with placements named they are searched."
+        )
     if suggestion.limits.schedules is not None:
         for schedule, reason in searched.without.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
