@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
@@ -197,6 +199,24 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
     fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
     assert "What would take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
     assert "What would take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout
+
+
+def test_run_advises_the_two_changes_that_check_found_and_that_really_fit(tmp_path):
+    """Neither recomputation nor the state in Streaming Memory suffices: each alone leaves more than 897 MiB."""
+    (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "600 MiB").replace("memory: report\n", ""))
+    recompute = "--set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate"
+    offload = "--set system.enable_remote_buffers=true --set pipeline.offload_weight_update_variables=true"
+    for alone in (recompute, offload):
+        assert ipusim("check", "s.yaml", *alone.split(), cwd=tmp_path).returncode == 2
+    checked, ran = (ipusim(command, "s.yaml", cwd=tmp_path) for command in ("check", "run"))
+    (advice,) = (line for line in checked.stdout.splitlines() if line.startswith("The fastest that fits: "))
+    assert f"{advice}. With memory: report" in ran.stderr
+    assert checked.stderr == ran.stderr
+    options = re.findall(r"--set \S+", advice)
+    assert len(options) > 2
+    done = ipusim("check", "s.yaml", *" ".join(options).split(), cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Memory: every IPU fits; " in done.stdout
 
 
 def test_the_message_of_a_misfit_names_the_command_that_lists_them(load):

@@ -29,7 +29,7 @@ def advised() -> Iterator[None]:
 
 
 def with_advice(error: ScenarioMemoryError, moves: Moves | None) -> ScenarioMemoryError:
-    """Return an error with the advice of tried options; as it is where none were tried."""
+    """Return an error with the advice of tried options; as it is where none were tried, or none frees anything."""
     from ipusim.app.explain.memory_moves import advice
 
-    return error if moves is None else error.advised(f"{advice(moves).rstrip('.')}.")
+    return error.advised(f"{advice(moves).rstrip('.')}.") if moves is not None and moves.moves else error

@@ -171,8 +171,9 @@ def _feed_remedy(job: Job, feed: str) -> tuple[KeyPath, str]:
     path: KeyPath = (feed, "element_bytes")
     if job.request.is_set(path):
         return path, f"Make {feed}.element_bytes smaller: a whole element of the {feed} lies on this IPU."
+    option: KeyPath = _MICRO_BATCH if _can_be_smaller(job) else ("data",)
     smaller = f"{_SMALLER}, or the samples" if _can_be_smaller(job) else "make the samples smaller"
-    return _MICRO_BATCH, (
+    return option, (
         f"{smaller[0].upper()}{smaller[1:]}: a whole element of the {feed} lies on this IPU, however many stages there "
         "are."
     )

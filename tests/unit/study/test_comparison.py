@@ -394,3 +394,32 @@ def test_best_and_front_are_of_those_that_fit(runs):
     assert [mark in words for mark in marks] == [fits in words for *_, fits in runs]
     assert ["best" in mark for mark in marks] == [row in tied for row in rows]
     assert all(said(found))
+
+
+@pytest.mark.parametrize("answer", Fits)
+def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_bytes(folder, tmp_path, answer):
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    said = json.loads((older / "summary.json").read_text())
+    memory = said["memory"] | {
+        "fits": answer is not Fits.NO,
+        "verdict": "Memory: every IPU fits; the fullest is IPU 0.",
+    }
+    if answer is Fits.NO:
+        memory["verdict"] = "Out of memory on IPU 0: 1 GiB in pass F0.0."
+    if answer is Fits.WITHOUT_CODE:
+        memory["sram_bytes"] = min(ipu["peak_bytes"] for ipu in memory["ipus"]) - 1
+        memory["verdict"] = "Memory: every IPU fits without code; with the 9 MiB of code that are assumed IPU 0 needs."
+    if answer is Fits.UNKNOWN:
+        memory["ipus"] = [ipu | {"holders": dict.fromkeys(ipu["holders"], 0)} for ipu in memory["ipus"]]
+        memory["stages"] = [stage | {"kept_bytes": 0} for stage in memory["stages"]]
+    (older / "summary.json").write_text(json.dumps(said | {"schema_version": 3, "memory": memory}))
+    run = read_run(older)
+    assert run.fits is answer
+    if answer is not Fits.YES:
+        assert run.summary["memory"]["verdict"].startswith(f"Memory: {answer}: ")
+    assert run.older.endswith("answers true or false to whether a program fits, true also where that is not known.")
+    for wrong in (True, "perhaps", None):
+        (older / "summary.json").write_text(json.dumps(said | {"memory": memory | {"fits": wrong}}))
+        with pytest.raises(FileError, match="expected the summary of a run, got "):
+            read_run(older)
