@@ -121,6 +121,29 @@ def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
+def test_nothing_puts_stages_together_where_it_is_not_known_what_they_hold(tmp_path):
+    """The same stages without bytes: schedules that put both on one IPU, or a copy of each on both, are left out."""
+    (tmp_path / "equal.yaml").write_text(TWO_EQUAL_STAGES.replace(", stash_bytes: 1 KiB", ""))
+    done = ipusim("explain", "equal.yaml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "out" / "explanation.json").read_text())
+    assert said["fits"] == "not known"
+    assert {each["fits"] for each in said["what_if"] if not each["refusal"]} == {"not known"}
+    left_out = {
+        each["change"] for each in said["what_if"] if each["refusal"].startswith("not tried, as it puts stages")
+    }
+    assert {"single in lock-step", "dualpipe in point-to-point", "chimera in point-to-point"} <= left_out
+    advised, _, rest = done.stdout.partition("Not tried, as they put stages together on an IPU, and what these hold")
+    assert rest
+    assert not any(change in advised for change in left_out)
+    assert "Memory: not known: the scenario does not say what its stages hold." in done.stdout
+    requested = ipusim("explain", "equal.yaml", "--what", "pipeline.schedule=single", "--out", "asked", cwd=tmp_path)
+    assert requested.returncode == 0, requested.stderr
+    (asked,) = json.loads((tmp_path / "asked" / "explanation.json").read_text())["what_if"]
+    assert (asked["fits"], asked["refusal"]) == ("not known", "")
+
+
+@pytest.mark.usefixtures("without_charts")
 def test_a_folder_says_what_its_backward_passes_compute_again(tmp_path):
     """Of 300,000 cycles each of three stages computes activations for 100,000, whether its scenario is there or not."""
     inside = "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved"

@@ -62,8 +62,8 @@ class Comparison(Pictured):
         Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and
         makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
         samples_per_s, difference to the first as a part of it (of time, or of throughput where that decides), bubble
-        (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (its memory), best, on_front,
-        mean_loss of the last step and refusal.
+        (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does not fit`` or
+        another answer; None where it is refused), best, on_front, mean_loss of the last step and refusal.
         """
         return rows_frame(
             [self._numbers(*label_and_row) for label_and_row in zip(self._result.labels, self.rows, strict=True)]

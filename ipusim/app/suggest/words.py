@@ -247,10 +247,10 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         f"{counted(searched.bounded, 'cut')} bounded, {searched.misfits} of them too large after all, "
         f"{counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
     )
-    if ways := searched.refused[TOGETHER]:
-        what = "puts" if ways == 1 else "put"
+    if left_out := searched.refused[TOGETHER]:
+        what = "puts" if left_out == 1 else "put"
         yield (
-            f"Left out: {counted(ways, 'way')} that {what} stages together on an IPU, as what they hold is not known; "
+            f"Left out: {counted(left_out, 'way')} that {what} stages together on an IPU, as what they hold is not known; "
             "with placements named they are searched."
         )
     if suggestion.limits.schedules is not None:
