@@ -201,12 +201,13 @@ def plan_table(suggestion: Suggestion) -> Table:
                 str(job.request.options.pipeline.gradient_accumulation_count),
                 "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
                 "" if job.memory.sram_bytes is None else f"{job.memory.fullest.bytes / job.memory.sram_bytes:.0%}",
+                str(trial.fits),
                 _time(trial),
                 f"{float(trial.period / best):.3f}",
             )
         )
     period = "update" if suggestion.job.program.shape.training else "execution"
-    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", period, "time")
+    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "fits", period, "time")
     title = "Plans, each simulated"
     return Table(title, header, tuple(rows))
 
