@@ -21,8 +21,8 @@ class Fits(StrEnum):
 
 
 def usable(fits: Fits | None) -> bool:
-    """Tell whether a plan may be called the best or be advised: it fits, or nothing says what its stages hold.
+    """Tell whether a plan may be advised, or called the best: it fits, or its memory is not known.
 
-    None stands for a plan that is refused.
+    None stands for a refused plan.
     """
     return fits in (Fits.YES, Fits.UNKNOWN)

@@ -14,7 +14,7 @@ class FullestMemory:
 
     Attributes:
         sram_bytes: memory of one IPU; None where that is not limited.
-        fits: the answer to whether all hold what they need.
+        fits: the answer to whether the program fits.
         verdict: one sentence for people.
         ipu: the fullest, by its logical number.
         peak_bytes, peak_pass, excess_bytes: of it, as :class:`ipusim.analysis.memory_summary.IpuMemory` has them.

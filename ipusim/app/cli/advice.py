@@ -23,13 +23,13 @@ def advised() -> Iterator[None]:
         yield
     except ScenarioMemoryError as error:
         moves = None
-        with suppress(IpusimError):  # of a variant of it, which says nothing of the scenario itself
+        with suppress(IpusimError):  # an error of a variant, not of the scenario
             moves = None if is_long(error.job) else memory_moves(error.job)
         raise with_advice(error, moves) from None
 
 
 def with_advice(error: ScenarioMemoryError, moves: Moves | None) -> ScenarioMemoryError:
-    """Return an error with the advice of tried options; as it is where none were tried, or none frees anything."""
+    """Return an error with the advice of tried options; the same error without any that frees memory."""
     from ipusim.app.explain.memory_moves import advice
 
     return error.advised(f"{advice(moves).rstrip('.')}.") if moves is not None and moves.moves else error

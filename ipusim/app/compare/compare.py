@@ -116,7 +116,7 @@ class Row:
 
     @property
     def can_be_best(self) -> bool:
-        """Whether it ran, and nothing says that it does not fit."""
+        """Whether it ran, and fits its memory or has no known memory."""
         return self.times is not None and analysis.usable(self.fits)
 
     @property

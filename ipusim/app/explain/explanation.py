@@ -48,7 +48,7 @@ class Explanation:
         unknown: why what ran is not known, as the end of a sentence; empty where it is.
         pairs: what every two of the changes give at once, of those that were asked for.
         stragglers: how much of the time goes to what is slower than its like; None unless requested.
-        memory: what IPUs hold against what they have; None where what ran is not known.
+        memory: peaks of the IPUs against their memory; None for a run whose scenario is not known.
     """
 
     timeline: Timeline

@@ -255,9 +255,9 @@ def _together(job: Job, base: _Tried, candidates: Sequence[_Candidate]) -> Move 
     """Return the fastest two changes for different tensors that fit together, or the first more that do.
 
     Args:
-        job: that they are changes of.
-        base: the trial of it as it stands.
-        candidates: legal ones, what frees most first.
+        job: the Job to change.
+        base: the trial of the unchanged Job.
+        candidates: legal changes, those that free most first.
 
     Where none fit it is what leaves the fullest IPU with least; None where no two of them are legal.
     """

@@ -118,7 +118,7 @@ class MemoryBound:
         size = self.alone.shape[-1]
         none = np.iinfo(np.int64).max
         least = np.where(np.arange(size)[:, None] < np.arange(size), self.alone.min(axis=0), none)
-        of_first = np.minimum.accumulate(least, axis=0)  # of all stages that begin there or before
+        of_first = np.minimum.accumulate(least, axis=0)  # the least of stages with that first unit or an earlier one
         of_both = np.minimum.accumulate(of_first[:, ::-1], axis=1)[:, ::-1]
         return np.asarray(of_both.diagonal(1))
 

@@ -251,8 +251,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if left_out := searched.refused[TOGETHER]:
         what = "puts" if left_out == 1 else "put"
         yield (
-            f"Left out: {counted(left_out, 'way')} that {what} stages together on an IPU, as what they hold is not known; "
-            "with placements named they are searched."
+            f"Left out: {counted(left_out, 'way')} that {what} stages together on an IPU, as what they hold is not "
+            "known; with placements named they are searched."
         )
     if suggestion.limits.schedules is not None:
         for schedule, reason in searched.without.items():
