@@ -41,7 +41,7 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
         >>> try:
         ...     assemble(Request.from_dict(options | {"pipeline": pipeline}))
         ... except RequestMemoryError as error:
-        ...     error.problems[0].path, error.job.memory.verdict().split(",")[0]
+        ...     error.problems[0].path, error.job.memory.out_of_memory.split(",")[0]
         (('code_bytes',), 'Out of memory on IPU 0: 900.8 MiB in pass F0.0')
     """
 
