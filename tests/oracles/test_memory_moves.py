@@ -7,7 +7,8 @@ import re
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
-from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table, options_of, products_in_half
+from ipusim.app.explain.memory_moves import memory_moves, products_in_half
+from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest

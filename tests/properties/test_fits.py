@@ -21,7 +21,8 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_data
 from ipusim.app.compare.comparison_words import comparison_table
 from ipusim.app.explain.explanation import explain
-from ipusim.app.explain.memory_moves import memory_moves, moves_table
+from ipusim.app.explain.memory_moves import memory_moves
+from ipusim.app.explain.memory_words import moves_table
 from ipusim.app.page.page import report_page
 from ipusim.app.regression.expectations import judged_before
 from ipusim.app.render.verdict import verdict_table

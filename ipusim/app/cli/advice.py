@@ -30,6 +30,6 @@ def advised() -> Iterator[None]:
 
 def with_advice(error: ScenarioMemoryError, moves: Moves | None) -> ScenarioMemoryError:
     """Return an error with the advice of tried options; the same error without any that frees memory."""
-    from ipusim.app.explain.memory_moves import advice
+    from ipusim.app.explain.memory_words import advice
 
     return error.advised(f"{advice(moves).rstrip('.')}.") if moves is not None and moves.moves else error

@@ -95,7 +95,8 @@ def _print_memory(job: Job, *, requested: bool) -> Moves | None:
     """
     from ipusim.api import analysis
     from ipusim.app.cli.tables import holder_table, holder_words, memory_table
-    from ipusim.app.explain.memory_moves import is_long, memory_moves, move_words, moves_table
+    from ipusim.app.explain.memory_moves import is_long, memory_moves
+    from ipusim.app.explain.memory_words import move_words, moves_table
 
     if job.memory.fits is analysis.Fits.UNKNOWN:
         return None

@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.api import Job, analysis
-from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
+from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
+from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import TOGETHER, Searched
