@@ -143,6 +143,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     for limit in limits if measure is THROUGHPUT else ():
         near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
         levels.append(Limit(tuple(limit.others.values()), limit.samples_per_s, near))
+    unfit = {outcome.fits for _, outcome in swept.finished if outcome.fits and not analysis.usable(outcome.fits)}
     return sweep_chart(
         axes,
         [point for point, _ in swept.finished],
@@ -152,6 +153,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
         limits=levels,
         together=swept.together,
         title=_title(swept, measure),
+        unfit=" or ".join(answer for answer in analysis.Fits if answer in unfit) or analysis.Fits.NO,
     )
 
 
