@@ -236,6 +236,11 @@ class PipelineProgram:
     offload: Offload = field(default_factory=Offload)
 
     @property
+    def describes_memory(self) -> bool:
+        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        return any(stage.parameter_bytes or stage.stash_bytes or stage.state_bytes for stage in self.stages)
+
+    @property
     def offchip_weight_bytes(self) -> int:
         """The bytes of weights whose optimizer state lies off chip, of all stages."""
         return sum(stage.parameter_bytes for stage in self.stages if self.offload.state_bytes(stage))

@@ -132,6 +132,4 @@ class Job:
     @property
     def describes_memory(self) -> bool:
         """Whether any stage says what it holds; stages known by their cycles alone may not."""
-        return any(
-            profile.parameter_bytes or profile.stash_bytes or profile.state_bytes for profile in self.program.stages
-        )
+        return self.program.describes_memory

@@ -105,8 +105,8 @@ pipeline:
   schedule: gpipe
   gradient_accumulation_count: 4
   stages:
-    - {name: a, forward: 1000, backward: 2000}
-    - {name: b, forward: 1000, backward: 2000}
+    - {name: a, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
+    - {name: b, forward: 1000, backward: 2000, stash_bytes: 1 KiB}
 """
 
 
@@ -119,6 +119,29 @@ def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
     tied = f"single {free}, 2 replicas, count 2; as fast: dualpipe {free} and chimera {free}"
     named = f"another schedule ({tied}) 20.0%, a larger count ("
     assert f"What would save most of the time per sample: {named}" in done.stdout
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_nothing_puts_stages_together_where_it_is_not_known_what_they_hold(tmp_path):
+    """The same stages without bytes: schedules that put both on one IPU, or a copy of each on both, are left out."""
+    (tmp_path / "equal.yaml").write_text(TWO_EQUAL_STAGES.replace(", stash_bytes: 1 KiB", ""))
+    done = ipusim("explain", "equal.yaml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "out" / "explanation.json").read_text())
+    assert said["fits"] == "not known"
+    assert {each["fits"] for each in said["what_if"] if not each["refusal"]} == {"not known"}
+    left_out = {
+        each["change"] for each in said["what_if"] if each["refusal"].startswith("not tried, as it puts stages")
+    }
+    assert {"single in point-to-point", "dualpipe in point-to-point", "chimera in point-to-point"} <= left_out
+    advised, _, rest = done.stdout.partition("Not tried, as they put stages together on an IPU, and what these hold")
+    assert rest
+    assert not any(change in advised for change in left_out)
+    assert "Memory: not known: the scenario does not say what its stages hold." in done.stdout
+    requested = ipusim("explain", "equal.yaml", "--what", "pipeline.schedule=single", "--out", "asked", cwd=tmp_path)
+    assert requested.returncode == 0, requested.stderr
+    (asked,) = json.loads((tmp_path / "asked" / "explanation.json").read_text())["what_if"]
+    assert (asked["fits"], asked["refusal"]) == ("not known", "")
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -145,8 +168,8 @@ pipeline:
   schedule: sequential
   gradient_accumulation_count: 8
   stages:
-    - {name: a, forward: 100000, backward: 200000, update: 50000, output_bytes: 64 KiB}
-    - {name: b, forward: 110000, backward: 220000, gradient_bytes: 64 KiB}
+    - {name: a, forward: 100000, backward: 200000, update: 50000, output_bytes: 64 KiB, stash_bytes: 1 KiB}
+    - {name: b, forward: 110000, backward: 220000, gradient_bytes: 64 KiB, stash_bytes: 1 KiB}
 """
     (tmp_path / "two.yaml").write_text(text)
     done = ipusim("explain", "two.yaml", "--out", "out", cwd=tmp_path)
@@ -211,7 +234,7 @@ def test_run_says_what_matters_in_a_few_lines(tmp_path):
         "time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%",
         "slowest stage none: all take as long",
         "against one IPU 2.93 times as fast: one IPU takes 73.68 us for as many samples",
-        "memory the scenario does not say what its stages hold",
+        "memory not known: the scenario does not say what its stages hold",
     ):
         assert words in text
     said = json.loads((tmp_path / "summary.json").read_text())
@@ -281,7 +304,8 @@ def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_l
     done = ipusim("explain", older, pictures=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == (
-        "The folder is an older version's: its summary.json, of schema version 3, counts gaps in main as fill and "
+        "The folder is an older version's: its summary.json, of schema version 3, answers true or false to whether "
+        "a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and "
         "drain, so that its parts of the time are left out."
     )
     assert "Time goes into" not in done.stdout

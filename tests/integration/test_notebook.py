@@ -201,7 +201,7 @@ def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():
     said = ipusim.request(LEARNING | {"memory": "report", "code_bytes": "900 MiB"}, description="<b> & more")
     html = ipusim.run(said)._repr_html_()
     assert "&lt;b&gt; &amp; more" in html
-    assert "<b>Out of memory on IPU " in html
+    assert "<b>Memory: does not fit: Out of memory on IPU " in html
 
 
 def test_figures_of_a_run(timed, learnt):

@@ -151,11 +151,12 @@ def _executed(
 ) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
     from ipusim.api import assemble, execute
+    from ipusim.app.cli.advice import advised
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
 
-    with placed_request(scenario, overrides) as placed:
+    with advised(), placed_request(scenario, overrides) as placed:
         request = as_it_stands(placed, overrides)
         job = assemble(request)
         check_expectations(job)

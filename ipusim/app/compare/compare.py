@@ -110,9 +110,16 @@ class Row:
         return self.stored.throughput_error if self.stored else ""
 
     @property
-    def fits(self) -> bool:
-        """Whether it runs, and every IPU holds what it needs for that, as far as anything says so."""
-        return self.times is not None and (self.memory is None or self.memory.fits)
+    def fits(self) -> analysis.Fits | None:
+        """The answer to whether the program fits its memory; None where a rule refuses it."""
+        if self.memory is not None:
+            return self.memory.fits
+        return None if self.times is None else analysis.Fits.UNKNOWN
+
+    @property
+    def can_be_best(self) -> bool:
+        """Whether it ran, and fits its memory or has no known memory."""
+        return self.times is not None and analysis.usable(self.fits)
 
     @property
     def last_loss(self) -> float | None:
@@ -292,8 +299,7 @@ def _run(
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
     run = execute(job, progress)
-    # What only moves says little of memory, unless it is too much by itself.
-    known = run.describes_memory or run.memory.too_large
+    known = run.memory.fits is not analysis.Fits.UNKNOWN
     return replace(row, result=run, memory=analysis.fullest(run.memory) if known else None), None
 
 
@@ -316,5 +322,5 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
 
 def _stored_row(source: str, stored: StoredRun) -> Row:
     info = stored.timeline.info
-    memory = stored.fullest if stored.describes_memory else None
+    memory = None if stored.fits is analysis.Fits.UNKNOWN else stored.fullest
     return Row(source, info.schedule, info.sync, info.selection_order, stored=stored, memory=memory)

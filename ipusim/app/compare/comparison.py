@@ -96,7 +96,7 @@ class Comparison:
     @cached_property
     def best(self) -> Row | None:
         """The fastest that fits; of equals the one that holds least, then the first; None for several sync modes."""
-        fitting = [row for row in self.ran if row.fits and len(self.groups) == 1]
+        fitting = [row for row in self.ran if row.can_be_best and len(self.groups) == 1]
         least = min(map(self.cost, fitting), default=0.0)
         fastest = [row for row in fitting if self.cost(row) == least]
         known = all(row.memory is not None for row in fastest)
@@ -106,7 +106,7 @@ class Comparison:
     def as_fast(self) -> tuple[Row, ...]:
         """The others that fit and are as fast as the best."""
         best = self.best
-        fitting = [row for row in self.ran if row.fits and row is not best]
+        fitting = [row for row in self.ran if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
@@ -126,7 +126,7 @@ class Comparison:
         """The rows that fit and that no other of their sync mode beats in time and peak memory, if that is known."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
-        known = [(row, row.memory.peak_bytes) for row in self.ran if row.fits and row.memory is not None]
+        known = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
         return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
 
     def cost(self, row: Row) -> float:

@@ -58,7 +58,7 @@ def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
     most = TimeBars.most(SLIDE_IN - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
-    ranked = sorted(comparison.ran, key=lambda row: (not row.fits, comparison.cost(row)))
+    ranked = sorted(comparison.ran, key=lambda row: (not row.can_be_best, comparison.cost(row)))
     best = [group.best for group in comparison.groups if group.best is not None]
     first = [group.first for group in comparison.groups]
     chosen = [*dict.fromkeys([*first, *best, *ranked, *comparison.rows])][:most]

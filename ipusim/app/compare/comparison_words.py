@@ -53,7 +53,7 @@ def _verdict_of_mode(group: Comparison) -> Iterator[str]:
     yield _best(group, group.best)
     for row in _faster(group):
         would = f"{_titled(group, row)}{_mode(group)} {_would(group, row, group.best)}"
-        yield f"{would}, but does not fit: {_memory_verdict(row)}"
+        yield f"{would}, but {_memory_verdict(row)}"
 
 
 def _mode(group: Comparison) -> str:
@@ -67,7 +67,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.times is None:
             yield f"{_titled(comparison, row)}: refused: {row.refusal}"
-        elif not row.fits and row not in faster:
+        elif not row.can_be_best and row not in faster:
             yield f"{_titled(comparison, row)}: {_memory_verdict(row)}"
         if row.stored is not None and row.stored.older:
             yield f"{_titled(comparison, row)}: {row.stored.older}"
@@ -82,7 +82,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
     if all(row.memory is None for row in comparison.rows):
         one = len({row.source for row in comparison.rows}) == 1
         what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"
-        yield f"Memory: {what}."
+        yield f"Memory: {analysis.Fits.UNKNOWN}: {what}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 def _best(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: equally fast runs, and its lead over the next that fits and the first."""
     as_fast = comparison.as_fast
-    slower = [row for row in comparison.ranked(comparison.ran) if row.fits and row not in (best, *as_fast)]
+    slower = [row for row in comparison.ranked(comparison.ran) if row.can_be_best and row not in (best, *as_fast)]
     following = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
     words = list(ties(comparison))
     if following:
@@ -124,7 +124,7 @@ def _best(comparison: Comparison, best: Row) -> str:
     if (first := comparison.first) not in (best, *as_fast, *following):
         words.append(f"{_by(comparison, best, first)} the first, {comparison.label(first)}")
     refused = any(row.times is None for row in comparison.rows)
-    among = " of those that fit" if any(row.memory and not row.memory.fits for row in comparison.rows) else ""
+    among = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
     among = among or (" of those that run" if refused else "")
     text = f"Best{_mode(comparison)}{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
@@ -136,7 +136,7 @@ def _faster(comparison: Comparison) -> list[Row]:
     return [
         row
         for row in comparison.ranked(comparison.ran)
-        if best and not row.fits and comparison.cost(row) < comparison.cost(best)
+        if best and not row.can_be_best and comparison.cost(row) < comparison.cost(best)
     ]
 
 
@@ -222,15 +222,16 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
 
 
 def mark(comparison: Comparison, row: Row) -> str:
-    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``too large``."""
+    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``does not fit``."""
     if row.times is None:
         return "refused"
-    if not row.fits:
-        return "too large"
+    if not row.can_be_best:
+        return str(row.fits)
     front = comparison.group(row).front
     words = ["best"] if row in comparison.tied else []
     words += ["front"] if row in front and len(front) > 1 else []
-    return ", ".join(words) or ("fits" if row.memory is not None else "")
+    known = any(other.memory is not None for other in comparison.rows)
+    return ", ".join(words) or (str(row.fits) if known else "")
 
 
 def signed(part: float) -> str:
@@ -309,4 +310,4 @@ def _peak(row: Row) -> str:
 
 
 def _memory_verdict(row: Row) -> str:
-    return row.memory.verdict if row.memory else ""
+    return row.memory.verdict.removeprefix("Memory: ") if row.memory else ""

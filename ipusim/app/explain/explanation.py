@@ -49,6 +49,7 @@ class Explanation:
         pairs: what every two of the changes give at once, of those that were asked for.
         stragglers: how much of the time goes to what is slower than its like; None unless requested.
         disturbances: the cost of the run's disturbances; None without any, and where what ran is not known.
+        memory: peaks of the IPUs against their memory; None for a run whose scenario is not known.
     """
 
     timeline: Timeline
@@ -62,6 +63,7 @@ class Explanation:
     pairs: tuple[Together, ...] = ()
     stragglers: Stragglers | None = None
     disturbances: analysis.DisturbanceCost | None = None
+    memory: analysis.Fit | None = None
 
     @property
     def path_cycles(self) -> int:
@@ -75,9 +77,11 @@ class Explanation:
         return analysis.ipu_time(self.idle, whole if whole is None or self.execution is None else whole.of_one())
 
     def words(self) -> Iterator[str]:
-        """Yield the verdict: what the time goes into, which stages are the slowest, and what would help most."""
+        """Yield the verdict: what the time goes into, what would help most, and what does not fit or is not known."""
         yield from self.where()
         yield from self._help()
+        if self.memory is not None and self.memory.fits is not analysis.Fits.YES:
+            yield self.memory.verdict()
 
     def where(self) -> Iterator[str]:
         """Yield sentences of the parts of the run's time and its disturbances, as the verdict on the run has them."""
@@ -151,6 +155,7 @@ class Explanation:
             "execution": self.execution,
             "window_cycles": idle.window_cycles,
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
+            "fits": None if self.memory is None else self.memory.fits,
             "help": list(self._help()),
             "ipus": [
                 {
@@ -239,6 +244,7 @@ def explain(
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
         disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),
+        memory=None if isinstance(job, str) else job.memory,
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ipusim.api import Sync, pipelines, timelines
-from ipusim.app.explain.trial import TOO_LONG, WhatIf
+from ipusim.api import Sync, analysis, pipelines, timelines
+from ipusim.app.explain.trial import TOGETHER, TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
@@ -49,11 +49,12 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
         yield f"Of other hardware: {', '.join(named)}."
     if no_help := [
-        what_if.change.words
-        for what_if in what_ifs
-        if not what_if.refusal and not what_if.too_large and what_if.gain < HELP
+        what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
         yield f"Tried, and no help: {enumerated(no_help, _LISTED)}."
+    if together := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOGETHER]:
+        text = "as they put stages together on an IPU, and what these hold is not known"
+        yield f"Not tried, {text}: {enumerated(together, _LISTED)}. The option what tries them."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as it takes long: {enumerated(too_long)}. The option what tries it."
 
@@ -62,7 +63,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
     """Return the best changes of each kind that help and fit, all that tie; the best kind first."""
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
-        if what_if.gain >= HELP and not what_if.too_large:
+        if what_if.gain >= HELP and analysis.usable(what_if.fits):
             tied = best.setdefault(what_if.change.kind, [])
             if not tied or what_if.after == tied[0].after:
                 tied.append(what_if)
@@ -109,7 +110,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
             what_if.change.words,
             _saves(what_if),
             "-" if what_if.after is None else format_seconds(float(what_if.after)),
-            f"too large by {format_bytes(what_if.too_large)}" if what_if.too_large else "fits",
+            _fits(what_if),
         )
         for what_if in rows
         if what_if in first or what_if in others
@@ -118,6 +119,12 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
         cells.append((f"{len(rows) - len(cells)} others", "", "", ""))
     header = ("change", "saves", "per sample", "memory")
     return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, tuple(cells))
+
+
+def _fits(what_if: WhatIf) -> str:
+    """Return the answer to whether a program fits with a change, and the bytes that are too many."""
+    by = f", by {format_bytes(what_if.too_large)}" if what_if.too_large else ""
+    return f"{what_if.fits or '-'}{by}"
 
 
 def _saves(what_if: WhatIf) -> str:
@@ -133,6 +140,7 @@ def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
         "before_s": float(what_if.before),
         "after_s": None if what_if.after is None else float(what_if.after),
         "gain": what_if.gain,
+        "fits": what_if.fits,
         "excess_bytes": what_if.too_large,
         "shortens": None if what_if.cause is None else what_if.cause[0],
         "refusal": what_if.refusal,

@@ -128,8 +128,9 @@ def _page_run(run: StoredRun) -> PageRun:
         verdict=tuple(_verdict(run, why)),
         notes=notes,
         gaps=tuple(left_out(timeline)),
+        fits=run.fits,
         memory=memory,
-        no_memory="" if memory else _NO_MEMORY,
+        no_memory="" if memory else _no_memory(run),
         path=(analysis.critical_path_of(timeline) if run.timeline.repeats else why.path).rows,
         bars=_bars(why),
         tables=tables,
@@ -168,7 +169,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
         fullest = run.fullest
         limit = fullest.sram_bytes
         of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
-        fits = "" if fullest.fits else ", does not fit"
+        fits = "" if run.fits is analysis.Fits.YES else f", {run.fits}"
         yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"{numbered('IPU', run.as_full)}, {of}{fits}")
 
 
@@ -219,7 +220,12 @@ def _memory(run: StoredRun) -> HeldMemory | None:
     }
     holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if summary["sram_bytes"] is None else int(summary["sram_bytes"])
-    return HeldMemory(curves, holders, limit, summary["fits"], summary["verdict"])
+    return HeldMemory(curves, holders, limit, summary["verdict"])
+
+
+def _no_memory(run: StoredRun) -> str:
+    """Return why a page has no memory over time: nothing is known of it, or the folder does not hold it."""
+    return str(run.summary["memory"]["verdict"]) if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
 
 
 def _scenario(folder: Path) -> str:

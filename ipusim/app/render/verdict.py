@@ -50,7 +50,7 @@ def verdict_table(summary: Summary) -> Table:
         rows.append(("selection order", faster_order_words(summary, summary.faster_order)))
     if used_ipus(summary) > 1 and verdict.speed_up != 0:
         rows.append(("against one IPU", _against_one(summary)))
-    rows.append(("memory", _memory(summary)))
+    rows.append(("memory", summary.memory.verdict.removeprefix("Memory: ")))
     rows += _learned(summary.learning)
     return Table(summary.name, ("", ""), tuple(rows))
 
@@ -209,13 +209,6 @@ def one_ipu_words(seconds: float, excess_bytes: int) -> str:
 def memory_lack(excess_bytes: int) -> str:
     """Return a condition on the memory of an IPU that is too small by so many bytes; empty for 0."""
     return f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
-
-
-def _memory(summary: Summary) -> str:
-    memory = summary.memory
-    if not memory.is_known:
-        return "the scenario does not say what its stages hold"
-    return memory.verdict.removeprefix("Memory: ")
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:

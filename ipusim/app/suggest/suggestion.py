@@ -128,7 +128,7 @@ class Suggestion:
         plans = self.searched.plans
         if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
             return None
-        unchanged = not self.moved and self.own.fits and same_plan(plans[0].trial.job, self.own.job)
+        unchanged = not self.moved and analysis.usable(self.own.fits) and same_plan(plans[0].trial.job, self.own.job)
         return None if unchanged else plans[0]
 
     @property
@@ -253,7 +253,7 @@ def suggest(
             text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
             raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
         return Suggestion(baseline, own, Searched(known=own.cycles), limits)
-    searches = [_Begun({}, baseline, own if own.fits and limits.leave(baseline) else None, budget)]
+    searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]
     if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
@@ -306,11 +306,11 @@ def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budge
 
     None where that is no way out.
     """
-    if own.fits or baseline.job is None or not baseline.limited:
+    if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
         return None
     changes = products_in_half(baseline.job)
     trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
-    if not trial.fits:
+    if not analysis.usable(trial.fits):
         return None
     known = simulated(trial) if limits.leave(baseline) else None
     return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))

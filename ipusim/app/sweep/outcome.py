@@ -29,7 +29,7 @@ class Outcome:
     Attributes:
         message: why it did not run; empty where it did.
         sync: how IPUs wait for each other; empty where it did not run.
-        fits: whether it runs, and every IPU holds what it needs for that, as far as the request says.
+        fits: the answer to whether the program fits its memory; None where a rule refuses it.
         peak_bytes: what the fullest IPU holds, where the request says what stages hold.
         sram_bytes: memory of an IPU, where it is limited.
         makespan_cycles, makespan_s: of the first execution of the pipeline, without its weight update.
@@ -48,7 +48,7 @@ class Outcome:
 
     message: str = ""
     sync: str = ""
-    fits: bool = False
+    fits: analysis.Fits | None = None
     peak_bytes: int | None = None
     sram_bytes: int | None = None
     makespan_cycles: int | None = None
@@ -88,15 +88,15 @@ def stored_outcome(data: Any) -> Outcome:
         raise FileError("expected the fields of an outcome")
     if wrong := [name for name, value in data.items() if not _is_stored(name, kinds[name], value)]:
         raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
-    return Outcome(**data)
+    return Outcome(**{**data, "fits": analysis.Fits(data["fits"])})
 
 
 def _is_stored(name: str, kind: Any, value: Any) -> bool:
     """Return whether a value is one that a field of an outcome that ran may have."""
     if kind is str:
         return value in ([""] if name == "message" else [sync.value for sync in Sync])
-    if kind is bool:
-        return isinstance(value, bool)
+    if kind == analysis.Fits | None:
+        return value in tuple(analysis.Fits)
     if value is None:
         return name in _MAY_LACK
     if kind in (int, int | None):
@@ -117,7 +117,8 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        return Outcome(message=_one_line(error), peak_bytes=memory.fullest.bytes, sram_bytes=memory.sram_bytes)
+        held = memory.fullest.bytes
+        return Outcome(_one_line(error), fits=memory.fits, peak_bytes=held, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"this takes more memory than there is: {error}")
     except Exception as error:  # functions of a user's own may raise anything
@@ -151,7 +152,7 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
     available = holders * first.makespan_cycles
     return Outcome(
         sync=job.plan.sync.value,
-        fits=not job.memory.too_large,
+        fits=job.memory.fits,
         peak_bytes=job.memory.fullest.bytes if job.describes_memory else None,
         sram_bytes=job.memory.sram_bytes,
         makespan_cycles=first.makespan_cycles,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ipusim.api import Sync, pipelines, runs
+from ipusim.api import Sync, analysis, pipelines, runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
@@ -75,6 +75,7 @@ def columns(swept: Sweep) -> dict[str, list[Any]]:
     sync = ["sync"] if len(modes_of(swept)) > 1 and _SYNC not in made else []
     for name in (*sync, *COLUMNS, *learnt, "message"):
         made[name] = [getattr(outcome, name) for outcome in outcomes]
+    made["fits"] = [None if fits is None else fits.value for fits in made["fits"]]
     return made
 
 
@@ -145,15 +146,17 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     for limit in limits if measure is THROUGHPUT else ():
         near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
         levels.append(Limit(tuple(limit.others.values()), limit.samples_per_s, near))
+    unfit = {outcome.fits for _, outcome in swept.finished if outcome.fits and not analysis.usable(outcome.fits)}
     return sweep_chart(
         axes,
         [point for point, _ in swept.finished],
         panels,
-        fits=[outcome.fits for _, outcome in swept.finished],
+        fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished],
         ran=[outcome.ran for _, outcome in swept.finished],
         limits=levels,
         together=swept.together,
         title=_title(swept, measure),
+        unfit=" or ".join(answer for answer in analysis.Fits if answer in unfit) or analysis.Fits.NO,
     )
 
 
@@ -199,7 +202,7 @@ def best_of(swept: Sweep, measure: Measure, mode: Sync | None) -> list[tuple[tup
         The points with their outcomes, the best first.
     """
     finished = [row for row in swept.finished if row[1].sync == mode]
-    having = [row for row in finished if row[1].fits and measure.of(row[1]) is not None]
+    having = [row for row in finished if analysis.usable(row[1].fits) and measure.of(row[1]) is not None]
     sign = 1 if measure.figure.less_is_better else -1
     return sorted(having, key=lambda row: ((measure.of(row[1]) or 0.0) * sign, row[1].peak_bytes or 0))
 
@@ -254,7 +257,7 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: Measure, mode:
         )
         lines.append(text + _ties(best, swept, measure))
     else:
-        fits = any(outcome.fits for _, outcome in of_mode)
+        fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
         if number == 1:
             lines.append(f"The only point{where} {f'has no {measure.name}' if fits else 'does not fit'}.")
         else:
@@ -271,7 +274,7 @@ def _memory_words(swept: Sweep) -> list[str]:
     if len(peaks) < 2:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
-    unfit = [point for point, outcome in holding if not outcome.fits and _too_large(outcome)]
+    unfit = [point for point, outcome in holding if not analysis.usable(outcome.fits) and _too_large(outcome)]
     if not unfit:
         return [f"{words}."]
     where = f"at {len(unfit)} of {len(holding)} points"
@@ -356,6 +359,5 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
 def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure], *, with_mode: bool) -> tuple[str, ...]:
     numbers = [measure.of(outcome) for measure in shown]
     cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
-    fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
     mode = f" in {Sync(outcome.sync).words}" if with_mode and outcome.ran else ""
-    return (", ".join(map(text_of, point)) + mode, *cells, fits)
+    return (", ".join(map(text_of, point)) + mode, *cells, outcome.fits or "refused")

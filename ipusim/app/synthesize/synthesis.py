@@ -13,7 +13,18 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from ipusim.api import Job, Request, RequestError, RequestMemoryError, Schedule, Sync, assemble, pipelines, schedules
+from ipusim.api import (
+    Job,
+    Request,
+    RequestError,
+    RequestMemoryError,
+    Schedule,
+    Sync,
+    analysis,
+    assemble,
+    pipelines,
+    schedules,
+)
 from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.synthesize.bound import Bound, lower_bound
@@ -223,7 +234,9 @@ def _fits(row: Row, limits: Mapping[int, int]) -> bool:
     """Whether a row ran, and its IPUs keep within limits."""
     if row.result is None:
         return False
-    return row.fits and all(peak.bytes <= limits.get(peak.ipu, peak.bytes) for peak in row.result.job.memory.peaks)
+    return analysis.usable(row.fits) and all(
+        peak.bytes <= limits.get(peak.ipu, peak.bytes) for peak in row.result.job.memory.peaks
+    )
 
 
 def _starts(jobs: Sequence[Job], limits: Mapping[int, int]) -> Iterator[_Start]:

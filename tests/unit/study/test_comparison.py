@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.figures import SCHEMA_VERSION
+from ipusim.analysis.fits import Fits
 from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
@@ -133,7 +134,7 @@ def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
     assert stored.times.times_dict() == again.times.times_dict()
     assert stored.memory == again.memory
     assert stored.timeline == again.timeline
-    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, True)
+    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, Fits.YES)
 
 
 def test_what_makes_no_comparison_is_refused(folder):
@@ -197,7 +198,7 @@ def test_the_verdict_on_time_alone():
     assert said(found) == [
         "Best: grouped in lock-step, 24.81 us per weight update; 17.5% less time than the next, interleaved."
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: the scenario does not say what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario does not say what its stages hold."]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
     assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "mark")
@@ -301,7 +302,7 @@ def test_of_equally_fast_runs_the_best_holds_least():
 def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     found = Comparison(compare(LARGE))
     grouped, interleaved, *slow = found.rows
-    assert [row.fits for row in found.rows] == [False, True, True, True]
+    assert [row.fits for row in found.rows] == [Fits.NO, Fits.YES, Fits.YES, Fits.YES]
     assert found.best is interleaved
     first, second, front = said(found)
     less = 1 - found.cost(interleaved) / found.cost(found.ranked(slow)[0])
@@ -312,10 +313,10 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
     assert second.startswith(f"grouped in lock-step would take {would:.1%} less time, but does not fit: Out of memory")
-    assert second.endswith(grouped.memory.verdict)
+    assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
     assert front.startswith("Between time and memory (the front): interleaved (")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
-    assert marks["grouped"] == "too large"
+    assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
     assert list(reasons(found)) == [UNKNOWN]
 
@@ -356,7 +357,7 @@ def test_where_work_differs_throughput_decides():
         "than the next, four.",
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: none of them says what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: none of them says what its stages hold."]
 
 
 def test_models_training_and_ipus_that_differ_are_said():
@@ -381,7 +382,10 @@ def test_the_numbers_have_a_mapping_for_each_row(folder):
     found = Comparison(compare([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]))
     data = comparison_data(found)
     assert [row["name"] for row in data] == ["large.yaml", "kept"]
-    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [(False, False, False), (True, True, True)]
+    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [
+        ("does not fit", False, False),
+        ("fits", True, True),
+    ]
     assert [row["difference"] for row in data] == [0.0, found.cost(found.rows[1]) / found.cost(found.rows[0]) - 1]
     assert data[1]["summary"] == found.rows[1].times.times_dict()
     assert data[1]["memory"]["peak_bytes"] == found.rows[1].memory.peak_bytes
@@ -402,7 +406,8 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
     assert run.older == (
         "The folder is an older version's: its summary.json, of schema version 2, calls holders of memory and "
-        "options by their words, numbers no time-steps with -1, and counts gaps in main as fill and drain, so that its "
+        "options by their words, numbers no time-steps with -1, answers true or false to whether a program fits, "
+        "compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its "
         "parts of the time are left out."
     )
     found = Comparison(compare([Compared(read_run(folder), "a"), Compared(run, "b")]))
@@ -413,7 +418,8 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     run = read_run(older)
     assert run.waterfall is None
     assert run.older == (
-        "The folder is an older version's: its summary.json, of schema version 3, counts gaps in main as fill and "
+        "The folder is an older version's: its summary.json, of schema version 3, answers true or false to whether "
+        "a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and "
         "drain, so that its parts of the time are left out."
     )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
@@ -422,7 +428,7 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
             read_run(older)
 
 
-RUN = st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sampled_from(Sync))
+RUN = st.tuples(st.integers(1, 5), st.integers(1, 5), st.sampled_from([*Fits][:3]), st.sampled_from(Sync))
 RUNS = st.lists(RUN, min_size=1, max_size=6)
 
 
@@ -442,13 +448,14 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
     ]
     found = Comparison(tuple(rows))
     marks = [row[-1] for row in comparison_table(found).rows]
-    assert [mark == "too large" for mark in marks] == [not fits for _, _, fits, _ in runs]
+    words = (str(Fits.NO), str(Fits.WITHOUT_CODE))
+    assert [mark in words for mark in marks] == [fits in words for _, _, fits, _ in runs]
     best, on_front = [], []
     for mode in {sync for *_, sync in runs}:
         fitting = [
             (cycles, peak, row)
             for row, (cycles, peak, fits, sync) in zip(rows, runs, strict=True)
-            if fits and sync is mode
+            if fits is Fits.YES and sync is mode
         ]
         least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
         tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
@@ -469,3 +476,32 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
     assert ["best" in mark for mark in marks] == [row in best for row in rows]
     assert all(said(found))
     assert any("idealised" in line for line in said(found)) == (len(found.groups) == 2)
+
+
+@pytest.mark.parametrize("answer", Fits)
+def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_bytes(folder, tmp_path, answer):
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    said = json.loads((older / "summary.json").read_text())
+    memory = said["memory"] | {
+        "fits": answer is not Fits.NO,
+        "verdict": "Memory: every IPU fits; the fullest is IPU 0.",
+    }
+    if answer is Fits.NO:
+        memory["verdict"] = "Out of memory on IPU 0: 1 GiB in pass F0.0."
+    if answer is Fits.WITHOUT_CODE:
+        memory["sram_bytes"] = min(ipu["peak_bytes"] for ipu in memory["ipus"]) - 1
+        memory["verdict"] = "Memory: every IPU fits without code; with the 9 MiB of code that are assumed IPU 0 needs."
+    if answer is Fits.UNKNOWN:
+        memory["ipus"] = [ipu | {"holders": dict.fromkeys(ipu["holders"], 0)} for ipu in memory["ipus"]]
+        memory["stages"] = [stage | {"kept_bytes": 0} for stage in memory["stages"]]
+    (older / "summary.json").write_text(json.dumps(said | {"schema_version": 3, "memory": memory}))
+    run = read_run(older)
+    assert run.fits is answer
+    if answer is not Fits.YES:
+        assert run.summary["memory"]["verdict"].startswith(f"Memory: {answer}: ")
+    assert " answers true or false to whether a program fits, " in run.older
+    for wrong in (True, "perhaps", None):
+        (older / "summary.json").write_text(json.dumps(said | {"memory": memory | {"fits": wrong}}))
+        with pytest.raises(FileError, match="expected the summary of a run, got "):
+            read_run(older)

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import pytest
 
+from ipusim.analysis.fits import Fits
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.sweep import journal as journals
@@ -46,11 +47,11 @@ def test_what_does_not_run_is_a_row_with_its_reason():
     found = swept(request, {"pipeline.stages.a.parameter_bytes": ["1 MiB", "1 GiB"], COUNT: [4, 5, "x"]})
     fine, uneven, wrong, *_, large = (found.outcomes[number] for number in (0, 1, 2, 3))
     assert fine.ran
-    assert fine.fits
+    assert fine.fits is Fits.YES
     assert "must be a multiple of 2, but it is 5" in uneven.message
     assert wrong.message.startswith(f"{COUNT}: expected ")
     assert large.message.startswith("pipeline.device_mapping: Out of memory on IPU 0: ")
-    assert not large.fits
+    assert large.fits is Fits.NO
     assert large.peak_bytes == 2**30
     assert [outcome.ran for outcome in found.outcomes] == [True, False, False, False, False, False]
 
@@ -202,7 +203,7 @@ def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
 KEY, OTHER = "a" * 64, "b" * 64
 OUTCOME = Outcome(
     sync="lock_step",
-    fits=True,
+    fits=Fits.YES,
     peak_bytes=7,
     makespan_cycles=10,
     makespan_s=1e-9,
@@ -233,7 +234,7 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
     brackets = b"[" * 100_000 + b"\n"
     for damaged in (
         first.replace(b'"makespan_cycles": 10', b'"makespan_cycles": 11'),
-        first.replace(b'"fits": true', b'"fits": null'),
+        first.replace(b'"fits": "fits"', b'"fits": null'),
         first.replace(KEY.encode(), OTHER.encode()),
         first.replace(b'"sha256"', b'"sha255"'),
         brackets,
@@ -269,7 +270,8 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
         ("bubble", 1.5),
         ("executions", 0),
         ("clock_hz", 0),
-        ("fits", 1),
+        ("fits", True),
+        ("fits", "perhaps"),
         ("message", "no"),
         ("message", None),
         ("loss", "0"),
