@@ -285,7 +285,7 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
             partial(relaid, emitted=10**9),
             "emitted: expected at most 38 time-steps, one for each of 32 passes and 6 empty ones, got 1000000000",
         ),
-        (partial(relaid, offsets=()), "offsets: expected a tuple of whole numbers from 0 up, got ()"),
+        (partial(relaid, offsets=(-1,)), "offsets: expected a tuple of whole numbers from 0 up, got (-1,)"),
         (partial(relaid, fifo_depths=(2, -1)), "fifo_depths: expected a tuple of whole numbers from 0 up, got (2, -1)"),
         (partial(relaid, table=np.zeros((10, 4), int)), "table: expected whole numbers in rows of time_step, ipu,"),
         (partial(relaid, table=np.full((1, 5), 0.5)), "got float64 of shape (1, 5)"),
