@@ -93,7 +93,8 @@ class _Handler(SimpleHTTPRequestHandler):
         """Read a request; refuse one whose host is not this server's, as of a page elsewhere, or whose path is none."""
         if not super().parse_request():
             return False
-        port = self.server.server_address[1]
+        assert isinstance(self.server, ThreadingHTTPServer), "as serve makes it"
+        port = self.server.server_port
         if self.headers.get("Host", "").lower() not in {f"{host}:{port}" for host in _HOSTS}:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return False
