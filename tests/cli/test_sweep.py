@@ -17,7 +17,7 @@ from threading import Thread
 import pytest
 
 from tests.cli.commands import HEEDING, ipusim
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.table_names import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
@@ -282,6 +282,7 @@ def test_a_dask_cluster_comes_to_the_same_bytes(workspace, uninterrupted):
     assert (workspace / "out" / "sweep.csv").read_bytes() == (uninterrupted / "sweep.csv").read_bytes()
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "sent", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10], ids=["scheme", "closed", "other"]
 )
