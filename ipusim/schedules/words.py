@@ -7,33 +7,22 @@ lock-step; words without bars get time-steps in which each pass runs as early as
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import numpy as np
 
 from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
 from ipusim.pipeline.grid import mapping_text
-from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import Column, PlanShape
+from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.features import Feature
+from ipusim.schedules.letters import END, Parts, has_time_steps, least_of, letters_of, micro_batches_of, three
 from ipusim.schedules.registry import any_count
 from ipusim.schedules.schedule import Schedule
-
-_LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
-_KINDS: Final = {kind.letter: kind for kind in Pass}
-#: What ends a time-step in a word, and the letter that stands for it.
-_BAR: Final = "|"
-_END: Final = (-1, -1)
-_Letter = tuple[int, int]
-#: Of each IPU its letters before a period, of it and behind it.
-_Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
 
 
 def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of words") -> Schedule:
@@ -59,10 +48,12 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
         >>> made.least, made.mapping(2)
         (1, (0, 1))
     """
-    parts = {ipu: tuple(_letters(name, ipu, text) for text in _three(name, ipu, texts)) for ipu, texts in words.items()}
-    least = _least(name, parts)
-    timed = _time_steps(name, parts)
-    passes = {ipu: [letter for letter in (*head, *tail) if letter != _END] for ipu, (head, _, tail) in parts.items()}
+    parts = {
+        ipu: tuple(letters_of(name, ipu, text) for text in three(name, ipu, texts)) for ipu, texts in words.items()
+    }
+    least = least_of(name, parts)
+    timed = has_time_steps(name, parts)
+    passes = {ipu: [letter for letter in (*head, *tail) if letter != END] for ipu, (head, _, tail) in parts.items()}
     stages = {stage: ipu for ipu, of in passes.items() for _, stage in of}
     homes = Counter((ipu, stage) for ipu, of in passes.items() for stage in {stage for _, stage in of})
     if sorted(stages) != list(range(len(stages))) or len(homes) != len(stages):
@@ -87,64 +78,7 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
     )
 
 
-def _three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
-    if len(texts) != 3:
-        raise PlanError(f"{name}, IPU {ipu}: expected words before, in and behind a period, got {len(texts)} of them")
-    return texts
-
-
-def _letters(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
-    letters = []
-    for letter in text.split():
-        if letter == _BAR:
-            letters.append(_END)
-            continue
-        match = _LETTER.fullmatch(letter)
-        if match is None:
-            raise PlanError(f"{name}, IPU {ipu}: expected letters such as F0, B0, I1 or W1, got {letter!r}")
-        letters.append((int(_KINDS[match[1]]), int(match[2])))
-    return tuple(letters)
-
-
-def _least(name: str, parts: _Parts) -> int:
-    """Return the micro-batches of words without periods; raises PlanError where letters are there unequally often."""
-    often = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
-    if len(often) != 1:
-        raise PlanError(f"{name}: expected each letter equally often beside periods, got {sorted(often)} times")
-    for ipu, (head, period, tail) in parts.items():
-        once = dict.fromkeys(_times((*head, *tail)), 1)
-        if any(of for _, of, _ in parts.values()) and _times(period) != once:
-            raise PlanError(f"{name}, IPU {ipu}: expected each of its letters once in the period")
-    return often.pop()
-
-
-def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
-    """Return how often each stage runs forward, for the gradient of its input, and for those of its weights.
-
-    A whole backward pass counts as both halves.
-    """
-    times: Counter[_Letter] = Counter()
-    for kind, stage in letters:
-        if kind == Pass.BACKWARD:
-            times[Pass.INPUT_GRADIENT, stage] += 1
-            times[Pass.WEIGHT_GRADIENT, stage] += 1
-        elif (kind, stage) != _END:
-            times[kind, stage] += 1
-    return dict(times)
-
-
-def _time_steps(name: str, parts: _Parts) -> bool:
-    """Return whether words have bars; raises PlanError unless as many of them end the time-steps of each IPU."""
-    goes_on = any(period or tail for _, period, tail in parts.values())
-    for place, where in enumerate(("before the period", "in the period")) if goes_on else ():
-        numbers = {ipu: of[place].count(_END) for ipu, of in parts.items()}
-        if len(set(numbers.values())) > 1:
-            said = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
-            raise PlanError(f"{name}: expected as many time-steps of each IPU {where}, got {said}")
-    return any(_END in part for of in parts.values() for part in of)
-
-
-def _order(name: str, mapping: tuple[int, ...], least: int, parts: _Parts, shape: PlanShape) -> Order:
+def _order(name: str, mapping: tuple[int, ...], least: int, parts: Parts, shape: PlanShape) -> Order:
     """Return the Order of a shape; raises UnsupportedProgramError for another mapping, CountError for too few."""
     if shape.mapping != mapping:
         right = ", ".join(map(str, mapping))
@@ -157,38 +91,11 @@ def _order(name: str, mapping: tuple[int, ...], least: int, parts: _Parts, shape
     for ipu, (head, period, tail) in sorted(parts.items()):
         letters = [*head, *period * more, *tail]
         said = np.array(letters, np.int64).reshape(-1, 2)
-        step = np.cumsum(said[:, 0] == _END[0])
+        step = np.cumsum(said[:, 0] == END[0])
         step, said = step[said[:, 0] >= 0], said[said[:, 0] >= 0]
-        micro_batch = _micro_batches(said, shape.stages)
+        micro_batch = micro_batches_of(said, shape.stages)
         tables.append(np.column_stack([step, np.full(len(said), ipu), said, micro_batch]))
     table = np.concatenate(tables)
-    if not any(_END in part for of in parts.values() for part in of):
+    if not any(END in part for of in parts.values() for part in of):
         return Order(name, shape, table=table[:, 1:])
     return Order(name, shape, table=table, emitted=int(table[:, 0].max()) + 1)
-
-
-def _micro_batches(passes: Table, stages: int) -> Column:
-    """Return the micro-batch of each pass, (kind, stage): the next one for its kind.
-
-    Whole backward passes and halves for the input go on with each other. A half for the weights takes the first
-    micro-batch whose half for the input has none yet.
-    """
-    kind, stage = passes.T
-    backward = np.where(kind == Pass.INPUT_GRADIENT, Pass.BACKWARD, kind)
-    micro_batch = _turns(backward * stages + stage)
-    halves, weights = kind == Pass.INPUT_GRADIENT, kind == Pass.WEIGHT_GRADIENT
-    for number in range(stages):
-        of = stage == number
-        known = micro_batch[halves & of]
-        rows = np.flatnonzero(weights & of)[: len(known)]
-        micro_batch[rows] = known[: len(rows)]
-    return micro_batch
-
-
-def _turns(letter: Column) -> Column:
-    """Return how many of the same letter stand before each letter."""
-    order = np.argsort(letter, kind="stable")
-    ordered = letter[order]
-    turns = np.empty(len(letter), np.int64)
-    turns[order] = np.arange(len(letter)) - np.searchsorted(ordered, ordered)
-    return turns
