@@ -162,21 +162,7 @@ def tasks_of(job: Job) -> Tasks | None:
     free = not plan.sync.meets
     sends = _sends(job) if free else {}
 
-    def first_half(stage: int) -> int:
-        return number_of.get((kind_of.BACKWARD, stage), number_of.get((kind_of.INPUT_GRADIENT, stage), -1))
-
-    needs: list[tuple[tuple[int, bool], ...]] = []
-    for kind, stage in letters:
-        match kind:
-            case kind_of.FORWARD:
-                of = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
-            case kind_of.WEIGHT_GRADIENT:
-                of = [(first_half(stage), False)]
-            case _:
-                of = [(number_of[kind_of.FORWARD, stage], False)]
-                if stage < shape.stages - 1:
-                    of.append((first_half(stage + 1), (stage + 1, stage) in sends))
-        needs.append(tuple(of))
+    needs = _needs(number_of, shape.stages, set(sends))
     outfeed = _outfeed(job)
     last = (kind_of.FORWARD, shape.stages - 1)
     cycles = [costs.passes[letter] for letter in letters]
@@ -214,6 +200,30 @@ def tasks_of(job: Job) -> Tasks | None:
         whole=whole,
         outfeed=0 if free else outfeed,
     )
+
+
+def _needs(
+    number_of: Mapping[tuple[int, int], int], stages: int, sends: set[tuple[int, int]]
+) -> list[tuple[tuple[int, bool], ...]]:
+    """Return of each letter, by its (kind, stage), its needs, and whether they come from another IPU."""
+    kind_of = pipelines.Pass
+
+    def first_half(stage: int) -> int:
+        return number_of.get((kind_of.BACKWARD, stage), number_of.get((kind_of.INPUT_GRADIENT, stage), -1))
+
+    needs: list[tuple[tuple[int, bool], ...]] = []
+    for kind, stage in number_of:
+        match kind:
+            case kind_of.FORWARD:
+                of = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
+            case kind_of.WEIGHT_GRADIENT:
+                of = [(first_half(stage), False)]
+            case _:
+                of = [(number_of[kind_of.FORWARD, stage], False)]
+                if stage < stages - 1:
+                    of.append((first_half(stage + 1), (stage + 1, stage) in sends))
+        needs.append(tuple(of))
+    return needs
 
 
 def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
