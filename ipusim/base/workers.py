@@ -39,7 +39,9 @@ def side_by_side(
     parallel = joblib.Parallel(workers, return_as="generator_unordered", batch_size=batch_size, **options)
     ended = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
     try:
-        yield from ended
+        # "yield from" would close it before "finally" does, with joblib's warning of calls that are left undone.
+        for result in ended:  # noqa: UP028
+            yield result
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of calls that an interrupt leaves undone

@@ -23,6 +23,8 @@ from ipusim.pipeline.program import Mask, PlanShape
 
 #: The IPU behind the last row of a table.
 NOWHERE: Final = -1
+#: What no number of a pass reaches.
+_MOST: Final = 1 << 62
 #: Columns of an Order's table, and of one whose passes have time-steps.
 COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
 TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
@@ -53,7 +55,8 @@ class Order:
     Attributes:
         schedule: name of the schedule that laid it out.
         shape: mapping, count, training or inference, recomputation.
-        offsets: the time-step at which each of the V overlapping micro-batches starts; empty without time-steps.
+        offsets: the time-step at which each of the V overlapping micro-batches starts; empty for an Order that was not
+            laid out by them.
         emitted: time-steps that the compiler emits, the empty ones at the end included; None without time-steps.
         fifo_depths: depth of each stage's activation FIFO, in micro-batches; () in inference.
         copy_rule: which copies follow a time-step, where IPUs run in lock-step.
@@ -79,7 +82,7 @@ class Order:
         repeats: Mapping[int, tuple[int, int]] | None = None,
         joined: Mask | None = None,
     ) -> None:
-        """Take ``table`` in the order of execution; it has time-steps where ``emitted`` and ``offsets`` are given.
+        """Take ``table`` in the order of execution; it has time-steps where ``emitted`` is given.
 
         ``joined`` is by the rows of ``table``, and by default False for each.
 
@@ -128,13 +131,10 @@ class Order:
         pass.
         """
         rows: list[tuple[int, ...]] = []
-        try:
-            for ipu, ops in passes.items():
-                for op in ops:
-                    kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
-                    rows.append((ipu, kind, stage, micro_batch))
-        except (ValueError, TypeError) as error:
-            raise PlanError(f"passes: {error}") from None
+        for ipu, ops in passes.items():
+            if not isinstance(ops, Iterable):
+                raise PlanError(f"passes: expected the passes of IPU {ipu!r} one after the other, got {ops!r}")
+            rows.extend(_row(ipu, op) for op in ops)
         table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         return cls(schedule, shape, table=table, joined=np.array([row[1:] in joined for row in rows], bool))
 
@@ -171,6 +171,21 @@ class Order:
     def passes(self) -> Table:
         """The columns of COLUMNS alone, shape (passes, 4)."""
         return self.table[:, -len(COLUMNS) :]
+
+
+def _row(ipu: Any, op: Any) -> tuple[int, ...]:
+    """Return the row of a pass, which is an Op or its text; raises PlanError for anything else."""
+    try:
+        kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
+    except (TypeError, ValueError) as error:
+        expected = f"{error}" if isinstance(op, str) else f"expected a kind, a stage and a micro-batch, got {op!r}"
+        raise PlanError(f"passes: {expected}") from None
+    row = ipu, kind, stage, micro_batch
+    for number in row:
+        if not _is_whole(number) or abs(number) >= _MOST:
+            text = f"expected IPUs, kinds, stages and micro-batches as whole numbers below {_MOST}"
+            raise PlanError(f"passes: {text}, got {number!r} in the pass {op!r} of IPU {ipu!r}")
+    return row
 
 
 def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> None:
@@ -228,9 +243,9 @@ def _check_header(
     if not isinstance(copy_rule, CopyRule):
         rules = ", ".join(map(str, CopyRule))
         raise PlanError(f"copy_rule: expected one of {rules}, got {copy_rule!r}")
-    for name, numbers, least in (("offsets", offsets, emitted is not None), ("fifo_depths", fifo_depths or (), 0)):
+    for name, numbers in (("offsets", offsets), ("fifo_depths", fifo_depths or ())):
         whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
-        if not whole or len(numbers) < least or min(numbers, default=0) < 0:
+        if not whole or min(numbers, default=0) < 0:
             raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
     # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
     passes = max(shape.passes, rows)

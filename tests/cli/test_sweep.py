@@ -6,15 +6,18 @@ import csv
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests.cli.commands import HEEDING, ipusim
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.table_names import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
@@ -277,6 +280,32 @@ def test_a_dask_cluster_comes_to_the_same_bytes(workspace, uninterrupted):
         done = ipusim("sweep", FOUR, *MANY, *words, "--out", "out", cwd=workspace)
     assert done.returncode == 0, done.stderr
     assert (workspace / "out" / "sweep.csv").read_bytes() == (uninterrupted / "sweep.csv").read_bytes()
+
+
+@sampled(3)
+@pytest.mark.parametrize(
+    "sent", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10], ids=["scheme", "closed", "other"]
+)
+def test_an_address_of_no_cluster_is_one_line_and_no_traceback(workspace, sent):
+    """A client of Dask's that was never connected tries to close itself as the process ends."""
+    pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "foo://x" if sent is None else f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.sendall(sent or b"")
+
+        Thread(target=answer, daemon=True).start()
+        command = [sys.executable, "-m", "ipusim", "sweep", FOUR, "--vary", f"{COUNT}=8,16", "--out", "out"]
+        command += ["--backend", "dask", "--address", address]
+        done = subprocess.run(command, cwd=workspace, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{address}: no Dask cluster answers")
 
 
 def test_a_cluster_that_does_not_answer_is_one_message(workspace, monkeypatch):
