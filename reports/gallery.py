@@ -16,6 +16,7 @@ from ipusim.app.render.titles import default_title
 from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job, load_request
 from ipusim.runs.execute import execute
+from ipusim.runs.run import Run
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
@@ -68,16 +69,21 @@ class Picture:
         words += [f"--sync {','.join(self.syncs)}"] if self.syncs else []
         return " ".join([*words, *(f"--set {change}" for change in self.changes)])
 
+    def run(self) -> Run:
+        """Return the run of the scenario with the picture's changes."""
+        return execute(load_job(SCENARIOS / f"{self.scenario}.yaml", self.changes))
+
     def figure(self) -> Chart:
         """Run the scenario and return the picture as a figure."""
-        path = SCENARIOS / f"{self.scenario}.yaml"
         if self.orders:
-            links = link_chart(Comparison(compare(load_request(path, self.changes), orders=self.orders)))
+            request = load_request(SCENARIOS / f"{self.scenario}.yaml", self.changes)
+            links = link_chart(Comparison(compare(request, orders=self.orders)))
             assert links is not None, "of several orders"
             return links
         if self.schedules:
-            return comparison_chart(Comparison(compare(load_request(path, self.changes), self.schedules, self.syncs)))
-        result = execute(load_job(path, self.changes))
+            request = load_request(SCENARIOS / f"{self.scenario}.yaml", self.changes)
+            return comparison_chart(Comparison(compare(request, self.schedules, self.syncs)))
+        result = self.run()
         shown = picture_window(result.timeline)
         if self.file == "memory.png":
             return memory_chart(result.timeline, result.memory, shown)
@@ -215,9 +221,9 @@ GALLERY = (
     ),
     Picture(
         "inference",
-        "Forward passes only, in every IPU on another micro-batch. A time-step lasts as long as IPU 0 reads from the "
-        "host; the passes of so small a model are short beside it.",
-        ("numerics=off",),
+        "Forward passes only, in every IPU on another micro-batch, with synthetic data, which no host sends. With the "
+        "host's, a time-step lasts as long as IPU 0 reads from it; the passes of so small a model are short beside it.",
+        ("numerics=off", "use_synthetic_data=true"),
     ),
     Picture(
         "bert_large",

@@ -205,5 +205,15 @@ class OutputError(IpusimError):
     """A result that cannot be written where it was asked for."""
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra; no package index has ipusim, so it is one of a checkout.
+
+    Example:
+        >>> install_command("view")
+        "pip install -e '.[view]' in a checkout of ipusim"
+    """
+    return f"pip install -e '.[{extra}]' in a checkout of ipusim"
+
+
 class MissingPackageError(IpusimError, ImportError):
     """Something that needs a package which is not installed; the text says how to install it."""

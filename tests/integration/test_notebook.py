@@ -473,7 +473,10 @@ def test_without_pandas_all_but_frames_works(timed, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     for frame in (timed.spans, timed.ipus, timed.memory, timed.losses, ipusim.compare(TIMED, ["grouped"]).frame):
-        assert refused(MissingPackageError, frame) == "DataFrames need pandas: pip install ipusim[notebook]"
+        assert (
+            refused(MissingPackageError, frame)
+            == "DataFrames need pandas: pip install -e '.[notebook]' in a checkout of ipusim"
+        )
     assert "<table>" in timed._repr_html_()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +53,7 @@ def report_page(folders: Sequence[Path]) -> bytes:
 
 
 def _page(stored: Sequence[StoredRun]) -> bytes:
-    runs = [_page_run(run) for run in stored]
+    runs = _with_distinct_titles([_page_run(run) for run in stored], stored)
     data, contents = zip(*map(run_data, runs), strict=True)
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
     overview = table_data(_overview(runs, stored)) if len(runs) > 1 else None
@@ -59,6 +61,15 @@ def _page(stored: Sequence[StoredRun]) -> bytes:
     return html_page(
         title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
     )
+
+
+def _with_distinct_titles(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> list[PageRun]:
+    """Return runs whose titles have their folder behind them where several have the same title."""
+    counts = Counter(run.title for run in runs)
+    return [
+        replace(run, title=f"{run.title}, {kept.folder}") if counts[run.title] > 1 else run
+        for run, kept in zip(runs, stored, strict=True)
+    ]
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:

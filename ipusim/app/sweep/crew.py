@@ -22,7 +22,7 @@ import joblib
 from ipusim.api import Request, Schedule, runs, schedules
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.base.cache import Cache
-from ipusim.base.errors import MissingPackageError, OptionError, OutputError
+from ipusim.base.errors import MissingPackageError, OptionError, OutputError, install_command
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.workers import side_by_side
 
@@ -70,7 +70,7 @@ class Crew:
         try:
             import distributed  # noqa: F401, PLC0415 - an extra
         except ImportError:
-            text = "a Dask cluster needs the package distributed: pip install 'ipusim[dask]'"
+            text = f"a Dask cluster needs the package distributed: {install_command('dask')}"
             raise MissingPackageError(text) from None
 
     def run(

@@ -18,7 +18,7 @@ from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
 from ipusim.base.csv_table import csv_bytes
-from ipusim.base.errors import MissingPackageError, OptionError
+from ipusim.base.errors import MissingPackageError, OptionError, install_command
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import counted, format_bytes, format_figure
 
@@ -62,7 +62,8 @@ def check_format(name: str) -> None:
         try:
             import pyarrow.parquet  # noqa: F401, PLC0415 - an extra
         except ImportError:
-            raise MissingPackageError("Parquet needs the package pyarrow: pip install 'ipusim[parquet]'") from None
+            text = f"Parquet needs the package pyarrow: {install_command('parquet')}"
+            raise MissingPackageError(text) from None
 
 
 def columns(swept: Sweep) -> dict[str, list[Any]]:
