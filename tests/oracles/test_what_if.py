@@ -26,6 +26,8 @@ from tests.places import SCENARIOS
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 UNEVEN = ("pipeline.stages.stage2.forward=1600", "pipeline.stages.stage3.backward=2900")
 LARGER = "pipeline.gradient_accumulation_count"
+#: Without it nothing puts stages together on an IPU.
+KNOWN_MEMORY = "pipeline.stages.stage1.stash_bytes=1 KiB"
 
 
 def run_of(*overrides, scenario=FOUR):
@@ -46,7 +48,7 @@ def by_words(*overrides, syncs=(), scenario=FOUR):
 
 
 def test_counts_schedules_and_modes_give_what_scenarios_with_them_give():
-    found = by_words(syncs=tuple(Sync))
+    found = by_words(KNOWN_MEMORY, syncs=tuple(Sync))
     assert {each.before for each in found.values()} == {seconds()}
     for count in (16, 32, 64):
         assert found[f"{LARGER}={count}"].after == seconds(f"{LARGER}={count}")
@@ -171,7 +173,7 @@ def test_every_refusal_of_what_is_asked_for_is_in_one_message():
 
 
 def test_words_name_the_best_of_each_kind_and_the_part_that_becomes_shorter():
-    job, timeline = run_of(scenario=FOUR)
+    job, timeline = run_of(KNOWN_MEMORY, scenario=FOUR)
     said = [*explain(timeline, job).words()]
     count = "pipeline.gradient_accumulation_count"
     first, second = f"a larger count ({count}=64) 24.8%", "another schedule (single in lock-step, 4 replicas, count 2)"
