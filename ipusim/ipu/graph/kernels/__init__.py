@@ -1,0 +1,12 @@
+"""The kernels, one module for each family of operations; importing this package registers all of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+#: Modules of this package.
+FAMILIES: Final = ("elementwise",)
+
+for _family in FAMILIES:
+    import_module(f"{__name__}.{_family}")

@@ -1,0 +1,76 @@
+"""A node of a traced graph as plain Python values, and a variable that nodes read and assign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipusim.api import Array
+
+#: Static shape of a tensor: None for an unknown rank, None in it for an unknown size.
+StaticShape = tuple[int | None, ...] | None
+
+
+class Output(NamedTuple):
+    """A tensor of a graph: the name of the node that makes it, and the number among that node's outputs."""
+
+    node: str
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operation of a traced graph.
+
+    Attributes:
+        name: unique name in its graph.
+        type: TensorFlow's operation type, such as ``MatMul``.
+        attributes: TensorFlow's attributes by name, as Python values: text, numbers, NumPy dtypes (``object`` for
+            text, handles and variants), shapes as tuples, arrays, lists of these, and names of functions as text.
+        inputs: tensors that it reads.
+        controls: names of nodes that run before it.
+        output_types: NumPy dtype of each result; ``object`` for text, resource handles and variants.
+        output_shapes: static shape of each result.
+
+    Example:
+        >>> from ipusim.ipu.graph.node import Node, Output
+        >>> node = Node("h", "LeakyRelu", {"alpha": 0.2}, (Output("x", 0),))
+        >>> node.attributes["alpha"]
+        0.2
+    """
+
+    name: str
+    type: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[Output, ...] = ()
+    controls: tuple[str, ...] = ()
+    output_types: tuple[np.dtype[Any], ...] = ()
+    output_shapes: tuple[StaticShape, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The tensors that it makes."""
+        return tuple(Output(self.name, index) for index in range(len(self.output_types)))
+
+
+class Variable:
+    """A variable while a program runs.
+
+    Attributes:
+        name: shared name of its handle.
+        value: current value. Arrays of earlier values never change.
+        assigned: whether this run has assigned it.
+    """
+
+    __slots__ = ("assigned", "name", "value")
+
+    def __init__(self, name: str, value: Array) -> None:
+        """Start with a value."""
+        self.name, self.value, self.assigned = name, value, False
+
+    def assign(self, value: Array) -> None:
+        """Set a new value."""
+        self.value, self.assigned = value, True

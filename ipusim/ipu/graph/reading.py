@@ -1,0 +1,86 @@
+"""Nodes of TensorFlow's graphs as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.ipu.graph.node import Node, Output, StaticShape
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+#: Dtype of values that NumPy has no type for: text, resource handles, variants.
+OBJECT: Final = np.dtype(object)
+
+
+def read_node(operation: Any) -> Node:
+    """Return an operation of a TensorFlow graph as a node.
+
+    Args:
+        operation: a ``tf.Operation``.
+
+    Returns:
+        The node, with all of the operation's attributes.
+    """
+    return Node(
+        name=operation.name,
+        type=operation.type,
+        attributes={name: _attribute(value) for name, value in operation.node_def.attr.items()},
+        inputs=tuple(output_of(tensor) for tensor in operation.inputs),
+        controls=tuple(control.name for control in operation.control_inputs),
+        output_types=tuple(_dtype(tensor.dtype.base_dtype.as_datatype_enum) for tensor in operation.outputs),
+        output_shapes=tuple(static_shape(tensor.shape) for tensor in operation.outputs),
+    )
+
+
+def output_of(tensor: Any) -> Output:
+    """Return a tensor of a TensorFlow graph by its node's name and its number."""
+    return Output(tensor.op.name, tensor.value_index)
+
+
+def static_shape(shape: Any) -> StaticShape:
+    """Return a ``tf.TensorShape`` as a tuple, None for an unknown rank."""
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def _dtype(number: int) -> np.dtype[Any]:
+    """Return the NumPy dtype of TensorFlow's number of a dtype; ``object`` where there is none."""
+    dtype = tf.dtypes.as_dtype(number)
+    return OBJECT if dtype.base_dtype in (tf.string, tf.resource, tf.variant) else np.dtype(dtype.as_numpy_dtype)
+
+
+def _shape(proto: Any) -> StaticShape:
+    return static_shape(tf.TensorShape(proto))
+
+
+def _text(value: bytes) -> Any:
+    """Return text, or the bytes where they are none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+#: How each kind of a single value of an attribute is converted; numbers and truth values stay.
+_CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "s": _text,
+    "type": _dtype,
+    "shape": _shape,
+    "tensor": tf.make_ndarray,
+    "func": lambda function: function.name,
+}
+
+
+def _attribute(value: Any) -> Any:
+    """Return an attribute's value as a Python value."""
+    kind = value.WhichOneof("value")
+    if kind != "list":
+        found = None if kind is None else getattr(value, kind)
+        return _CONVERTED[kind](found) if kind in _CONVERTED else found
+    for field, items in value.list.ListFields():
+        convert = _CONVERTED.get(field.name)
+        return list(items) if convert is None else [convert(item) for item in items]
+    return []

@@ -1,0 +1,89 @@
+"""Kernels by operation type: how each node of a graph is computed with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.node import Node
+
+#: Computes a node: takes one value for each input, returns one value, a tuple of several, or None without outputs.
+Kernel = Callable[..., Any]
+#: Reads the attributes of a node and returns its kernel.
+Maker = Callable[[Node], Kernel]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered operation type.
+
+    Attributes:
+        maker: makes the kernel of a node.
+        effect: whether a node runs although nothing reads its results.
+        draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
+    """
+
+    maker: Maker
+    effect: bool = False
+    draws: bool = False
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(types: str, *, effect: bool = False, draws: bool = False) -> Callable[[Maker], Maker]:
+    """Return a decorator that registers a maker for operation types.
+
+    Args:
+        types: operation types, separated by spaces.
+        effect: whether nodes run although nothing reads their results, such as assignments.
+        draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
+
+    Raises:
+        ValueError: for a type that has a kernel already.
+    """
+
+    def keep(maker: Maker) -> Maker:
+        for name in types.split():
+            if name in _ENTRIES:
+                raise ValueError(f"{name}: expected one kernel for an operation type, got a second")
+            _ENTRIES[name] = Entry(maker, effect, draws)
+        return maker
+
+    return keep
+
+
+def register_function(types: str, function: Kernel, *, effect: bool = False) -> None:
+    """Register a function of arrays for operation types whose attributes do not matter.
+
+    Args:
+        types: operation types, separated by spaces.
+        function: the kernel of every node of these types.
+        effect: as of :func:`register`.
+    """
+    register(types, effect=effect)(lambda node: function)
+
+
+def find(node: Node) -> Entry:
+    """Return the entry of a node's operation type.
+
+    Raises:
+        UnsupportedProgramError: for a type without a kernel.
+    """
+    entry = _ENTRIES.get(node.type)
+    if entry is None:
+        raise UnsupportedProgramError(f"node {node.name!r}: operation {node.type} is not simulated")
+    return entry
+
+
+def registered() -> tuple[str, ...]:
+    """Return all operation types with a kernel, sorted."""
+    return tuple(sorted(_ENTRIES))
+
+
+def has_effect(kind: str) -> bool:
+    """Tell whether nodes of an operation type run although nothing reads their results."""
+    entry = _ENTRIES.get(kind)
+    return entry is not None and entry.effect

@@ -1,0 +1,16 @@
+"""Every operation type with a kernel has a case that holds it against TensorFlow."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ipusim.ipu.graph import kernels
+from ipusim.ipu.graph.registry import registered
+
+
+def test_every_registered_operation_has_a_case():
+    tested = set()
+    for family in kernels.FAMILIES:
+        module = import_module(f"tests.golden.graph.test_{family}")
+        tested |= {case.type for case in module.CASES} | set(getattr(module, "IN_GRAPHS", ()))
+    assert sorted(set(registered()) - tested) == []
