@@ -1,4 +1,4 @@
-"""A node of a traced graph as plain Python values, and a variable that nodes read and assign."""
+"""A traced graph as plain Python values: nodes, functions that nodes call, and variables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ StaticShape = tuple[int | None, ...] | None
 
 
 class Output(NamedTuple):
-    """A tensor of a graph: the name of the node that makes it, and the number among that node's outputs."""
+    """A tensor of a graph: the name of the node that makes it, and its number among that node's results."""
 
     node: str
-    index: int
+    number: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class Node:
         controls: names of nodes that run before it.
         output_types: NumPy dtype of each result; ``object`` for text, resource handles and variants.
         output_shapes: static shape of each result.
+        origin: name of the node that it is a part of the gradient of, as TensorFlow notes it; empty for others.
 
     Example:
         >>> from ipusim.ipu.graph.node import Node, Output
@@ -49,11 +50,28 @@ class Node:
     controls: tuple[str, ...] = ()
     output_types: tuple[np.dtype[Any], ...] = ()
     output_shapes: tuple[StaticShape, ...] = ()
+    origin: str = ""
 
     @property
     def outputs(self) -> tuple[Output, ...]:
         """The tensors that it makes."""
-        return tuple(Output(self.name, index) for index in range(len(self.output_types)))
+        return tuple(Output(self.name, number) for number in range(len(self.output_types)))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in the order of their creation, and the functions that they call.
+
+    Attributes:
+        nodes: the nodes by name.
+        functions: bodies of called functions by name: of loops, branches and calls, inner ones too.
+        inputs, outputs: arguments and results; empty unless the graph is the body of a function.
+    """
+
+    nodes: Mapping[str, Node]
+    functions: Mapping[str, Graph] = field(default_factory=dict)
+    inputs: tuple[Output, ...] = ()
+    outputs: tuple[Output, ...] = ()
 
 
 class Variable:

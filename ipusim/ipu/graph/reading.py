@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.ipu.graph.node import Node, Output, StaticShape
+from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
@@ -33,7 +33,65 @@ def read_node(operation: Any) -> Node:
         controls=tuple(control.name for control in operation.control_inputs),
         output_types=tuple(_dtype(tensor.dtype.base_dtype.as_datatype_enum) for tensor in operation.outputs),
         output_shapes=tuple(static_shape(tensor.shape) for tensor in operation.outputs),
+        origin="" if operation._original_op is None else operation._original_op.name,
     )
+
+
+def read_graph(graph: Any, operations: Iterable[Any] | None = None) -> Graph:
+    """Return operations of a TensorFlow graph as nodes, with all functions that they call.
+
+    Read a graph after its gradients are built: a loop's gradient adds results to the loop.
+
+    Args:
+        graph: a ``tf.Graph``, or the ``FuncGraph`` of a function's body.
+        operations: its operations to read, by default all.
+
+    Returns:
+        Their nodes in the order of creation. A body's arguments and results are there too.
+    """
+    functions: dict[str, Graph] = {}
+    nodes = _read_nodes(graph, graph.get_operations() if operations is None else operations, functions)
+    return Graph(nodes, functions, *_ends(graph))
+
+
+def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Graph]) -> dict[str, Node]:
+    """Return nodes by name; add the bodies that they call to ``functions``."""
+    nodes = {}
+    for operation in operations:
+        nodes[operation.name] = read_node(operation)
+        for name in _called(operation):
+            if name not in functions:
+                body = _body(graph, name)
+                functions[name] = Graph({}, functions)  # a function may call itself
+                functions[name] = Graph(_read_nodes(body, body.get_operations(), functions), functions, *_ends(body))
+    return nodes
+
+
+def _called(operation: Any) -> Iterator[str]:
+    """Yield the names of functions that an operation calls."""
+    for value in operation.node_def.attr.values():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            yield value.func.name
+        elif kind == "list":
+            yield from (function.name for function in value.list.func)
+
+
+def _body(graph: Any, name: str) -> Any:
+    """Return the ``FuncGraph`` of a function that a graph, or a graph around it, knows."""
+    around = graph
+    while around is not None:
+        found = around._get_function(name)
+        if found is not None:
+            return found.graph
+        around = getattr(around, "outer_graph", None)
+    raise KeyError(name)
+
+
+def _ends(graph: Any) -> tuple[tuple[Output, ...], tuple[Output, ...]]:
+    """Return the arguments and results of a function's body; none for another graph."""
+    inputs, outputs = getattr(graph, "inputs", ()), getattr(graph, "outputs", ())
+    return tuple(map(output_of, inputs)), tuple(map(output_of, outputs))
 
 
 def output_of(tensor: Any) -> Output:
@@ -79,7 +137,8 @@ def _attribute(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind != "list":
         found = None if kind is None else getattr(value, kind)
-        return _CONVERTED[kind](found) if kind in _CONVERTED else found
+        convert = _CONVERTED.get(kind)
+        return found if convert is None else convert(found)
     for field, items in value.list.ListFields():
         convert = _CONVERTED.get(field.name)
         return list(items) if convert is None else [convert(item) for item in items]

@@ -6,7 +6,22 @@ from importlib import import_module
 from typing import Final
 
 #: Modules of this package.
-FAMILIES: Final = ("elementwise",)
+FAMILIES: Final = (
+    "activations",
+    "checks",
+    "convolution",
+    "draws",
+    "elementwise",
+    "indexing",
+    "lists",
+    "normalisation",
+    "pooling",
+    "products",
+    "reductions",
+    "shaping",
+    "updates",
+    "variables",
+)
 
 for _family in FAMILIES:
     import_module(f"{__name__}.{_family}")
