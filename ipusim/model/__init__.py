@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from ipusim.model.stages.function_profile import Summed, profile_function
     from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
     from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
-    from ipusim.model.work import MappingWork, MeasuredWork, Product, in_turn
+    from ipusim.model.work import Convolution, MappingWork, MeasuredWork, Product, in_turn
 else:
     __getattr__, __dir__ = lazy(__name__)
