@@ -84,12 +84,12 @@ def train_with_tensorflow(built: Built, batches: Sequence[Any]) -> tuple[dict[st
     from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
     v1 = load().compat.v1
-    from ipusim.ipu.graph.tracing import shared_name  # noqa: PLC0415
+    from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
 
     losses = []
     with v1.Session(graph=built.graph) as session:
         session.run(v1.variables_initializer(built.variables))
-        initial = dict(zip(map(shared_name, built.variables), session.run(built.variables), strict=True))
+        initial = dict(zip(map(variable_name, built.variables), session.run(built.variables), strict=True))
         for batch in batches:
             loss, _ = session.run([built.loss, built.train], dict(zip(built.feeds, batch, strict=True)))
             losses.append(float(loss))

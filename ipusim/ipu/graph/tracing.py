@@ -91,7 +91,7 @@ class StepTracer:
                 (tf.convert_to_tensor(gradient), variable) for gradient, variable in compute() if gradient is not None
             ]
         self._gradient_nodes += written
-        self._gradients.update({shared_name(variable): gradient for gradient, variable in pairs})
+        self._gradients.update({variable_name(variable): gradient for gradient, variable in pairs})
         return pairs
 
     def update(self, apply: Callable[[list[tuple[Any, Any]]], Any], pairs: Sequence[tuple[Any, Any]]) -> None:
@@ -107,7 +107,7 @@ class StepTracer:
             ]
             apply(accumulated)
         self._update_nodes += written
-        self._accumulators.update({shared_name(variable): tensor for tensor, variable in accumulated})
+        self._accumulators.update({variable_name(variable): tensor for tensor, variable in accumulated})
 
     def step(self, results: Sequence[Any]) -> TracedStep:
         """Read the graph.
@@ -157,7 +157,7 @@ class TracedStep:
         return Executable(self.graph, list(self.accumulators.values()), [], effects, set(self._update))
 
 
-def shared_name(variable: Any) -> str:
+def variable_name(variable: Any) -> str:
     """Return the name by which nodes know a variable: that of its handle."""
     handle = variable.handle.op
     name: str = handle.get_attr("shared_name").decode() or handle.name
