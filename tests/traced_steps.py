@@ -37,6 +37,8 @@ class Built:
     loss: Any
     train: Any
     variables: list[Any]
+    pairs: list[Any]
+    update: Any
 
 
 def build(model: Model) -> Built:
@@ -61,10 +63,10 @@ def build(model: Model) -> Built:
             loss = values[0]
             optimizer = model.optimizer(v1)
             pairs = tracer.gradients(lambda: optimizer.compute_gradients(loss))
-            tracer.update(optimizer.apply_gradients, pairs)
+            update = tracer.update(optimizer.apply_gradients, pairs)
             step = tracer.step([loss])
             train = optimizer.apply_gradients(pairs)
-        return Built(step, graph, feeds, loss, train, v1.global_variables())
+        return Built(step, graph, feeds, loss, train, v1.global_variables(), pairs, update)
 
 
 def micro_batches(model: Model, count: int, seed: int = 0) -> list[list[np.ndarray]]:
@@ -93,6 +95,28 @@ def train_with_tensorflow(built: Built, batches: Sequence[Any]) -> tuple[dict[st
         for batch in batches:
             loss, _ = session.run([built.loss, built.train], dict(zip(built.feeds, batch, strict=True)))
             losses.append(float(loss))
+    return initial, losses
+
+
+def accumulate_with_tensorflow(built: Built, batches: Sequence[Any], count: int) -> tuple[Any, list[float]]:
+    """Initial values, and the losses of all micro-batches, with an update behind each ``count`` of them."""
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    v1 = load().compat.v1
+    from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
+
+    losses, gradients = [], [gradient for gradient, _ in built.pairs]
+    accumulators = [f"{tensor.node}:{tensor.number}" for tensor in built.step.accumulators.values()]
+    with v1.Session(graph=built.graph) as session:
+        session.run(v1.variables_initializer(built.variables))
+        initial = dict(zip(map(variable_name, built.variables), session.run(built.variables), strict=True))
+        for start in range(0, len(batches), count):
+            total = None
+            for batch in batches[start : start + count]:
+                loss, *found = session.run([built.loss, *gradients], dict(zip(built.feeds, batch, strict=True)))
+                losses.append(float(loss))
+                total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+            session.run(built.update, dict(zip(accumulators, total, strict=True)))
     return initial, losses
 
 
@@ -154,16 +178,20 @@ def traced_work(built: Built, initial: dict[str, np.ndarray], batch: Sequence[np
     return works[::-1]
 
 
-def job_of(layers: list[dict[str, Any]], data: dict[str, Any], splits: list[str], batch: int) -> Any:
-    """The Job of a scenario with these layers."""
+def job_of(
+    layers: list[dict[str, Any]], data: dict[str, Any], splits: list[str], batch: int, optimizer: dict[str, Any]
+) -> Any:
+    """The Job of a scenario with these layers, of two weight updates."""
     from ipusim.api import Request, assemble  # noqa: PLC0415
 
-    pipeline = {"splits": splits, "micro_batch_size": batch, "gradient_accumulation_count": 2 * (len(splits) + 1)}
+    count = 2 * (len(splits) + 1)
+    pipeline = {"splits": splits, "micro_batch_size": batch, "gradient_accumulation_count": count, "repeat_count": 2}
     options = {
         "system": {"name": "m2000"},
-        "data": {"samples": 64, **data},
+        "data": {"samples": 2 * count * batch, **data},
         "model": {"layers": layers},
         "pipeline": pipeline,
-        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+        "optimizer": optimizer,
+        "use_synthetic_data": True,
     }
     return assemble(Request.from_dict(options))

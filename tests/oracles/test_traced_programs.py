@@ -12,10 +12,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
 from tests.tensorflow_tests import needs_tensorflow
 from tests.traced_steps import (
     Model,
+    accumulate_with_tensorflow,
     build,
     job_of,
     micro_batches,
@@ -69,15 +71,17 @@ ATTENTION = [
     {"name": "last", "type": "dense", "units": 10},
     {"name": "loss", "type": "softmax_cross_entropy"},
 ]
-#: Layers, shape of a sample, first layers of later stages, and the optimizer of TensorFlow 1.
+#: Layers, shape of a sample, first layers of later stages, the optimizer, and that of TensorFlow 1.
 MODELS = {
-    "dense": (DENSE, (9, 5), ["second", "last"], lambda v1: v1.train.GradientDescentOptimizer(0.1)),
-    "cnn": (CNN, (17, 16, 3), ["largest"], lambda v1: v1.train.MomentumOptimizer(0.05, 0.9)),
-    "batch_norm_with_adam": (BATCH_NORM, (9, 9, 3), ["again"], lambda v1: v1.train.AdamOptimizer(1e-3)),
-    "lstm": (LSTM, (5, 6), ["last"], lambda v1: v1.train.GradientDescentOptimizer(0.1)),
-    "two_lstms": (TWO_LSTMS, (5, 6), ["lstm"], lambda v1: v1.train.RMSPropOptimizer(1e-3)),
-    "attention": (ATTENTION, (6, 12), ["norm"], lambda v1: v1.train.AdamOptimizer(1e-3)),
+    "dense": (DENSE, (9, 5), ["second", "last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
+    "cnn": (CNN, (17, 16, 3), ["largest"], "momentum", lambda v1: v1.train.MomentumOptimizer(0.05, 0.9)),
+    "batch_norm_with_adam": (BATCH_NORM, (9, 9, 3), ["again"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
+    "lstm": (LSTM, (5, 6), ["last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
+    "two_lstms": (TWO_LSTMS, (5, 6), ["lstm"], "rmsprop", lambda v1: v1.train.RMSPropOptimizer(1e-3)),
+    "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
 }
+#: Options of a scenario's optimizers that have no default; none of them changes the work of an update.
+OPTIONS = {"momentum": {"momentum": 0.9}}
 TUTORIAL = sorted(path.name for path in SCENARIOS.glob("tutorial_step*.yaml"))
 
 
@@ -165,8 +169,9 @@ def _model(job, layers, optimizer):
 
 
 def _of(name):
-    layers, shape, splits, optimizer = MODELS[name]
-    job = job_of(layers, {"type": "synthetic", "shape": list(shape), "classes": 10}, splits, 8)
+    layers, shape, splits, rule, optimizer = MODELS[name]
+    data = {"type": "synthetic", "shape": list(shape), "classes": 10}
+    job = job_of(layers, data, splits, 8, {"type": rule, "learning_rate": 0.1, **OPTIONS.get(rule, {})})
     return job, _model(job, layers, optimizer)
 
 
@@ -219,6 +224,48 @@ def test_losses_of_the_tutorial_are_tensorflows(name):
     built, batches = build(model), micro_batches(model, 20)
     initial, expected = train_with_tensorflow(built, batches)
     np.testing.assert_allclose(train_with_ipusim(built, initial, batches), expected, **CLOSE)
+
+
+def _request(built, initial, batches, pipeline, system):
+    """A request whose stages are those of a traced step."""
+    from ipusim.ipu.graph.traced_functions import StepFunctions  # noqa: PLC0415
+
+    functions = StepFunctions("program", built.step, initial, lambda index: batches[index % len(batches)])
+    options = {
+        "system": system,
+        "pipeline": {
+            "schedule": pipeline.schedule,
+            "gradient_accumulation_count": pipeline.gradient_accumulation_count,
+            "repeat_count": pipeline.repeat_count,
+            "device_mapping": list(range(built.step.trace.stages)),
+        },
+        "use_synthetic_data": True,
+    }
+    return Request(runs.validate(options), name="program", functions=functions)
+
+
+def _check_machine(job, model):
+    """Hold the machine's run against that of the scenario, span by span, and its losses against TensorFlow's."""
+    built, pipeline = build(model), job.request.options.pipeline
+    count = pipeline.gradient_accumulation_count
+    batches = micro_batches(model, pipeline.repeat_count * count)
+    initial, expected = accumulate_with_tensorflow(built, batches, count)
+    system = job.request.options.system.model_dump(exclude_unset=True)
+    run, scenario = execute(assemble(_request(built, initial, batches, pipeline, system))), execute(job)
+    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
+        np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
+    np.testing.assert_allclose([each.loss for each in run.learning.losses], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", TUTORIAL)
+def test_the_machine_runs_the_tutorial_as_its_scenarios(name):
+    _, model = _of_file(name)
+    _check_machine(load_job(SCENARIOS / name, ["steps=1", "pipeline.repeat_count=2"]), model)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_machine_runs_a_model_as_its_scenario(name):
+    _check_machine(*_of(name))
 
 
 def test_tensorflow_executes_no_node_of_a_stage():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -110,6 +111,12 @@ class Executable:
     def variables(self) -> tuple[str, ...]:
         """Shared names of the variables whose handles it has."""
         return tuple(name for _, name in self._handles)
+
+    def observed_by(self, observer: Observer) -> Executable:
+        """Return the same steps, each of which an observer is told of; steps in bodies are not."""
+        observed = copy(self)
+        observed._observer = observer
+        return observed
 
     def run(self, invocation: Invocation, values: Iterable[Any]) -> list[Any]:
         """Execute all steps.

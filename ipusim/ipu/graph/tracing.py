@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
-from ipusim.ipu.graph.executable import Executable
-from ipusim.ipu.graph.needed import runs_for_effect
-from ipusim.ipu.graph.node import Graph
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.traced_step import TracedStep
 
 tf = load()
 
@@ -94,20 +92,24 @@ class StepTracer:
         self._gradients.update({variable_name(variable): gradient for gradient, variable in pairs})
         return pairs
 
-    def update(self, apply: Callable[[list[tuple[Any, Any]]], Any], pairs: Sequence[tuple[Any, Any]]) -> None:
+    def update(self, apply: Callable[[list[tuple[Any, Any]]], Any], pairs: Sequence[tuple[Any, Any]]) -> Any:
         """Trace the weight update.
 
         Args:
             apply: takes pairs of an accumulated gradient and its variable.
             pairs: gradients and variables.
+
+        Returns:
+            The result of ``apply``.
         """
         with self._noting() as written:
             accumulated = [
                 (tf.compat.v1.placeholder(gradient.dtype, variable.shape), variable) for gradient, variable in pairs
             ]
-            apply(accumulated)
+            result = apply(accumulated)
         self._update_nodes += written
         self._accumulators.update({variable_name(variable): tensor for tensor, variable in accumulated})
+        return result
 
     def step(self, results: Sequence[Any]) -> TracedStep:
         """Read the graph.
@@ -122,7 +124,8 @@ class StepTracer:
         gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
         sent = tuple(output_of(tensor) for tensor in results)
         trace = Trace(graph, self._owners, self._gradient_nodes, gradients, sent, self._stages)
-        return TracedStep(trace, self._accumulators, self._update_nodes)
+        fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
+        return TracedStep(trace, fed, tuple(self._update_nodes))
 
     @contextmanager
     def _noting(self) -> Iterator[list[str]]:
@@ -133,28 +136,6 @@ class StepTracer:
         variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
         initial = {variable.initializer.name for variable in variables if variable.initializer is not None}
         names += [node.name for node in self.graph.get_operations()[start:] if node.name not in initial]
-
-
-class TracedStep:
-    """A traced step with its weight update.
-
-    Attributes:
-        trace: forward and backward passes.
-        graph: the graph of all.
-    """
-
-    def __init__(self, trace: Trace, accumulators: Mapping[str, Any], update: Sequence[str]) -> None:
-        """Take the passes, the placeholders of accumulated gradients by variable, and the nodes of the update."""
-        self.trace = trace
-        self.graph: Graph = trace.graph
-        self.accumulators = {name: output_of(tensor) for name, tensor in accumulators.items()}
-        self._update = update
-
-    def weight_update(self) -> Executable:
-        """Return the weight update; it takes the accumulated gradients in the order of ``accumulators``."""
-        nodes = self.graph.nodes
-        effects = [name for name in self._update if runs_for_effect(nodes[name])]
-        return Executable(self.graph, list(self.accumulators.values()), [], effects, set(self._update))
 
 
 def variable_name(variable: Any) -> str:

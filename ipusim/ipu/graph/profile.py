@@ -1,0 +1,167 @@
+"""The profiles of traced stages: work, memory, and what crosses between stages, from one observed micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array, models
+from ipusim.ipu.graph.cut import StageCut, Trace, cut
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.node import Node, Output, Variable
+from ipusim.ipu.graph.prices.nodes import FREE
+from ipusim.ipu.graph.prices.observed import Observation, Seen, form_of
+from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
+from ipusim.ipu.graph.prices.view import SAME_VALUE
+from ipusim.ipu.graph.stage_passes import Constants, StagePasses
+from ipusim.ipu.graph.update import GraphUpdate
+
+#: Bytes of an element of a stage without floating-point values.
+_DEFAULT_ITEMSIZE = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """One micro-batch of a stage.
+
+    Attributes:
+        cut: the stage.
+        work: work of its passes.
+        takes, gives, keeps, returns: values that come in, go out, stay for the backward pass, and go back.
+        seen: nodes of both passes.
+        training: whether it has a backward pass.
+    """
+
+    cut: StageCut
+    work: StageWork
+    takes: tuple[Any, ...]
+    gives: tuple[Any, ...]
+    keeps: tuple[Any, ...]
+    returns: tuple[Any, ...]
+    seen: Sequence[Seen]
+    training: bool
+
+
+def observe(
+    trace: Trace, variables: Mapping[str, Array], inputs: Sequence[Any], constants: Constants
+) -> list[Observed]:
+    """Run one micro-batch through all stages, and return what each shows.
+
+    Args:
+        trace: the traced step.
+        variables: values of all variables by shared name.
+        inputs: values of what the first stage takes.
+        constants: values of tensors of outside of the step.
+    """
+    cuts, observation = cut(trace), Observation(trace.graph)
+    stages = [StagePasses(trace.graph, one, observation) for one in cuts]
+    training = bool(trace.gradients)
+    now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
+    values: tuple[Any, ...] = tuple(inputs)
+    forward: list[tuple[Any, ...]] = []
+    with np.errstate(all="ignore"):
+        for stage in stages:
+            given, kept = stage.forward(Invocation(now), values, constants)
+            forward.append((values, given, kept, observation.take()))
+            values = given
+        result: list[Observed] = []
+        arriving: tuple[Any, ...] = ()
+        for number in reversed(range(len(stages))):
+            taken, given, kept, seen = forward[number]
+            if training:
+                arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
+            behind = observation.take()
+            work = work_of_stage(trace.graph, cuts[number], seen, behind)
+            result.append(Observed(cuts[number], work, taken, given, kept, arriving, [*seen, *behind], training))
+    return result[::-1]
+
+
+def profile_stage(
+    observed: Observed,
+    name: str,
+    *,
+    is_last: bool,
+    trained: Mapping[str, Array],
+    owned: Iterable[str],
+    untrained: Mapping[str, Array],
+    update: GraphUpdate | None,
+    accumulators: Mapping[str, np.dtype[Any]],
+    reduction: models.Reduction,
+) -> models.StageProfile:
+    """Return the profile of a stage for one micro-batch.
+
+    Args:
+        observed: the stage, run once.
+        name: its name.
+        is_last: whether no stage follows.
+        trained: its trained variables by shared name.
+        owned: those of them that no earlier stage has.
+        untrained: its other variables that no earlier stage has.
+        update: the weight update; None in inference.
+        accumulators: dtype of the gradient accumulator of each variable.
+        reduction: how gradients come to their accumulators.
+    """
+    itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
+    profile = models.StageProfile(
+        name=name,
+        forward=observed.work.forward,
+        output_bytes=0 if is_last else _bytes(observed.gives),
+        label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
+        parameter_bytes=_bytes(trained[each] for each in owned),
+        input_bytes=_bytes(observed.takes),
+        working_bytes=_most_touched(observed),
+        layers=observed.work.layers,
+        untrained_bytes=_bytes(untrained.values()),
+    )
+    if not observed.training or update is None:
+        return profile
+    sizes = {
+        each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
+        for each, value in trained.items()
+    }
+    adding = models.accumulation_work(sizes.values(), None, reduction)
+    profile = replace(
+        profile,
+        backward=(*observed.work.backward, *adding),
+        backward_input=observed.work.backward,
+        backward_weights=adding,
+        rest_bytes=_bytes(trained.values()),
+        gradient_bytes=_bytes(observed.returns),
+        stash_bytes=_bytes(observed.keeps),
+        weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
+    )
+    return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def _bytes(values: Iterable[Any]) -> int:
+    return sum(form_of(value).nbytes for value in values)
+
+
+def _most_touched(observed: Observed) -> int:
+    """Return the bytes of what the node reads and writes where they are most, weights and their gradients left out."""
+    makers = {each.node.name: each.node for each in observed.seen}
+    gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
+
+    def touched(each: Seen) -> int:
+        read = [
+            form.nbytes
+            for tensor, form in zip(each.node.inputs, each.inputs, strict=True)
+            if (maker := makers.get(_handed_on(makers, tensor).node)) is None or maker.type != "ReadVariableOp"
+        ]
+        written = zip(each.node.outputs, each.outputs, strict=True)
+        return sum(read) + sum(form.nbytes for tensor, form in written if tensor not in gradients)
+
+    moving = (each for each in observed.seen if each.node.type not in FREE)
+    return max(map(touched, moving), default=0)
+
+
+def _handed_on(makers: Mapping[str, Node], tensor: Output) -> Output:
+    """Return the tensor that a tensor is, before nodes that hand it on."""
+    node = makers.get(tensor.node)
+    while node is not None and node.type in SAME_VALUE:
+        tensor = node.inputs[0]
+        node = makers.get(tensor.node)
+    return tensor

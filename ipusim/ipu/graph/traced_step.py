@@ -1,0 +1,36 @@
+"""A training step, or an inference, that TensorFlow traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ipusim.ipu.graph.cut import Trace
+from ipusim.ipu.graph.executable import Executable
+from ipusim.ipu.graph.needed import runs_for_effect
+from ipusim.ipu.graph.node import Graph, Output
+
+
+@dataclass(frozen=True, eq=False)
+class TracedStep:
+    """A traced step with its weight update.
+
+    Attributes:
+        trace: forward and backward passes.
+        accumulators: the tensor that stands for the accumulated gradient of each variable, by shared name.
+        update_nodes: names of the nodes of the update.
+    """
+
+    trace: Trace
+    accumulators: Mapping[str, Output]
+    update_nodes: tuple[str, ...]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of all nodes."""
+        return self.trace.graph
+
+    def weight_update(self) -> Executable:
+        """Return the weight update; it takes the accumulated gradients in the order of ``accumulators``."""
+        effects = [name for name in self.update_nodes if runs_for_effect(self.graph.nodes[name])]
+        return Executable(self.graph, list(self.accumulators.values()), [], effects, set(self.update_nodes))
