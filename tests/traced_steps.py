@@ -98,6 +98,17 @@ def train_with_tensorflow(built: Built, batches: Sequence[Any]) -> tuple[dict[st
     return initial, losses
 
 
+def initial_values(built: Built) -> dict[str, np.ndarray]:
+    """The values that TensorFlow's initializers give the variables, by shared name."""
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+    from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
+
+    v1 = load().compat.v1
+    with v1.Session(graph=built.graph) as session:
+        session.run(v1.variables_initializer(built.variables))
+        return dict(zip(map(variable_name, built.variables), session.run(built.variables), strict=True))
+
+
 def accumulate_with_tensorflow(built: Built, batches: Sequence[Any], count: int) -> tuple[Any, list[float]]:
     """Initial values, and the losses of all micro-batches, with an update behind each ``count`` of them."""
     from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
+    from ipusim.model.collective_call import CollectiveCall
     from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, with_variables
     from ipusim.model.profile import PassCost, StageProfile
     from ipusim.model.rows import Row

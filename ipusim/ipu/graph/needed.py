@@ -8,7 +8,7 @@ from typing import Final
 
 from ipusim.ipu.graph.control_flow import RUNS_WITH_EFFECT
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.registry import has_effect
+from ipusim.ipu.graph.registry import entry_of
 
 #: Nodes that every part makes for itself, though they belong to another part: constants and handles of variables.
 SHARED: Final = frozenset({"Const", "VarHandleOp"})
@@ -16,7 +16,8 @@ SHARED: Final = frozenset({"Const", "VarHandleOp"})
 
 def runs_for_effect(node: Node) -> bool:
     """Tell whether a node runs although nothing reads its results."""
-    return node.type in RUNS_WITH_EFFECT or has_effect(node.type)
+    entry = entry_of(node)
+    return node.type in RUNS_WITH_EFFECT or (entry is not None and entry.effect)
 
 
 class Needed:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.api import Array, models
+from ipusim.api import Array, functions, models
 from ipusim.ipu.graph.cut import StageCut, Trace, cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Node, Output, Variable
@@ -33,6 +33,7 @@ class Observed:
         takes, gives, keeps, returns: values that come in, go out, stay for the backward pass, and go back.
         seen: nodes of both passes.
         training: whether it has a backward pass.
+        forward_collectives, backward_collectives: collectives that its passes call.
     """
 
     cut: StageCut
@@ -43,6 +44,8 @@ class Observed:
     returns: tuple[Any, ...]
     seen: Sequence[Seen]
     training: bool
+    forward_collectives: tuple[models.CollectiveCall, ...] = ()
+    backward_collectives: tuple[models.CollectiveCall, ...] = ()
 
 
 def observe(
@@ -62,20 +65,26 @@ def observe(
     now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
     values: tuple[Any, ...] = tuple(inputs)
     forward: list[tuple[Any, ...]] = []
+    calls: list[models.CollectiveCall]
     with np.errstate(all="ignore"):
         for stage in stages:
-            given, kept = stage.forward(Invocation(now), values, constants)
-            forward.append((values, given, kept, observation.take()))
+            with functions.Surrounded(collectives=(calls := [])):
+                given, kept = stage.forward(Invocation(now), values, constants)
+            forward.append((values, given, kept, observation.take(), tuple(calls)))
             values = given
         result: list[Observed] = []
         arriving: tuple[Any, ...] = ()
         for number in reversed(range(len(stages))):
-            taken, given, kept, seen = forward[number]
+            taken, given, kept, seen, ahead = forward[number]
+            calls = []
             if training:
-                arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
+                with functions.Surrounded(collectives=calls):
+                    arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
             behind = observation.take()
             work = work_of_stage(trace.graph, cuts[number], seen, behind)
-            result.append(Observed(cuts[number], work, taken, given, kept, arriving, [*seen, *behind], training))
+            every = [*seen, *behind]
+            one = Observed(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
+            result.append(one)
     return result[::-1]
 
 
@@ -114,6 +123,7 @@ def profile_stage(
         input_bytes=_bytes(observed.takes),
         working_bytes=_most_touched(observed),
         layers=observed.work.layers,
+        forward_collectives=observed.forward_collectives,
         untrained_bytes=_bytes(untrained.values()),
     )
     if not observed.training or update is None:
@@ -126,6 +136,7 @@ def profile_stage(
     profile = replace(
         profile,
         backward=(*observed.work.backward, *adding),
+        backward_collectives=observed.backward_collectives,
         backward_input=observed.work.backward,
         backward_weights=adding,
         rest_bytes=_bytes(trained.values()),

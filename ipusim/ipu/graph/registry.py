@@ -23,14 +23,20 @@ class Entry:
         maker: makes the kernel of a node.
         effect: whether a node runs although nothing reads its results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
+        layer: the simulator's layer that one of Graphcore's operations is, whose price it has; None for none.
+        value: object that one of Graphcore's operations stands for, such as a queue.
     """
 
     maker: Maker
     effect: bool = False
     draws: bool = False
+    layer: Any = None
+    value: Any = None
 
 
 _ENTRIES: dict[str, Entry] = {}
+#: Graphcore's operations by the token of their ``PyFunc`` node.
+_BY_TOKEN: dict[str, Entry] = {}
 
 
 def register(types: str, *, effect: bool = False, draws: bool = False) -> Callable[[Maker], Maker]:
@@ -66,13 +72,35 @@ def register_function(types: str, function: Kernel, *, effect: bool = False) -> 
     register(types, effect=effect)(lambda node: function)
 
 
+def register_token(token: str, entry: Entry) -> None:
+    """Register one of Graphcore's operations, whose node is a ``PyFunc`` with a token.
+
+    Args:
+        token: unique text.
+        entry: the operation.
+    """
+    _BY_TOKEN[token] = entry
+
+
+def forget_token(token: str) -> None:
+    """Forget an operation whose graph is gone."""
+    _BY_TOKEN.pop(token, None)
+
+
+def entry_of(node: Node) -> Entry | None:
+    """Return the entry of a node's operation; None for one without a kernel."""
+    if node.type == "PyFunc":
+        return _BY_TOKEN.get(node.attributes.get("token", ""))
+    return _ENTRIES.get(node.type)
+
+
 def find(node: Node) -> Entry:
-    """Return the entry of a node's operation type.
+    """Return the entry of a node's operation.
 
     Raises:
-        UnsupportedProgramError: for a type without a kernel.
+        UnsupportedProgramError: for an operation without a kernel.
     """
-    entry = _ENTRIES.get(node.type)
+    entry = entry_of(node)
     if entry is None:
         raise UnsupportedProgramError(f"node {node.name!r}: operation {node.type} is not simulated")
     return entry
@@ -81,9 +109,3 @@ def find(node: Node) -> Entry:
 def registered() -> tuple[str, ...]:
     """Return all operation types with a kernel, sorted."""
     return tuple(sorted(_ENTRIES))
-
-
-def has_effect(kind: str) -> bool:
-    """Tell whether nodes of an operation type run although nothing reads their results."""
-    entry = _ENTRIES.get(kind)
-    return entry is not None and entry.effect

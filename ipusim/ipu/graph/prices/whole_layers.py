@@ -11,10 +11,21 @@ from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail, sample_shape
 from ipusim.ipu.graph.prices.layer import Found
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
+from ipusim.ipu.graph.registry import entry_of
 
 _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 #: Nodes between the product of queries and keys and the softmax: scales and masks.
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
+
+
+def own_layer(view: PassView, node: Node) -> Found | None:
+    """Return the layer that one of Graphcore's operations is."""
+    entry = entry_of(node) if node.type == "PyFunc" else None
+    if entry is None or entry.layer is None:
+        return None
+    form = view.form(node.inputs[0])
+    batch, shape = sample_shape(form.shape)
+    return Found(node.name, entry.layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
 
 
 def batch_norm(view: PassView, node: Node) -> Found | None:
