@@ -26,11 +26,12 @@ class Invocation:
     Attributes:
         variables: variables by the shared name of their handle.
         key: whole numbers that seed its draws, such as the program's seed and the number of the micro-batch.
+        session: the host's session that runs it; None outside of one.
     """
 
-    def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,)) -> None:
-        """Take the variables and the key."""
-        self.variables, self.key = variables, key
+    def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,), session: Any = None) -> None:
+        """Take the surroundings."""
+        self.variables, self.key, self.session = variables, key, session
         self._draws: dict[str, int] = {}
 
     def generator(self, node: Node) -> np.random.Generator:
@@ -174,7 +175,7 @@ class Executable:
         entry = find(node)
         kernel = entry.maker(node)
         if not entry.draws:
-            return kernel, False
+            return kernel, entry.invoked
         return lambda invocation, *values: kernel(invocation.generator(node), *values), True
 
     def _body(self, name: str) -> Executable:

@@ -23,6 +23,7 @@ class Entry:
         maker: makes the kernel of a node.
         effect: whether a node runs although nothing reads its results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
+        invoked: whether the kernel takes the invocation of its part before its inputs.
         layer: the simulator's layer that one of Graphcore's operations is, whose price it has; None for none.
         value: object that one of Graphcore's operations stands for, such as a queue.
     """
@@ -30,6 +31,7 @@ class Entry:
     maker: Maker
     effect: bool = False
     draws: bool = False
+    invoked: bool = False
     layer: Any = None
     value: Any = None
 

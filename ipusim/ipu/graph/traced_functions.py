@@ -49,6 +49,7 @@ class StepFunctions:
         outfeed: what leaves the last stage, without its bytes.
         accumulators: dtype of a variable's gradient accumulator by its name, if it is not the variable's own.
         constants: values of tensors of outside of the step.
+        first: values of a micro-batch that is tried; empty for zeros like ``elements(0)``.
     """
 
     name: str
@@ -59,6 +60,7 @@ class StepFunctions:
     outfeed: pipelines.Outfeed = field(default_factory=lambda: pipelines.Outfeed(names=(analysis.LOSS,), mask=(False,)))
     accumulators: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     constants: Constants = field(default_factory=dict)
+    first: Sequence[Any] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ class StepFunctions:
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what the stages cost and compute."""
-        first = tuple(np.zeros_like(value) for value in self.elements(0))
+        first = tuple(np.zeros_like(value) for value in self.first or self.elements(0))
         profiles = self._profiles(first)
         return runs.Content(
             profiles,

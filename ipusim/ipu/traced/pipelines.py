@@ -1,0 +1,121 @@
+"""A pipeline's stages and optimizer, traced into one node of the computation around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ipusim.api import analysis, models, pipelines
+from ipusim.ipu.graph.cut import cut
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.node import Output
+from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.registry import Entry
+from ipusim.ipu.graph.stage_passes import StagePasses
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.tracing import StepTracer
+from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.queues import Infeed, Outfeed
+from ipusim.ipu.traced.sessions import RunningSession
+
+tf = load()
+
+#: Names of the nodes of each graph that belong to programs, which the computation around them does not run.
+CLAIMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+class ProgramNode:
+    """What the node of a program stands for.
+
+    Attributes:
+        program: the program.
+    """
+
+    def __init__(self, program: DeviceProgram) -> None:
+        """Take the program."""
+        self.program = program
+
+    def kernel(self, _: Any) -> Callable[..., None]:
+        """Return the node's kernel, which runs the program in the session of the invocation."""
+
+        def run(invocation: Invocation, *values: Any) -> None:
+            assert isinstance(invocation.session, RunningSession)
+            self.program.run(invocation, invocation.session, values)
+
+        return run
+
+
+def add_pipeline(
+    stages: Sequence[Callable[..., Any]],
+    options: Callable[[], Mapping[str, Any]],
+    *,
+    name: str = "pipeline",
+    inputs: Sequence[Any] = (),
+    infeed: Infeed | None = None,
+    outfeed: Outfeed | None = None,
+    optimizer_function: Callable[..., tuple[Any, Any]] | None = None,
+    outfeed_loss: bool = False,
+    reduction: models.Reduction = "SUM",
+) -> Any:
+    """Trace a pipeline into the graph that is being built, and write its node.
+
+    Args:
+        stages: functions of the stages; a stage takes the results of the stage before.
+        options: returns the options of the request by the keys of a scenario.
+        name: name of the program.
+        inputs: tensors that the first stage takes, the same for every micro-batch.
+        infeed: queue whose elements the first stage takes behind the inputs; elements that are dictionaries by name.
+        outfeed: queue that results of the last stage are sent to.
+        optimizer_function: takes the results of the last stage, returns the optimizer and the loss; None for inference.
+        outfeed_loss: whether the loss is sent, else the results of the last stage.
+        reduction: how gradients are accumulated.
+
+    Returns:
+        The node's operation.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    start = len(graph.get_operations())
+    tracer = StepTracer()
+    values, named = list(inputs), {}
+    if infeed is not None:
+        with tracer.feed():
+            element = infeed.dequeue()
+        named = dict(element) if isinstance(element, Mapping) else {}
+        values += [] if named else tf.nest.flatten(element)
+    for function in stages:
+        values, named = _listed(tracer.stage(function, values, named)), {}
+    results: list[Any] = values
+    if optimizer_function is not None:
+        with tracer.of_stage(len(stages) - 1):
+            optimizer, loss = optimizer_function(*values)
+        pairs = tracer.gradients(lambda: optimizer.compute_gradients(loss))
+        tracer.update(optimizer.apply_gradients, pairs)
+        results = [loss] if outfeed_loss else values
+    sent = results[0] if outfeed_loss else results
+    if outfeed is not None:
+        outfeed.describe(sent)
+    step = tracer.step(results)
+    CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
+    outside = _outside(step)
+    names = (analysis.LOSS,) if outfeed_loss else tuple(f"output {place}" for place in range(len(results)))
+    element_bytes = sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in results)
+    queue = pipelines.Outfeed(
+        names=names, mask=(outfeed is None,) * len(names), element_bytes=element_bytes * (outfeed is not None)
+    )
+    program = DeviceProgram(
+        name, step, options, infeed=infeed, outfeed=outfeed, sent=queue, reduction=reduction, outside=outside
+    )
+    entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
+    read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
+    return add_node(entry, read, [], name)[0]
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
+
+
+def _outside(step: Any) -> tuple[Output, ...]:
+    """Return the tensors of outside of a step that its passes read."""
+    found = (StagePasses(step.graph, one).constants for one in cut(step.trace))
+    return tuple(dict.fromkeys(tensor for tensors in found for tensor in tensors))

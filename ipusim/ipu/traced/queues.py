@@ -1,0 +1,128 @@
+"""Queues between the host and a program: infeeds pull from TensorFlow's data sets, outfeeds keep what the IPUs send."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.base.errors import EndOfDataError
+from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.registry import Entry
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.sessions import RunningSession, session_token
+
+tf = load()
+
+#: Names of the nodes of queues in graphs.
+DEQUEUE: Final = "infeed_dequeue"
+
+
+class Infeed:
+    """A queue of a data set's elements.
+
+    Attributes:
+        structure: element of the data set, with a ``tf.TensorSpec`` for each tensor.
+        initializer: operation that begins the data set.
+        deleter: operation that ends the queue.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        """Make an iterator in the graph that is being built."""
+        self.structure = dataset.element_spec
+        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+        self._next = tf.nest.flatten(iterator.get_next())
+        self.initializer, self.deleter = iterator.initializer, tf.no_op()
+        self._session: RunningSession | None = None
+
+    def dequeue(self) -> Any:
+        """Write a node that takes the next element, and return its tensors in the structure of the data set."""
+        forms = [(spec.dtype, spec.shape) for spec in tf.nest.flatten(self.structure)]
+        return tf.nest.pack_sequence_as(
+            self.structure, add_node(Entry(self._maker, effect=True, value=self), [], forms, DEQUEUE)
+        )
+
+    def connect(self, session: RunningSession) -> None:
+        """Pull from the iterators of a session from now on."""
+        self._session = session
+
+    def pull(self) -> list[Array]:
+        """Return the next element.
+
+        Raises:
+            EndOfDataError: at the end of the data set.
+        """
+        assert self._session is not None
+        try:
+            return [np.asarray(value) for value in self._session.run(self._next)]
+        except tf.errors.OutOfRangeError:
+            raise EndOfDataError("End of sequence") from None
+
+    def zeros(self) -> list[Array]:
+        """Return an element of zeros in the static shapes of the data set."""
+        return [np.zeros(spec.shape.as_list(), spec.dtype.as_numpy_dtype) for spec in tf.nest.flatten(self.structure)]
+
+    def _maker(self, _: Any) -> Any:
+        """Return the kernel of a dequeue outside of pipelines and loops."""
+
+        def take() -> Any:
+            values = self.pull()
+            return values[0] if len(values) == 1 else tuple(values)
+
+        return take
+
+
+class Outfeed:
+    """A queue of results of a program; each session has elements of its own.
+
+    Attributes:
+        keeps_all: whether all elements are kept, else the last one alone.
+        deleter: operation that ends the queue.
+    """
+
+    def __init__(self, *, keeps_all: bool = True) -> None:
+        """Begin without elements."""
+        self.keeps_all, self.deleter = keeps_all, tf.no_op()
+        self._structure: Any = None
+        self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def describe(self, structure: Any) -> None:
+        """Take the structure of an element, with a tensor at each place."""
+        self._structure = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), structure)
+
+    def add(self, session: Any, element: Sequence[Array]) -> None:
+        """Add an element that has come to the host."""
+        with self._lock:
+            self._elements.setdefault(session, []).append(tuple(np.asarray(value) for value in element))
+
+    def dequeue(self) -> Any:
+        """Write the operation that takes all elements out of the queue, or the last one.
+
+        Returns:
+            Tensors in the structure of an element; with an axis for the elements in front if all are kept.
+        """
+        specs = tf.nest.flatten(self._structure)
+        tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
+        flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+        for tensor, spec in zip(flat, specs, strict=True):
+            tensor.set_shape([None, *spec.shape] if self.keeps_all else spec.shape)
+        return tf.nest.pack_sequence_as(self._structure, flat)
+
+    def _take(self, token: Any) -> list[Array]:
+        session = RunningSession(int(token)).session
+        with self._lock:
+            elements = self._elements.pop(session, [])
+        if not self.keeps_all:
+            return list(elements[-1])
+        specs = tf.nest.flatten(self._structure)
+        return [
+            np.stack([element[place] for element in elements])
+            if elements
+            else np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
+            for place, spec in enumerate(specs)
+        ]
