@@ -11,11 +11,13 @@ import numpy as np
 from ipusim.api import Array, functions, models
 from ipusim.ipu.graph.cut import StageCut, Trace, cut
 from ipusim.ipu.graph.executable import Invocation
-from ipusim.ipu.graph.node import Node, Output, Variable
+from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.prices.nodes import FREE
 from ipusim.ipu.graph.prices.observed import Observation, Seen, form_of
 from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
-from ipusim.ipu.graph.prices.view import SAME_VALUE
+from ipusim.ipu.graph.prices.rules import work_of_update
+from ipusim.ipu.graph.prices.view import SAME_VALUE, is_constant
+from ipusim.ipu.graph.split import split
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.update import GraphUpdate
 
@@ -81,11 +83,24 @@ def observe(
                 with functions.Surrounded(collectives=calls):
                     arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
             behind = observation.take()
-            work = work_of_stage(trace.graph, cuts[number], seen, behind)
+            of_stage = work_of_stage if training else _work_of_body
+            work = of_stage(trace.graph, cuts[number], seen, behind)
             every = [*seen, *behind]
             one = Observed(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
             result.append(one)
     return result[::-1]
+
+
+def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[Seen], _: Sequence[Seen]) -> StageWork:
+    """Return the work of a pass that has gradients and weight updates in it: all of it is the forward pass's."""
+    parts = split(graph, one.forward)
+    gradient, update = set(parts.gradient), set(parts.update)
+    ahead = [each for each in seen if each.node.name not in gradient | update]
+    work = work_of_stage(graph, one, ahead, [each for each in seen if each.node.name in gradient])
+    known: dict[str, bool] = {}
+    behind = [each for each in seen if each.node.name in update and not is_constant(graph.nodes, each.node, known)]
+    more = tuple(found for each in behind if (found := work_of_update(each)) is not None)
+    return replace(work, forward=(*work.forward, *work.backward, *more), backward=())
 
 
 def profile_stage(

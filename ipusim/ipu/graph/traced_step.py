@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ipusim.ipu.graph.cut import Trace
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.cut import FEED, Kind, Trace
 from ipusim.ipu.graph.executable import Executable
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Output
@@ -31,6 +32,20 @@ class TracedStep:
         return self.trace.graph
 
     def weight_update(self) -> Executable:
-        """Return the weight update; it takes the accumulated gradients in the order of ``accumulators``."""
+        """Return the weight update; it takes the accumulated gradients in the order of ``accumulators``.
+
+        Nodes of forward passes that it needs, such as those of a decayed learning rate, run in it again.
+
+        Raises:
+            UnsupportedProgramError: for an update that reads an element of a queue.
+        """
         effects = [name for name in self.update_nodes if runs_for_effect(self.graph.nodes[name])]
-        return Executable(self.graph, list(self.accumulators.values()), [], effects, set(self.update_nodes))
+        owners = self.trace.owners
+        part = {*self.update_nodes, *(name for name, role in owners.items() if role.kind is Kind.FORWARD)}
+        update = Executable(self.graph, list(self.accumulators.values()), [], effects, part)
+        fed = [tensor.node for tensor in update.given if owners.get(tensor.node) == FEED]
+        if fed:
+            raise UnsupportedProgramError(
+                f"weight update: expected one that reads no element of a queue, got {fed[0]!r}"
+            )
+        return update

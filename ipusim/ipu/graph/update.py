@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ipusim.api import Array, VectorWork, Work, learning
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
-from ipusim.ipu.graph.node import Graph, Node, Variable
+from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.prices.nodes import work_of_node
 from ipusim.ipu.graph.prices.observed import Observation, Seen
-
-#: The simulator's rule of each operation that applies one; its options beside nesterov do not change its work.
-_RULES: Final[dict[str, Callable[[Node], Any]]] = {
-    "ResourceApplyGradientDescent": lambda node: learning.SGD(learning_rate=0.0),
-    "ResourceApplyMomentum": lambda node: learning.Momentum(
-        learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"]
-    ),
-    "ResourceApplyKerasMomentum": lambda node: learning.Momentum(
-        learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"]
-    ),
-    "ResourceApplyAdam": lambda node: learning.Adam(learning_rate=0.0),
-    "ResourceApplyRMSProp": lambda node: learning.RMSProp(learning_rate=0.0),
-    "ResourceApplyCenteredRMSProp": lambda node: learning.RMSProp(learning_rate=0.0, centered=True),
-    "ResourceApplyAdagrad": lambda node: learning.Adagrad(learning_rate=0.0),
-    "ResourceApplyAdagradV2": lambda node: learning.Adagrad(learning_rate=0.0),
-    "ResourceApplyAdadelta": lambda node: learning.Adadelta(learning_rate=0.0),
-}
+from ipusim.ipu.graph.prices.rules import rule_of
+from ipusim.ipu.graph.stage_passes import Constants
 
 
 class GraphUpdate:
@@ -42,16 +27,23 @@ class GraphUpdate:
     gradient_map = None
 
     def __init__(
-        self, graph: Graph, update: Executable, trained: Mapping[str, Array], slots: Mapping[str, Array]
+        self,
+        graph: Graph,
+        update: Executable,
+        trained: Mapping[str, Array],
+        slots: Mapping[str, Array],
+        constants: Constants,
     ) -> None:
-        """Take the update, whose feeds are gradients in the order of ``trained``, and all variables that it uses."""
-        self._update, self._trained = update, dict(trained)
+        """Take the update, whose feeds are gradients in the order of ``trained``, and all variables that it uses.
+
+        ``constants`` has the values of tensors of outside of the step, as they are when an update runs.
+        """
+        self._update, self._trained, self._constants = update, dict(trained), constants
         self.slots = dict(slots)
         self.owners = _owners(graph, update, trained, slots)
-        kinds = {step.node.type: step.node for step in update.steps if step.node.type in _RULES}
-        known = len(kinds) == 1
-        self._rule = _RULES[next(iter(kinds))](next(iter(kinds.values()))) if known else None
-        self._works = {} if known else self._works_of_nodes(graph)
+        rules = {step.node.type: rule for step in update.steps if (rule := rule_of(step.node)) is not None}
+        self._rule = next(iter(rules.values())) if len(rules) == 1 else None
+        self._works = self._works_of_nodes(graph) if self._rule is None else {}
 
     def initial_state(self, parameters: Mapping[str, Array]) -> dict[str, Array]:
         """Return the slots of these variables at their initial values."""
@@ -91,10 +83,15 @@ class GraphUpdate:
             gradients |= stage.gradients
         variables = {name: Variable(name, array) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            self._update.run(Invocation(variables), [gradients[name] for name in self._trained])
+            values = [*(gradients[name] for name in self._trained), *self._outer()]
+            self._update.run(Invocation(variables), values)
         for name, variable in variables.items():
             if variable.assigned:
                 arrays[name][...] = variable.value
+
+    def _outer(self) -> list[Any]:
+        """Return the values of the tensors of outside of the step that the update reads."""
+        return [self._constants[tensor] for tensor in self._update.given]
 
     def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
         """Return the work of an update of several operations a variable, by the number of the variable's elements."""
@@ -102,7 +99,8 @@ class GraphUpdate:
         observed = self._update.observed_by(observation)
         variables = {name: Variable(name, np.array(value)) for name, value in {**self._trained, **self.slots}.items()}
         with np.errstate(all="ignore"):
-            observed.run(Invocation(variables), [np.zeros_like(value) for value in self._trained.values()])
+            zeros = [np.zeros_like(value) for value in self._trained.values()]
+            observed.run(Invocation(variables), [*zeros, *self._outer()])
         works: dict[int, Work] = {}
         for size in {value.size for value in self._trained.values()}:
             own = [seen for seen in observation.seen if _size(seen) == size]

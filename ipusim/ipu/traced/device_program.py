@@ -43,6 +43,7 @@ class DeviceProgram:
         name: its name.
         step: the step.
         outside: tensors of outside of the step that it reads.
+        carried: shared names of variables that exist in the program alone: values of a loop.
         timelines: Timeline of the last run of each session.
     """
 
@@ -57,6 +58,7 @@ class DeviceProgram:
         sent: pipelines.Outfeed,
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
+        carried: Sequence[str] = (),
     ) -> None:
         """Take the step.
 
@@ -69,8 +71,9 @@ class DeviceProgram:
             sent: results that are sent.
             reduction: how gradients are accumulated.
             outside: tensors of outside of the step that it reads.
+            carried: shared names of variables that exist in the program alone: values of a loop.
         """
-        self.name, self.step, self.outside = name, step, tuple(outside)
+        self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction = sent, reduction
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
@@ -78,23 +81,29 @@ class DeviceProgram:
         self._placed: WeakKeyDictionary[Any, Placed] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
 
-    def run(self, invocation: Invocation, running: RunningSession, values: Sequence[Any]) -> None:
+    def run(self, invocation: Invocation, running: RunningSession, values: Sequence[Any]) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
         Args:
             invocation: the values of TensorFlow's variables.
             running: the session that runs it.
-            values: values of the tensors of :attr:`outside`.
+            values: values of the tensors of :attr:`outside`, then those of the carried variables.
+
+        Returns:
+            The values of the carried variables behind the run.
         """
+        outer = values[: len(self.outside)]
+        own = zip(self.carried, values[len(self.outside) :], strict=True)
+        variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
         if self._infeed is not None:
             self._infeed.connect(running)
         placed = self._placed.get(running.session)
         if placed is None:
-            placed = self._placed[running.session] = self._place(invocation.variables, values)
-        placed.constants.update(zip(self.outside, values, strict=True))
+            placed = self._placed[running.session] = self._place(variables, outer)
+        placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
         state = session.state()
-        known = {name: np.asarray(variable.value) for name, variable in invocation.variables.items()}
+        known = {name: np.asarray(variable.value) for name, variable in variables.items()}
         session.set_state(
             state._replace(
                 variables={name: known[name] for name in state.variables},
@@ -104,7 +113,8 @@ class DeviceProgram:
         )
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         self.timelines[running.session] = session.run(sink=sink)
-        self._assign(invocation.variables, session)
+        self._assign(variables, session)
+        return [variables[name].value for name in self.carried]
 
     def _hand_over(self, running: RunningSession, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None

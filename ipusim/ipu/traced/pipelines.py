@@ -14,6 +14,7 @@ from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -36,12 +37,13 @@ class ProgramNode:
         """Take the program."""
         self.program = program
 
-    def kernel(self, _: Any) -> Callable[..., None]:
+    def kernel(self, _: Any) -> Callable[..., Any]:
         """Return the node's kernel, which runs the program in the session of the invocation."""
 
-        def run(invocation: Invocation, *values: Any) -> None:
+        def run(invocation: Invocation, *values: Any) -> Any:
             assert isinstance(invocation.session, RunningSession)
-            self.program.run(invocation, invocation.session, values)
+            results = self.program.run(invocation, invocation.session, values)
+            return results[0] if len(results) == 1 else tuple(results) or None
 
         return run
 
@@ -84,7 +86,7 @@ def add_pipeline(
         named = dict(element) if isinstance(element, Mapping) else {}
         values += [] if named else tf.nest.flatten(element)
     for function in stages:
-        values, named = _listed(tracer.stage(function, values, named)), {}
+        values, named = listed(tracer.stage(function, values, named)), {}
     results: list[Any] = values
     if optimizer_function is not None:
         with tracer.of_stage(len(stages) - 1):
@@ -97,7 +99,7 @@ def add_pipeline(
         outfeed.describe(sent)
     step = tracer.step(results)
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
-    outside = _outside(step)
+    outside = outside_of(step)
     names = (analysis.LOSS,) if outfeed_loss else tuple(f"output {place}" for place in range(len(results)))
     element_bytes = sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in results)
     queue = pipelines.Outfeed(
@@ -111,11 +113,14 @@ def add_pipeline(
     return add_node(entry, read, [], name)[0]
 
 
-def _listed(values: Any) -> list[Any]:
+def listed(values: Any) -> list[Any]:
+    """Return what a function returned as a list: one value as a list of one, None as an empty one."""
     return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
-def _outside(step: Any) -> tuple[Output, ...]:
-    """Return the tensors of outside of a step that its passes read."""
-    found = (StagePasses(step.graph, one).constants for one in cut(step.trace))
+def outside_of(step: TracedStep) -> tuple[Output, ...]:
+    """Return the tensors of outside of a step that its passes and its weight update read."""
+    found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
+    if step.update_nodes:
+        found.append(step.weight_update().given)
     return tuple(dict.fromkeys(tensor for tensors in found for tensor in tensors))

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array
-from ipusim.base.errors import EndOfDataError
+from ipusim.base.errors import EndOfDataError, UnsupportedProgramError
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
@@ -95,6 +95,19 @@ class Outfeed:
         """Take the structure of an element, with a tensor at each place."""
         self._structure = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), structure)
 
+    def enqueue(self, structure: Any) -> Any:
+        """Write the node that sends an element out of the body of a loop, and return its operation."""
+        tensors = tf.nest.map_structure(tf.convert_to_tensor, structure)
+        self.describe(tensors)
+        entry = Entry(_not_alone, effect=True, value=Enqueued(self))
+        return add_node(entry, tf.nest.flatten(tensors), [], "outfeed_enqueue")[0]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        specs = tf.nest.flatten(self._structure)
+        return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)
+
     def add(self, session: Any, element: Sequence[Array]) -> None:
         """Add an element that has come to the host."""
         with self._lock:
@@ -126,3 +139,20 @@ class Outfeed:
             else np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
             for place, spec in enumerate(specs)
         ]
+
+
+class Enqueued:
+    """What the node of an enqueue stands for.
+
+    Attributes:
+        queue: the outfeed.
+    """
+
+    def __init__(self, queue: Outfeed) -> None:
+        """Take the queue."""
+        self.queue = queue
+
+
+def _not_alone(_: Any) -> Any:
+    """Refuse an enqueue outside of loops and pipelines; raises UnsupportedProgramError."""
+    raise UnsupportedProgramError("outfeed: expected an enqueue in the body of a loop or the stage of a pipeline")
