@@ -165,18 +165,31 @@ class _Cutter:
         return tuple(result)
 
     def _names(self, role: Role) -> tuple[str, ...]:
-        """Return the nodes of a pass; a read of a variable that no pass changes belongs to each pass that needs it."""
-        again = [
-            tensor.node
-            for tensor, readers in self._readers.items()
-            if self._is_read_again(tensor.node) and role in readers
-        ]
+        """Return the nodes of a pass; a value that any pass can have by itself is made in each pass that needs it."""
+        again: dict[str, None] = {}
+        for tensor, readers in self._readers.items():
+            if role in readers and self._is_at_hand(tensor.node):
+                again |= dict.fromkeys(self._made_of(tensor.node))
         return (*again, *(name for name in self._order if self._roles.get(name) == role))
 
-    def _is_read_again(self, name: str) -> bool:
-        """Tell whether a node reads a variable that no pass changes: the weights lie on the IPU in any pass."""
-        node = self._nodes[name]
-        return node.type == "ReadVariableOp" and node.inputs[0] not in self._changed
+    def _is_at_hand(self, name: str) -> bool:
+        """Tell whether any pass can have a node's result by itself.
+
+        So it is with a variable that no pass changes, whose weights lie on the IPU, and with a value of outside of the
+        step that stages hand on as it came: it is a constant of the run and travels over no link.
+        """
+        *_, first = self._made_of(name)
+        node = self._nodes[first]
+        if node.type == "ReadVariableOp":
+            return node.inputs[0] not in self._changed
+        return node.type == "Identity" and node.inputs[0].node not in self._roles
+
+    def _made_of(self, name: str) -> list[str]:
+        """Return a node and the nodes before it that hand its value on."""
+        chain = [name]
+        while self._nodes[chain[-1]].type == "Identity" and self._nodes[chain[-1]].inputs[0].node in self._roles:
+            chain.append(self._nodes[chain[-1]].inputs[0].node)
+        return chain
 
     def _read_by(self) -> dict[Output, list[Role]]:
         """Return the passes that read each tensor of another pass, in the order in which the tensors are made."""
@@ -208,7 +221,7 @@ class _Cutter:
             tensor
             for tensor, readers in self._readers.items()
             if self._is_before(self._roles[tensor.node], stage)
-            and not self._is_read_again(tensor.node)
+            and not self._is_at_hand(tensor.node)
             and any(reader.stage >= stage for reader in readers if reader.kind is not Kind.FEED)
         )
 
@@ -223,7 +236,7 @@ class _Cutter:
             for tensor, readers in self._readers.items()
             if (maker := self._roles[tensor.node]).stage > stage
             and maker.kind is not Kind.FEED
-            and not self._is_read_again(tensor.node)
+            and not self._is_at_hand(tensor.node)
             and any(reader.kind is Kind.BACKWARD and reader.stage <= stage for reader in readers)
         )
 
@@ -234,7 +247,7 @@ class _Cutter:
             tensor
             for tensor, readers in self._readers.items()
             if (maker := self._roles[tensor.node]).kind is not Kind.BACKWARD
-            and not self._is_read_again(tensor.node)
+            and not self._is_at_hand(tensor.node)
             and (
                 any(reader == Role(Kind.BACKWARD, stage) for reader in readers)
                 or (maker == Role(Kind.FORWARD, stage) and any(reader.kind is Kind.BACKWARD for reader in readers))
