@@ -1,4 +1,4 @@
-"""Cuts a traced training step, or inference, into the passes of its stages: which nodes each has, and what crosses."""
+"""Cuts a traced training step, or inference, into passes of stages, and finds the tensors that cross between passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ipusim.ipu.graph.needed import SHARED, Needed, runs_for_effect
+from ipusim.ipu.graph.needed import SHARED, NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 
 
@@ -20,7 +20,7 @@ class Kind(IntEnum):
 
 
 class Role(NamedTuple):
-    """The pass that a node belongs to: its kind, and the number of its stage."""
+    """The pass of a node: kind and stage number."""
 
     kind: Kind
     stage: int
@@ -63,7 +63,7 @@ class StageCut:
         forward, backward: names of the nodes of each pass, in the order of their creation.
         takes: tensors that come from the stage before, of the first stage from the feed.
         gives: tensors that go to the next stage; of the last stage the results of the step.
-        keeps: tensors of its forward pass that its backward pass reads.
+        keeps: tensors from the forward pass to the backward pass.
         arrives: tensors that come back from the next stage.
         returns: tensors that go back to the stage before.
         gradients: gradient of each variable that its backward pass makes, by the variable's shared name.
@@ -82,9 +82,9 @@ class StageCut:
 def cut(trace: Trace) -> tuple[StageCut, ...]:
     """Return the passes of every stage of a traced step.
 
-    A gradient node belongs to the stage of the node that it is a part of the gradient of. One without such a node, such
-    as a sum of several gradients of a tensor, belongs to the earliest stage among those of its operands. A node that
-    an earlier pass needs is moved there: the gradient of a loop makes lists that the loop itself fills.
+    A gradient node belongs to the stage of its origin. A gradient node without an origin, such as a sum of several
+    gradients of a tensor, belongs to the earliest stage among the stages of its operands. A node that an earlier pass
+    reads moves to the earlier pass: the gradient of a loop makes lists, and the loop fills them.
     """
     roles = dict(trace.owners)
     _assign_gradients(trace, roles)
@@ -112,7 +112,7 @@ def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
 
 
 def _move_forward(graph: Graph, roles: dict[str, Role]) -> None:
-    """Move each node to the earliest pass that needs it."""
+    """Move each node to the earliest pass among its readers."""
     work = [name for name in graph.nodes if name in roles]
     while work:
         node = graph.nodes[work.pop()]
@@ -134,7 +134,7 @@ class _Cutter:
             if role.kind is Kind.FORWARD and name in self._nodes and runs_for_effect(self._nodes[name])
         ]
         fetches = [*trace.gradients.values(), *trace.results]
-        alive = Needed(trace.graph, (), fetches, effects, roles.keys())
+        alive = NeededNodes(trace.graph, (), fetches, effects, roles.keys())
         self._order = [node.name for node in alive.in_order()]
         self._readers = self._read_by()
 
@@ -165,7 +165,7 @@ class _Cutter:
         return tuple(result)
 
     def _names(self, role: Role) -> tuple[str, ...]:
-        """Return the nodes of a pass; a value that any pass can have by itself is made in each pass that needs it."""
+        """Return the nodes of a pass, with repeated nodes for values at hand."""
         again: dict[str, None] = {}
         for tensor, readers in self._readers.items():
             if role in readers and self._is_at_hand(tensor.node):
@@ -258,7 +258,7 @@ class _Cutter:
 
 
 def _changed_handles(graph: Graph, names: Collection[str]) -> set[Output]:
-    """Return the handles of variables that a pass may assign: those that a node with an effect takes."""
+    """Return the handles of variables that nodes with an effect take."""
     return {
         handle
         for name in names

@@ -105,7 +105,7 @@ def _traced(
     *,
     outfeed_loss: bool,
 ) -> tuple[TracedStep, list[Any]]:
-    """Trace the stages, the gradients and the weight update; return them with the tensors that are sent."""
+    """Trace stages, gradients and weight update; return the step and the tensors to send."""
     tracer = StepTracer()
     values, named = list(inputs), {}
     if infeed is not None:
@@ -126,7 +126,7 @@ def _traced(
 
 
 def listed(values: Any) -> list[Any]:
-    """Return what a function returned as a list: one value as a list of one, None as an empty one."""
+    """Return the result of a function as a list; None as an empty list."""
     return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
@@ -134,5 +134,5 @@ def outside_of(step: TracedStep) -> tuple[Output, ...]:
     """Return the tensors of outside of a step that its passes and its weight update read."""
     found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
     if step.update_nodes:
-        found.append(step.weight_update().given)
+        found.append(step.weight_update().external)
     return tuple(dict.fromkeys(tensor for tensors in found for tensor in tensors))

@@ -1,4 +1,4 @@
-"""Operations that compute each element for itself: arithmetic, comparisons, elementary functions."""
+"""Elementwise operations: arithmetic, comparisons, elementary functions."""
 
 from __future__ import annotations
 

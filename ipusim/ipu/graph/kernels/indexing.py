@@ -72,7 +72,7 @@ register_function(
 
 @register("GatherV2")
 def _gather(node: Node) -> Kernel:
-    """Take along an axis; with batch axes, each batch by its own indices."""
+    """Take elements along an axis; batch axes pair arrays with indices."""
     batch = node.attributes["batch_dims"]
 
     def run(x: Array, indices: Array, axis: Any) -> Array:

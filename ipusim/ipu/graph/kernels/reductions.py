@@ -1,4 +1,4 @@
-"""Operations that make one element of several: sums, means, extremes, running sums."""
+"""Reductions and running sums: sums, means, products, extremes."""
 
 from __future__ import annotations
 

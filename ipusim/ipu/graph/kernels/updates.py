@@ -1,4 +1,4 @@
-"""Weight updates that TensorFlow has as one operation for each rule; slots are variables."""
+"""Weight updates: an operation for each rule of TensorFlow; slots are variables."""
 
 from __future__ import annotations
 
