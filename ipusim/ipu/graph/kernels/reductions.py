@@ -84,6 +84,12 @@ def _running(node: Node) -> Kernel:
     return run
 
 
+@register("EuclideanNorm")
+def _norm(node: Node) -> Kernel:
+    keep = node.attributes["keep_dims"]
+    return lambda x, axes: np.sqrt(np.sum(x * x, axis=whole(axes) if np.size(axes) else (), keepdims=keep))
+
+
 @register("BiasAddGrad")
 def _bias_gradient(node: Node) -> Kernel:
     first = node.attributes["data_format"].startswith("NC")

@@ -143,6 +143,34 @@ def _adadelta(node: Node) -> Kernel:
     return run
 
 
+@register("ResourceApplyFtrl ResourceApplyFtrlV2", effect=True)
+def _ftrl(node: Node) -> Kernel:
+    """Follow the regularised leader; the second form shrinks the gradient of the linear term."""
+    shrinks = node.type.endswith("V2")
+
+    def run(
+        variable: Variable,
+        squares: Variable,
+        linear: Variable,
+        grad: Array,
+        rate: Array,
+        l1: Array,
+        l2: Array,
+        *rest: Any,
+    ) -> None:
+        power = rest[-1]
+        shrunk = grad + 2 * rest[0] * variable.value if shrinks else grad
+        total = squares.value + grad * grad
+        sigma = (total**-power - squares.value**-power) / rate
+        linear.assign(linear.value + shrunk - sigma * variable.value)
+        squares.assign(total)
+        quadratic = total**-power / rate + 2 * l2
+        beyond = np.sign(linear.value) * l1 - linear.value
+        variable.assign(np.where(np.abs(linear.value) > l1, beyond / quadratic, grad.dtype.type(0)))
+
+    return run
+
+
 @register("ResourceApplyAdaMax", effect=True)
 def _adamax(node: Node) -> Kernel:
     def run(
