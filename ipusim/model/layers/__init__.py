@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
+    from ipusim.model.layers.attention import MultiHeadAttention
     from ipusim.model.layers.augru import AUGRU
     from ipusim.model.layers.convolution import Conv1D, Conv2D
     from ipusim.model.layers.ctc import CTC

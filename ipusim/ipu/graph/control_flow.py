@@ -1,0 +1,82 @@
+"""Loops, branches and calls of TensorFlow's control flow v2, whose bodies are graphs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel
+
+
+class Body(Protocol):
+    """A function that a node calls."""
+
+    def run(self, invocation: Any, values: Iterable[Any]) -> list[Any]:
+        """Return the function's results for the values of its arguments."""
+
+
+#: Returns a called function by its name.
+Bodies = Callable[[str], Body]
+#: Makes the kernel of a node with bodies; the kernel takes the invocation before its inputs.
+ControlMaker = Callable[[Node, Bodies], Kernel]
+
+
+def _results(values: Sequence[Any]) -> Any:
+    """Return results in the form of a kernel: a single value, a tuple, or None."""
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def _loop(node: Node, bodies: Bodies) -> Kernel:
+    condition, body = bodies(node.attributes["cond"]), bodies(node.attributes["body"])
+
+    def run(invocation: Any, *values: Any) -> Any:
+        state: Sequence[Any] = values
+        while bool(condition.run(invocation, state)[0]):
+            state = body.run(invocation, state)
+        return _results(state)
+
+    return run
+
+
+def _is_true(value: Any) -> bool:
+    """Tell whether a branch's predicate holds; a tensor with an axis holds if it is not empty."""
+    return bool(value.size) if getattr(value, "ndim", 0) else bool(value)
+
+
+def _branch(node: Node, bodies: Bodies) -> Kernel:
+    then, otherwise = bodies(node.attributes["then_branch"]), bodies(node.attributes["else_branch"])
+    return lambda invocation, predicate, *values: _results(
+        (then if _is_true(predicate) else otherwise).run(invocation, values)
+    )
+
+
+def _case(node: Node, bodies: Bodies) -> Kernel:
+    branches = [bodies(name) for name in node.attributes["branches"]]
+
+    def run(invocation: Any, index: Any, *values: Any) -> Any:
+        number = int(index)
+        chosen = branches[number if 0 <= number < len(branches) else -1]
+        return _results(chosen.run(invocation, values))
+
+    return run
+
+
+def _call(node: Node, bodies: Bodies) -> Kernel:
+    body = bodies(node.attributes["f"])
+    return lambda invocation, *values: _results(body.run(invocation, values))
+
+
+#: Makers by operation type.
+CONTROL_FLOW: Final[dict[str, ControlMaker]] = {
+    "While": _loop,
+    "StatelessWhile": _loop,
+    "If": _branch,
+    "StatelessIf": _branch,
+    "Case": _case,
+    "StatelessCase": _case,
+    "PartitionedCall": _call,
+    "StatefulPartitionedCall": _call,
+}
+#: Those whose bodies have effects.
+RUNS_WITH_EFFECT: Final = frozenset({"While", "If", "Case", "StatefulPartitionedCall"})

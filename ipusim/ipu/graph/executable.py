@@ -1,0 +1,192 @@
+"""A part of a graph as steps that NumPy executes, one after another, over numbered places."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph import kernels as _kernels  # noqa: F401 - registers every kernel
+from ipusim.ipu.graph.control_flow import CONTROL_FLOW
+from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
+from ipusim.ipu.graph.node import Graph, Node, Output, Variable
+from ipusim.ipu.graph.registry import Kernel, find
+
+#: Place of the invocation among the values of a run.
+_INVOCATION: Final = 0
+
+
+class Invocation:
+    """The surroundings of one run of a part of a graph.
+
+    Attributes:
+        variables: variables by the shared name of their handle.
+        key: whole numbers that seed its draws, such as the program's seed and the number of the micro-batch.
+        session: running session of the host; None without a session.
+    """
+
+    def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,), session: Any = None) -> None:
+        """Take the surroundings."""
+        self.variables, self.key, self.session = variables, key, session
+        self._draws: dict[str, int] = {}
+
+    def generator(self, node: Node) -> np.random.Generator:
+        """Return the generator of a node's next draw: Philox by key, the node's seeds, its name and earlier draws."""
+        count = self._draws[node.name] = self._draws.get(node.name, 0) + 1
+        seeds = (node.attributes.get("seed", 0), node.attributes.get("seed2", 0))
+        entropy = (*self.key, *(abs(seed) for seed in seeds), zlib.crc32(node.name.encode()), count)
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+
+
+class Step(NamedTuple):
+    """One node of an executable.
+
+    Attributes:
+        kernel: its function.
+        inputs, outputs: numbers of the places that it reads and writes.
+        node: the node itself.
+    """
+
+    kernel: Kernel
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    node: Node
+
+
+#: Receives each executed step with its inputs and results.
+Observer = Callable[[Step, Sequence[Any], Sequence[Any]], object]
+
+
+class Executable:
+    """Nodes of a graph that compute ``fetches``, with the effects among them, in an order of their dependencies.
+
+    Attributes:
+        external: tensors of other parts; :meth:`run` takes their values behind the feeds.
+        steps: the nodes in order.
+        variables: shared names of the variables whose handles it has.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Sequence[Output],
+        fetches: Sequence[Output],
+        targets: Iterable[str] = (),
+        part: Collection[str] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Order the nodes that are needed.
+
+        Args:
+            graph: the graph.
+            feeds: tensors with values from the caller.
+            fetches: tensors to return.
+            targets: names of nodes with effects to run.
+            part: names of the nodes of the part, by default all nodes; other tensors are external.
+            observer: receives each executed step, also steps of bodies.
+
+        Raises:
+            UnsupportedProgramError: for a node without a kernel.
+        """
+        self._graph, self._observer = graph, observer
+        self._bodies: dict[str, Executable] = {}
+        needed = NeededNodes(graph, feeds, fetches, targets, part)
+        self.external = needed.external
+        self._places: dict[Output, int] = {}
+        self._feeds = [self._place(tensor) for tensor in (*feeds, *needed.external)]
+        self._fixed: list[tuple[int, Any]] = []
+        self._handles: list[tuple[int, str]] = []
+        self.steps: list[Step] = []
+        for node in needed.in_order():
+            self._add(node)
+        missing = [tensor for tensor in fetches if tensor not in self._places]
+        if missing:
+            raise ProgramError(f"tensor {missing[0].node}:{missing[0].number} is not made by the graph that is run")
+        self._fetches = [self._places[tensor] for tensor in fetches]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Shared names of the variables whose handles it has."""
+        return tuple(name for _, name in self._handles)
+
+    def observed_by(self, observer: Observer) -> Executable:
+        """Return the same steps, each of which an observer is told of; steps in bodies are not."""
+        observed = copy(self)
+        observed._observer = observer
+        return observed
+
+    def run(self, invocation: Invocation, values: Iterable[Any]) -> list[Any]:
+        """Execute all steps.
+
+        Args:
+            invocation: variables and draws.
+            values: values of the feeds, then values of the tensors of :attr:`external`.
+
+        Returns:
+            The values of the fetches.
+        """
+        found: list[Any] = [None] * (len(self._places) + 1)
+        found[_INVOCATION] = invocation
+        for place, value in self._fixed:
+            found[place] = value
+        for place, name in self._handles:
+            found[place] = invocation.variables[name]
+        for place, value in zip(self._feeds, values, strict=True):
+            found[place] = value
+        observer = self._observer
+        for step in self.steps:
+            kernel, inputs, outputs, _ = step
+            result = kernel(*[found[place] for place in inputs])
+            if len(outputs) == 1:
+                found[outputs[0]] = result
+            elif outputs:
+                for place, value in zip(outputs, result, strict=True):
+                    found[place] = value
+            if observer is not None:
+                observer(step, [found[place] for place in inputs], [found[place] for place in outputs])
+        return [found[place] for place in self._fetches]
+
+    def _place(self, tensor: Output) -> int:
+        """Return the number of a tensor's place, a new one for a new tensor."""
+        return self._places.setdefault(tensor, len(self._places) + 1)
+
+    def _add(self, node: Node) -> None:
+        """Add a node's step, or its fixed value."""
+        if node.type == "Const":
+            value = node.attributes["value"]
+            value.flags.writeable = False
+            self._fixed.append((self._place(node.outputs[0]), value))
+        elif node.type == "VarHandleOp":
+            self._handles.append((self._place(node.outputs[0]), shared_name(node)))
+        elif node.type not in ("Placeholder", "NoOp"):
+            inputs = tuple(self._place(tensor) for tensor in node.inputs)
+            kernel, knows_invocation = self._kernel(node)
+            places = (_INVOCATION, *inputs) if knows_invocation else inputs
+            self.steps.append(Step(kernel, places, tuple(self._place(tensor) for tensor in node.outputs), node))
+
+    def _kernel(self, node: Node) -> tuple[Kernel, bool]:
+        """Return a node's kernel, and whether it takes the invocation before its inputs."""
+        if node.type in CONTROL_FLOW:
+            return CONTROL_FLOW[node.type](node, self._body), True
+        entry = find(node)
+        kernel = entry.maker(node)
+        if not entry.draws:
+            return kernel, entry.invoked
+        return lambda invocation, *values: kernel(invocation.generator(node), *values), True
+
+    def _body(self, name: str) -> Executable:
+        """Return the body of a function that a node calls."""
+        if name not in self._bodies:
+            body = self._graph.functions[name]
+            effects = [node.name for node in body.nodes.values() if runs_for_effect(node)]
+            self._bodies[name] = Executable(body, body.inputs, body.outputs, effects, observer=self._observer)
+        return self._bodies[name]
+
+
+def shared_name(node: Node) -> str:
+    """Return the name by which a handle's variable is known."""
+    return node.attributes.get("shared_name") or node.name

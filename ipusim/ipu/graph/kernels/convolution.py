@@ -1,0 +1,130 @@
+"""Convolutions of one to three axes, in groups too, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.half_precision import widened
+from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.kernels.windows import Windows
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register
+
+
+def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
+    """Return windows as rows: (batch x positions, kernel x channels), in the order of the kernel's elements."""
+    views = windows.views(x, kernel)
+    axes = len(kernel)
+    order = (*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1)
+    return views.transpose(order).reshape(-1, int(np.prod(kernel)) * x.shape[-1])
+
+
+def _positions(windows: Windows, x: Array, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    return windows.views(x[:1], kernel).shape[1 : len(kernel) + 1]
+
+
+def _split(x: Array, groups: int) -> list[Array]:
+    """Return the channels of each group."""
+    return [x] if groups == 1 else np.split(x, groups, -1)
+
+
+@register("Conv2D Conv3D")
+def _convolution(node: Node) -> Kernel:
+    windows, dtype = Windows.of_node(node), node.output_types[0]
+
+    def run(images: Array, kernel: Array) -> Array:
+        x, w = windows.inward(widened(images)), widened(kernel)
+        size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
+        positions = _positions(windows, x, size)
+        parts = [
+            _patches(windows, part, size) @ one.reshape(-1, one.shape[-1])
+            for part, one in zip(_split(x, groups), _split(w, groups), strict=True)
+        ]
+        result = parts[0] if groups == 1 else np.concatenate(parts, -1)
+        return windows.outward(result.reshape(x.shape[0], *positions, w.shape[-1])).astype(dtype, copy=False)
+
+    return run
+
+
+def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: Array) -> Array:
+    """Return the gradient of a kernel of a shape; everything has its channels last."""
+    groups = x.shape[-1] // shape[-2]
+    parts = [
+        _patches(windows, part, shape[:-2]).T @ one.reshape(-1, one.shape[-1])
+        for part, one in zip(_split(x, groups), _split(grad, groups), strict=True)
+    ]
+    return np.concatenate(parts, -1).reshape(shape)
+
+
+def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Array) -> Array:
+    """Return the gradient of images of a shape; everything has its channels last."""
+    size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
+    parts = []
+    for one, arriving in zip(_split(w, groups), _split(grad, groups), strict=True):
+        rows = arriving.reshape(-1, arriving.shape[-1]) @ one.reshape(-1, one.shape[-1]).T
+        parts.append(windows.put_back(rows.reshape(*grad.shape[:-1], *size, w.shape[-2]), shape[1:-1]))
+    return np.concatenate(parts, -1)
+
+
+@register("Conv2DBackpropFilter Conv3DBackpropFilterV2")
+def _convolution_kernel_gradient(node: Node) -> Kernel:
+    windows, dtype = Windows.of_node(node), node.output_types[0]
+
+    def run(images: Array, shape: Array, grad: Array) -> Array:
+        x, arriving = windows.inward(widened(images)), windows.inward(widened(grad))
+        return _kernel_gradient(windows, x, whole(shape), arriving).astype(dtype, copy=False)
+
+    return run
+
+
+@register("Conv2DBackpropInput Conv3DBackpropInputV2")
+def _convolution_image_gradient(node: Node) -> Kernel:
+    windows, dtype = Windows.of_node(node), node.output_types[0]
+
+    def run(shape: Array, kernel: Array, grad: Array) -> Array:
+        result = _image_gradient(windows, windows.sizes(shape), widened(kernel), windows.inward(widened(grad)))
+        return windows.outward(result).astype(dtype, copy=False)
+
+    return run
+
+
+@register("DepthwiseConv2dNative")
+def _depthwise(node: Node) -> Kernel:
+    windows, dtype = Windows.of_node(node), node.output_types[0]
+
+    def run(images: Array, kernel: Array) -> Array:
+        x, w = windows.inward(widened(images)), widened(kernel)
+        result = np.einsum("npqcij,ijcm->npqcm", windows.views(x, w.shape[:2]), w, optimize=True)
+        return windows.outward(result.reshape(*result.shape[:3], -1)).astype(dtype, copy=False)
+
+    return run
+
+
+@register("DepthwiseConv2dNativeBackpropFilter")
+def _depthwise_kernel_gradient(node: Node) -> Kernel:
+    windows, dtype = Windows.of_node(node), node.output_types[0]
+
+    def run(images: Array, shape: Array, grad: Array) -> Any:
+        x, arriving = windows.inward(widened(images)), windows.inward(widened(grad))
+        size = whole(shape)
+        split = arriving.reshape(*arriving.shape[:3], *size[2:])
+        result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), split, optimize=True)
+        return result.astype(dtype, copy=False)
+
+    return run
+
+
+@register("DepthwiseConv2dNativeBackpropInput")
+def _depthwise_image_gradient(node: Node) -> Kernel:
+    windows, dtype = Windows.of_node(node), node.output_types[0]
+
+    def run(shape: Array, kernel: Array, grad: Array) -> Any:
+        arriving, w = windows.inward(widened(grad)), widened(kernel)
+        split = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
+        rows = np.einsum("npqcm,ijcm->npqijc", split, w, optimize=True)
+        return windows.outward(windows.put_back(rows, windows.sizes(shape)[1:-1])).astype(dtype, copy=False)
+
+    return run

@@ -1,0 +1,92 @@
+"""Random draws: reproducible by seed, node and micro-batch, in NumPy's numbers, not TensorFlow's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+#: Bounds of a truncated normal draw, in standard deviations.
+_BOUND = 2.0
+
+
+def _shape(values: Any) -> tuple[int, ...]:
+    return whole(values) if np.size(values) else ()
+
+
+def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Draw from the standard normal distribution, again where a number is out of bounds."""
+    result = generator.standard_normal(shape)
+    while (out := np.abs(result) > _BOUND).any():
+        result[out] = generator.standard_normal(int(out.sum()))
+    return result
+
+
+_CONTINUOUS = {
+    "RandomUniform": lambda generator, shape: generator.random(shape),
+    "RandomStandardNormal": lambda generator, shape: generator.standard_normal(shape),
+    "TruncatedNormal": _truncated,
+}
+
+
+@register(" ".join(_CONTINUOUS), draws=True)
+def _continuous(node: Node) -> Kernel:
+    function, dtype = _CONTINUOUS[node.type], node.output_types[0]
+    return lambda generator, shape: np.asarray(function(generator, _shape(shape))).astype(dtype)
+
+
+@register("RandomUniformInt", draws=True)
+def _whole_numbers(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    return lambda generator, shape, low, high: generator.integers(low, high, _shape(shape), dtype)
+
+
+@register("RandomShuffle", draws=True)
+def _shuffle(node: Node) -> Kernel:
+    return lambda generator, x: generator.permutation(x, axis=0)
+
+
+@register("Multinomial", draws=True)
+def _classes(node: Node) -> Kernel:
+    """Draw classes of unnormalised log probabilities, by the largest of Gumbel's numbers added to them."""
+    dtype = node.output_types[0]
+
+    def run(generator: np.random.Generator, logits: Array, count: Any) -> Any:
+        noise = generator.gumbel(size=(logits.shape[0], int(count), logits.shape[1]))
+        return np.argmax(logits[:, None] + noise, -1).astype(dtype)
+
+    return run
+
+
+def _stateless(key: Array, counter: Array) -> np.random.Generator:
+    bits = [int(word) for word in np.ravel(counter)]
+    return np.random.Generator(np.random.Philox(key=int(np.ravel(key)[0]), counter=[*bits, *[0] * (4 - len(bits))]))
+
+
+@register("StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2")
+def _stateless_continuous(node: Node) -> Kernel:
+    names = {"StatelessRandomUniformV2": "RandomUniform", "StatelessRandomNormalV2": "RandomStandardNormal"}
+    function, dtype = _CONTINUOUS[names.get(node.type, "TruncatedNormal")], node.output_types[0]
+    return lambda shape, key, counter, _: np.asarray(function(_stateless(key, counter), _shape(shape))).astype(dtype)
+
+
+@register("StatelessRandomUniformIntV2")
+def _stateless_whole_numbers(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    return lambda shape, key, counter, _, low, high: _stateless(key, counter).integers(low, high, _shape(shape), dtype)
+
+
+def _key_and_counter(seed: Array) -> tuple[Array, Array]:
+    """Return a Philox key and counter of two seeds."""
+    words = seed.astype(np.int64).view(np.uint64)
+    return words[:1], np.array([0, words[1]], np.uint64)
+
+
+register_function("StatelessRandomGetKeyCounter", _key_and_counter)
+register_function("StatelessRandomGetAlg", lambda: np.int32(1))
+register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_counter(seed), np.int32(1)))

@@ -1,0 +1,267 @@
+"""Operations that pick elements by place, put elements at places, and order elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+
+def _slice(x: Array, begin: Array, size: Array) -> Array:
+    """Return a block; a size of -1 goes to the end of its axis."""
+    return x[
+        tuple(slice(int(low), None if count < 0 else int(low + count)) for low, count in zip(begin, size, strict=True))
+    ]
+
+
+register_function("Slice", _slice)
+
+
+def _index(node: Node) -> Kernel:
+    """Return a function from begin, end and strides to NumPy's index, as the node's masks say."""
+    names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    masks = {name: node.attributes[f"{name}_mask"] for name in names}
+
+    def part(place: int, begin: Any, end: Any, step: Any) -> Any:
+        bit = 1 << place
+        if masks["ellipsis"] & bit:
+            return Ellipsis
+        if masks["new_axis"] & bit:
+            return None
+        if masks["shrink_axis"] & bit:
+            return int(begin)
+        start = None if masks["begin"] & bit else int(begin)
+        return slice(start, None if masks["end"] & bit else int(end), int(step))
+
+    return lambda begin, end, steps: tuple(
+        part(place, *each) for place, each in enumerate(zip(begin, end, steps, strict=True))
+    )
+
+
+@register("StridedSlice")
+def _strided_slice(node: Node) -> Kernel:
+    index = _index(node)
+    return lambda x, begin, end, steps: x[index(begin, end, steps)]
+
+
+@register("StridedSliceGrad")
+def _strided_slice_gradient(node: Node) -> Kernel:
+    index = _index(node)
+
+    def run(shape: Array, begin: Array, end: Array, steps: Array, grad: Array) -> Array:
+        result = np.zeros(whole(shape), grad.dtype)
+        result[index(begin, end, steps)] = grad
+        return result
+
+    return run
+
+
+register_function("Gather", lambda x, indices: np.take(x, indices, 0))
+register_function(
+    "GatherNd",
+    lambda x, indices: (
+        x[tuple(np.moveaxis(indices, -1, 0))] if indices.shape[-1] else np.broadcast_to(x, indices.shape[:-1] + x.shape)
+    ),
+)
+
+
+@register("GatherV2")
+def _gather(node: Node) -> Kernel:
+    """Take elements along an axis; batch axes pair arrays with indices."""
+    batch = node.attributes["batch_dims"]
+
+    def run(x: Array, indices: Array, axis: Any) -> Array:
+        if not batch:
+            return np.take(x, indices, int(axis))
+        batches = batch + np.ndim(indices) if batch < 0 else batch
+        place = int(axis) + x.ndim if axis < 0 else int(axis)
+        rows = np.prod(x.shape[:batches], dtype=int)
+        flat = x.reshape(rows, *x.shape[batches:])
+        taken = [
+            np.take(one, where, place - batches)
+            for one, where in zip(flat, indices.reshape(rows, *indices.shape[batches:]), strict=True)
+        ]
+        return np.stack(taken).reshape(*x.shape[:batches], *taken[0].shape)
+
+    return run
+
+
+def _scatter(indices: Array, updates: Array, shape: Array) -> Array:
+    """Add updates to zeros at places."""
+    result = np.zeros(whole(shape), updates.dtype)
+    np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
+    return result
+
+
+register_function("ScatterNd", _scatter)
+
+
+def _changed(function: Kernel) -> Kernel:
+    """Return a function that changes a copy of a tensor at places."""
+
+    def run(x: Array, indices: Array, updates: Array) -> Array:
+        result = x.copy()
+        function(result, tuple(np.moveaxis(indices, -1, 0)), updates)
+        return result
+
+    return run
+
+
+register_function("TensorScatterUpdate", _changed(lambda x, places, updates: x.__setitem__(places, updates)))
+register_function("TensorScatterAdd", _changed(np.add.at))
+register_function("TensorScatterSub", _changed(np.subtract.at))
+register_function("TensorScatterMax", _changed(np.maximum.at))
+register_function("TensorScatterMin", _changed(np.minimum.at))
+
+
+def _segments(start: Any, add: Kernel) -> Kernel:
+    """Return a function that collects rows by segment; negative segments are left out."""
+
+    def run(x: Array, segments: Array, count: Any) -> Array:
+        first = start(x.dtype) if callable(start) else start
+        result = np.full((int(count), *x.shape[segments.ndim :]), first, x.dtype)
+        kept = segments >= 0
+        add(result, segments[kept], x[kept])
+        return result
+
+    return run
+
+
+def _lowest(dtype: Any) -> Any:
+    return np.finfo(dtype).min if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+def _highest(dtype: Any) -> Any:
+    return np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
+
+
+register_function("UnsortedSegmentSum", _segments(0, np.add.at))
+register_function("UnsortedSegmentProd", _segments(1, np.multiply.at))
+register_function("UnsortedSegmentMax", _segments(_lowest, np.maximum.at))
+register_function("UnsortedSegmentMin", _segments(_highest, np.minimum.at))
+
+
+def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
+    """Return a function that collects rows by ascending segments; empty segments have a fixed value."""
+
+    def run(x: Array, segments: Array) -> Array:
+        count = int(segments[-1]) + 1 if len(segments) else 0
+        result = np.full((count, *x.shape[1:]), empty, x.dtype)
+        for segment in np.unique(segments):
+            result[segment] = collect(x[segments == segment])
+        return result
+
+    return run
+
+
+register_function("SegmentSum", _sorted_segments(lambda rows: rows.sum(0)))
+register_function("SegmentMean", _sorted_segments(lambda rows: rows.mean(0)))
+register_function("SegmentProd", _sorted_segments(lambda rows: rows.prod(0), empty=1))
+register_function("SegmentMax", _sorted_segments(lambda rows: rows.max(0)))
+register_function("SegmentMin", _sorted_segments(lambda rows: rows.min(0)))
+register_function("Roll", lambda x, shift, axis: np.roll(x, whole(shift), whole(axis)))
+
+
+@register("ListDiff")
+def _list_difference(node: Node) -> Kernel:
+    """Elements without an equal element in a second list, and their places."""
+    dtype = node.output_types[1]
+
+    def run(x: Array, y: Array) -> tuple[Array, Array]:
+        kept = np.flatnonzero(~np.isin(x, y))
+        return x[kept], kept.astype(dtype)
+
+    return run
+
+
+def _bincount(values: Array, size: Any, weights: Array) -> Any:
+    """Count elements, or sum weights, by value; values beyond the size are left out."""
+    kept = values < int(size)
+    return np.bincount(values[kept], weights[kept] if weights.size else None, int(size)).astype(weights.dtype)
+
+
+register_function("Bincount", _bincount)
+
+
+@register("DynamicStitch ParallelDynamicStitch")
+def _stitch(node: Node) -> Kernel:
+    """Put rows of several arrays where their indices say; later ones win."""
+    count = node.attributes["N"]
+
+    def run(*values: Any) -> Array:
+        indices, data = values[:count], values[count:]
+        size = max((int(each.max()) for each in indices if np.size(each)), default=-1) + 1
+        result = np.zeros((size, *data[0].shape[np.ndim(indices[0]) :]), data[0].dtype)
+        for where, rows in zip(indices, data, strict=True):
+            result[where] = rows
+        return result
+
+    return run
+
+
+@register("Unique")
+def _unique(node: Node) -> Kernel:
+    """Distinct values in the order of their first appearance, and where each element is among them."""
+    dtype = node.output_types[1]
+
+    def run(x: Array) -> tuple[Array, Array]:
+        values, first, inverse = np.unique(x, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return values[order], rank[inverse.reshape(-1)].astype(dtype)
+
+    return run
+
+
+register_function("Where", lambda condition: np.argwhere(condition).astype(np.int64))
+
+
+@register("TopKV2")
+def _top_k(node: Node) -> Kernel:
+    """The largest of the last axis with their places; the first of equals first."""
+    dtype = node.output_types[1]
+
+    def run(x: Array, count: Any) -> tuple[Array, Array]:
+        order = np.argsort(-x, axis=-1, kind="stable")[..., : int(count)]
+        return np.take_along_axis(x, order, -1), order.astype(dtype)
+
+    return run
+
+
+def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
+    """Tell whether fewer than so many predictions are larger than the target's; never for what is not finite."""
+    valid = (targets >= 0) & (targets < predictions.shape[1])
+    chosen = predictions[np.arange(len(targets)), np.where(valid, targets, 0)]
+    larger = (predictions > chosen[:, None]).sum(1)
+    return valid & np.isfinite(chosen) & np.isfinite(predictions).all(1) & (larger < count)
+
+
+register_function("InTopKV2", _in_top_k)
+
+
+@register("InTopK")
+def _in_top_fixed(node: Node) -> Kernel:
+    count = node.attributes["k"]
+    return lambda predictions, targets: _in_top_k(predictions, targets, count)
+
+
+@register("ReverseSequence")
+def _reverse_sequence(node: Node) -> Kernel:
+    """Reverse the first elements of each sequence."""
+    along, batch = node.attributes["seq_dim"], node.attributes["batch_dim"]
+
+    def run(x: Array, lengths: Array) -> Array:
+        steps = np.arange(x.shape[along])
+        places = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
+        shape = [1] * x.ndim
+        shape[batch], shape[along] = places.shape
+        ordered = places if batch < along else places.T
+        return np.take_along_axis(x, ordered.reshape(shape), along)
+
+    return run

@@ -1,0 +1,133 @@
+"""Lists of tensors and optional values, which loops and branches keep for their gradients; both never change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+
+@dataclass(frozen=True, eq=False)
+class TensorList:
+    """A list of tensors.
+
+    Attributes:
+        items: tensors; None for a reserved element without a value.
+        shape: shape of an element, -1 for an unknown length; empty for an unknown rank.
+        dtype: of its elements.
+    """
+
+    items: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __add__(self, added: TensorList) -> TensorList:
+        """Return the sums of elements; one that was not set counts as zero."""
+        sums = (b if a is None else a if b is None else a + b for a, b in zip(self.items, added.items, strict=True))
+        return replace(self, items=tuple(sums))
+
+    def zeros(self) -> TensorList:
+        """Return a list of zeros of the same form."""
+        return replace(self, items=tuple(None if item is None else np.zeros_like(item) for item in self.items))
+
+    def item(self, number: int, shape: Any) -> Any:
+        """Return an element; zeros of ``shape``, or else of the list's, for one that was not set."""
+        found = self.items[number]
+        if found is not None:
+            return found
+        lengths = [int(length) for length in (shape if np.ndim(shape) and np.size(shape) else self.shape)]
+        if any(length < 0 for length in lengths):
+            lengths = list(next((np.shape(item) for item in self.items if item is not None), ()))
+        return np.zeros(lengths, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Optional:
+    """Values of a branch, or nothing if the branch did not run.
+
+    Attributes:
+        values: tensors of the branch; None if the branch did not run.
+    """
+
+    values: tuple[Any, ...] | None
+
+
+def _lengths(shape: Any) -> tuple[int, ...]:
+    return tuple(int(length) for length in np.atleast_1d(shape)) if np.ndim(shape) else ()
+
+
+@register("EmptyTensorList")
+def _empty(node: Node) -> Kernel:
+    dtype = node.attributes["element_dtype"]
+    return lambda shape, _: TensorList((), _lengths(shape), dtype)
+
+
+@register("TensorListReserve")
+def _reserve(node: Node) -> Kernel:
+    dtype = node.attributes["element_dtype"]
+    return lambda shape, count: TensorList((None,) * int(count), _lengths(shape), dtype)
+
+
+def _set_item(tensors: TensorList, number: Any, item: Any) -> TensorList:
+    place = int(number)
+    items = (*tensors.items[:place], *(None,) * (place - len(tensors.items)), item, *tensors.items[place + 1 :])
+    return replace(tensors, items=items)
+
+
+def _pop(tensors: TensorList, shape: Any) -> tuple[TensorList, Any]:
+    return replace(tensors, items=tensors.items[:-1]), tensors.item(-1, shape)
+
+
+def _resize(tensors: TensorList, size: Any) -> TensorList:
+    count = int(size)
+    return replace(tensors, items=(*tensors.items[:count], *(None,) * (count - len(tensors.items))))
+
+
+def _stack(tensors: TensorList, shape: Any) -> Array:
+    if not tensors.items:
+        return np.zeros((0, *(max(length, 0) for length in (_lengths(shape) or tensors.shape))), tensors.dtype)
+    return np.stack([tensors.item(number, shape) for number in range(len(tensors.items))])
+
+
+def _gather(tensors: TensorList, indices: Array, shape: Any) -> Array:
+    return np.stack([tensors.item(int(number), shape) for number in indices])
+
+
+register_function("TensorListFromTensor", lambda x, shape: TensorList(tuple(x), x.shape[1:], x.dtype))
+register_function("TensorListPushBack", lambda tensors, item: replace(tensors, items=(*tensors.items, item)))
+register_function("TensorListPopBack", _pop)
+register_function("TensorListGetItem", lambda tensors, number, shape: tensors.item(int(number), shape))
+register_function("TensorListSetItem", _set_item)
+register_function("TensorListLength", lambda tensors: np.int32(len(tensors.items)))
+register_function("TensorListResize", _resize)
+register_function("TensorListStack", _stack)
+register_function("TensorListGather", _gather)
+register_function("ZerosLike", lambda x: x.zeros() if isinstance(x, TensorList) else np.zeros_like(x))
+
+
+@register("TensorListElementShape")
+def _element_shape(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    return lambda tensors: np.array(tensors.shape, dtype)
+
+
+register_function("OptionalFromValue", lambda *values: Optional(values))
+register_function("OptionalNone", lambda: Optional(None))
+register_function("OptionalHasValue", lambda value: np.bool_(value.values is not None))
+
+
+@register("OptionalGetValue")
+def _value(node: Node) -> Kernel:
+    """Return the values; None placeholders for an empty optional."""
+    count = len(node.output_types)
+
+    def run(value: Optional) -> Any:
+        values = (None,) * count if value.values is None else value.values
+        return values[0] if count == 1 else values
+
+    return run

@@ -1,0 +1,84 @@
+"""Pools over windows, and their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.half_precision import widened
+from ipusim.ipu.graph.kernels.windows import Windows
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register
+
+
+def _size(node: Node, windows: Windows) -> tuple[int, ...]:
+    """Return the length of a window along each axis."""
+    return tuple(node.attributes["ksize"][slice(2, None) if windows.channels_first else slice(1, -1)])
+
+
+def _inner_axes(size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of a view of windows that lie within a window."""
+    return tuple(range(-len(size), 0))
+
+
+@register("MaxPool MaxPool3D")
+def _largest(node: Node) -> Kernel:
+    windows = Windows.of_node(node)
+    size = _size(node, windows)
+    return lambda x: windows.outward(windows.views(windows.inward(x), size, -np.inf).max(_inner_axes(size)))
+
+
+@register("MaxPoolGrad MaxPool3DGrad")
+def _largest_gradient(node: Node) -> Kernel:
+    """The gradient goes to the first of equal elements of a window."""
+    windows = Windows.of_node(node)
+    size = _size(node, windows)
+    axes = len(size)
+
+    def run(x: Array, _: Array, grad: Array) -> Array:
+        images, arriving = windows.inward(x), windows.inward(grad)
+        views = windows.views(images, size, -np.inf)
+        flat = views.reshape(*views.shape[: axes + 2], -1)
+        chosen = np.arange(flat.shape[-1]) == flat.argmax(-1)[..., None]
+        shares = np.where(chosen, arriving[..., None], grad.dtype.type(0)).reshape(views.shape)
+        values = np.moveaxis(shares, axes + 1, -1)
+        return windows.outward(windows.put_back(values, images.shape[1:-1]))
+
+    return run
+
+
+def _counts(windows: Windows, lengths: tuple[int, ...], size: tuple[int, ...]) -> Array:
+    """Return how many elements of an image each window has: (1, *positions, 1)."""
+    ones = np.ones((1, *lengths, 1), np.float32)
+    return np.asarray(windows.views(ones, size).sum(_inner_axes(size)))
+
+
+@register("AvgPool AvgPool3D")
+def _mean(node: Node) -> Kernel:
+    windows = Windows.of_node(node)
+    size = _size(node, windows)
+
+    def run(x: Array) -> Array:
+        images = windows.inward(widened(x))
+        total = windows.views(images, size).sum(_inner_axes(size))
+        counts = _counts(windows, images.shape[1:-1], size).astype(total.dtype)
+        return windows.outward(total / counts).astype(x.dtype, copy=False)
+
+    return run
+
+
+@register("AvgPoolGrad AvgPool3DGrad")
+def _mean_gradient(node: Node) -> Kernel:
+    windows = Windows.of_node(node)
+    size = _size(node, windows)
+    axes = len(size)
+
+    def run(shape: Array, grad: Array) -> Array:
+        lengths = windows.sizes(shape)[1:-1]
+        arriving = windows.inward(widened(grad))
+        shares = arriving / _counts(windows, lengths, size).astype(arriving.dtype)
+        spread = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
+        values = np.broadcast_to(spread, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
+        return windows.outward(windows.put_back(values, lengths)).astype(grad.dtype, copy=False)
+
+    return run

@@ -1,0 +1,40 @@
+"""Products of matrices and of tensors, and the bias behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.half_precision import widened
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register
+
+
+@register("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
+def _product(node: Node) -> Kernel:
+    names = ("transpose_a", "transpose_b") if node.type == "MatMul" else ("adj_x", "adj_y")
+    first, second = (node.attributes[name] for name in names)
+    dtype = node.output_types[0]
+
+    def run(a: Array, b: Array) -> Any:
+        a, b = widened(a), widened(b)
+        left = a.swapaxes(-1, -2) if first else a
+        right = b.swapaxes(-1, -2) if second else b
+        return np.matmul(left, right).astype(dtype, copy=False)
+
+    return run
+
+
+@register("Einsum")
+def _einsum(node: Node) -> Kernel:
+    equation, dtype = node.attributes["equation"], node.output_types[0]
+    return lambda *values: np.asarray(np.einsum(equation, *map(widened, values), optimize=True)).astype(dtype)
+
+
+@register("BiasAdd")
+def _bias_add(node: Node) -> Kernel:
+    if not node.attributes["data_format"].startswith("NC"):
+        return np.add
+    return lambda x, bias: x + bias.reshape(-1, *(1,) * (x.ndim - 2))

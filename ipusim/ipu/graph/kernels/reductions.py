@@ -1,0 +1,102 @@
+"""Reductions and running sums: sums, means, products, extremes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.half_precision import widened
+from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+
+def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """Return the mean; NaN of no elements, without NumPy's warning."""
+    total = np.asarray(np.sum(x, axis=axis, keepdims=keepdims))
+    count = np.prod([x.shape[each] for each in axis], dtype=int)
+    return np.asarray(total / total.dtype.type(count)) if x.dtype.kind in "fc" else total // max(count, 1)
+
+
+_FUNCTIONS: Final[dict[str, Kernel]] = {
+    "Sum": np.sum,
+    "Mean": _mean,
+    "Prod": np.prod,
+    "All": np.all,
+    "Any": np.any,
+}
+
+
+@register(" ".join(_FUNCTIONS))
+def _reduction(node: Node) -> Kernel:
+    function, keep, dtype = _FUNCTIONS[node.type], node.attributes["keep_dims"], node.output_types[0]
+
+    def run(x: Array, axes: Array) -> Array:
+        over = whole(axes) if np.size(axes) else ()
+        return np.asarray(function(widened(x), axis=over, keepdims=keep)).astype(dtype, copy=False)
+
+    return run
+
+
+@register("Max Min")
+def _extreme(node: Node) -> Kernel:
+    """The extreme over axes; of no elements the lowest or highest number."""
+    largest, keep, dtype = node.type == "Max", node.attributes["keep_dims"], node.output_types[0]
+    function = np.maximum if largest else np.minimum
+    if dtype.kind == "f":
+        start = -np.inf if largest else np.inf
+    else:
+        start = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
+
+    def run(x: Array, axes: Array) -> Array:
+        over = whole(axes) if np.size(axes) else ()
+        return np.asarray(function.reduce(x, axis=over, keepdims=keep, initial=start)).astype(dtype, copy=False)
+
+    return run
+
+
+@register("ArgMax ArgMin")
+def _place_of_extreme(node: Node) -> Kernel:
+    function, dtype = (np.argmax if node.type == "ArgMax" else np.argmin), node.output_types[0]
+    return lambda x, axis: np.asarray(function(x, int(axis))).astype(dtype)
+
+
+register_function("L2Loss", lambda x: np.asarray(np.sum(np.square(widened(x))) / 2).astype(x.dtype))
+
+
+@register("Cumsum Cumprod")
+def _running(node: Node) -> Kernel:
+    exclusive, backwards = node.attributes["exclusive"], node.attributes["reverse"]
+    function, neutral = (np.cumsum, 0) if node.type == "Cumsum" else (np.cumprod, 1)
+
+    def run(x: Array, axis: Array) -> Array:
+        along = int(axis)
+        ordered = np.flip(x, along) if backwards else x
+        if exclusive:
+            ordered = np.moveaxis(ordered, along, 0)
+            ordered = np.concatenate([np.full_like(ordered[:1], neutral), ordered[:-1]])
+            ordered = np.moveaxis(ordered, 0, along)
+        result = function(ordered, along, dtype=x.dtype)
+        return np.flip(result, along) if backwards else result
+
+    return run
+
+
+@register("EuclideanNorm")
+def _norm(node: Node) -> Kernel:
+    keep = node.attributes["keep_dims"]
+    return lambda x, axes: np.sqrt(np.sum(x * x, axis=whole(axes) if np.size(axes) else (), keepdims=keep))
+
+
+@register("BiasAddGrad")
+def _bias_gradient(node: Node) -> Kernel:
+    first = node.attributes["data_format"].startswith("NC")
+
+    def run(grad: Array) -> Array:
+        kept = 1 if first else grad.ndim - 1
+        over = tuple(axis for axis in range(grad.ndim) if axis != kept)
+        return np.asarray(np.add.reduce(widened(grad), axis=over)).astype(grad.dtype, copy=False)
+
+    return run

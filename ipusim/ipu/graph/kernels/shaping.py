@@ -1,0 +1,193 @@
+"""Operations on shapes, axes and the order of elements, and arrays filled with one value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+
+def whole(values: Any) -> tuple[int, ...]:
+    """Return an array of whole numbers, of one axis or none, as a tuple."""
+    return tuple(int(value) for value in np.atleast_1d(values))
+
+
+register_function("Reshape", lambda x, shape: np.reshape(x, whole(shape) if np.ndim(shape) else int(shape)))
+register_function("ExpandDims", lambda x, axis: np.expand_dims(x, int(np.reshape(axis, ()))))
+register_function("Transpose", lambda x, permutation: np.transpose(x, whole(permutation)))
+register_function("InvertPermutation", lambda permutation: np.argsort(permutation).astype(permutation.dtype))
+register_function("Rank", lambda x: np.int32(np.ndim(x)))
+register_function("BroadcastTo", lambda x, shape: np.broadcast_to(x, whole(shape)))
+register_function("Tile", lambda x, times: np.tile(x, whole(times)))
+register_function("ReverseV2", lambda x, axes: np.flip(x, whole(axes)))
+register_function("Fill", lambda shape, value: np.full(whole(shape), value, value.dtype))
+register_function("OnesLike", np.ones_like)
+register_function("ConcatV2", lambda *values: np.concatenate(values[:-1], int(values[-1])))
+register_function("Concat", lambda axis, *values: np.concatenate(values, int(axis)))
+register_function("LinSpace", lambda start, stop, count: np.linspace(start, stop, int(count), dtype=start.dtype))
+
+
+@register("Squeeze")
+def _squeeze(node: Node) -> Kernel:
+    axes = tuple(node.attributes["squeeze_dims"]) or None
+    return lambda x: np.squeeze(x, axes)
+
+
+@register("Shape")
+def _shape(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    return lambda x: np.array(np.shape(x), dtype)
+
+
+@register("ShapeN")
+def _shape_n(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    single = len(node.output_types) == 1
+    return lambda *values: (
+        np.array(np.shape(values[0]), dtype) if single else tuple(np.array(np.shape(x), dtype) for x in values)
+    )
+
+
+@register("Size")
+def _size(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    return lambda x: dtype.type(np.size(x))
+
+
+@register("Range")
+def _range(node: Node) -> Kernel:
+    dtype = node.output_types[0]
+    return lambda start, limit, delta: np.arange(start, limit, delta, dtype=dtype)
+
+
+@register("Pack")
+def _pack(node: Node) -> Kernel:
+    axis = node.attributes["axis"]
+    return lambda *values: np.stack(values, axis)
+
+
+@register("Unpack")
+def _unpack(node: Node) -> Kernel:
+    axis, single = node.attributes["axis"], len(node.output_types) == 1
+    return lambda x: np.take(x, 0, axis) if single else tuple(np.moveaxis(x, axis, 0))
+
+
+def _pieces(x: Array, ends: Any, axis: int) -> Any:
+    """Return an array cut at places of an axis, one piece by itself."""
+    pieces = np.split(x, ends, axis)
+    return pieces[0] if len(pieces) == 1 else tuple(pieces)
+
+
+@register("Split")
+def _split(node: Node) -> Kernel:
+    count = node.attributes["num_split"]
+    return lambda axis, x: _pieces(x, count, int(axis))
+
+
+def _split_at(x: Array, sizes: Array, axis: Any) -> Any:
+    """Cut an axis into pieces of given sizes, of which one may be -1 for the rest."""
+    lengths = [int(size) for size in sizes]
+    rest = x.shape[int(axis)] - sum(size for size in lengths if size >= 0)
+    return _pieces(x, np.cumsum([rest if size < 0 else size for size in lengths])[:-1], int(axis))
+
+
+register_function("SplitV", _split_at)
+
+
+def _offsets(axis: Any, *shapes: Array) -> Any:
+    """Return where each of several joined arrays begins."""
+    result, start = [], 0
+    for shape in shapes:
+        place = np.zeros_like(shape)
+        place[int(axis)] = start
+        start += int(shape[int(axis)])
+        result.append(place)
+    return result[0] if len(result) == 1 else tuple(result)
+
+
+register_function("ConcatOffset", _offsets)
+
+
+def _pad(x: Array, widths: Array, value: Any = 0) -> Array:
+    return np.pad(x, [whole(width) for width in widths], constant_values=value)
+
+
+register_function("Pad PadV2", _pad)
+
+
+@register("MirrorPad")
+def _mirror_pad(node: Node) -> Kernel:
+    mode = node.attributes["mode"].lower()
+    return lambda x, widths: np.pad(x, [whole(width) for width in widths], mode)
+
+
+def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the axes that the gradients of two broadcast arrays are summed over; none for equal shapes."""
+    if np.array_equal(first, second):
+        return np.zeros(0, first.dtype), np.zeros(0, first.dtype)
+    rank = max(len(first), len(second))
+    padded = [(1,) * (rank - len(shape)) + whole(shape) if len(shape) else (1,) * rank for shape in (first, second)]
+    one, another = padded
+    both = [axis for axis in range(rank) if one[axis] == 1 and another[axis] == 1]
+    axes = (
+        [axis for axis in range(rank) if mine[axis] == 1 and (theirs[axis] != 1 or axis in both)]
+        for mine, theirs in ((one, another), (another, one))
+    )
+    return tuple(np.array(each, first.dtype) for each in axes)  # type: ignore[return-value]
+
+
+register_function("BroadcastGradientArgs", _reduced_axes)
+
+
+def _broadcast_shape(first: Array, second: Array) -> Array:
+    return np.array(
+        np.broadcast_shapes(whole(first) if len(first) else (), whole(second) if len(second) else ()), first.dtype
+    )
+
+
+register_function("BroadcastArgs", _broadcast_shape)
+
+
+@register("OneHot")
+def _one_hot(node: Node) -> Kernel:
+    axis = node.attributes["axis"]
+
+    def run(indices: Array, depth: Any, on: Any, off: Any) -> Any:
+        classes = np.arange(int(depth))
+        place = axis if axis >= 0 else np.ndim(indices)
+        shape = [1] * (np.ndim(indices) + 1)
+        shape[place] = -1
+        return np.where(np.expand_dims(indices, place) == classes.reshape(shape), on, off)
+
+    return run
+
+
+@register("MatrixBandPart")
+def _band(node: Node) -> Kernel:
+    def run(x: Array, below: Any, above: Any) -> Array:
+        rows, columns = np.indices(x.shape[-2:])
+        low, high = int(below), int(above)
+        kept = ((rows - columns <= low) | (low < 0)) & ((columns - rows <= high) | (high < 0))
+        return np.where(kept, x, x.dtype.type(0))
+
+    return run
+
+
+@register("SpaceToDepth DepthToSpace")
+def _blocks(node: Node) -> Kernel:
+    """Move blocks of pixels to channels, or back, in NHWC."""
+    size, into = node.attributes["block_size"], node.type == "SpaceToDepth"
+
+    def run(x: Array) -> Array:
+        count, height, width, channels = x.shape
+        if into:
+            split = x.reshape(count, height // size, size, width // size, size, channels)
+            return split.transpose(0, 1, 3, 2, 4, 5).reshape(count, height // size, width // size, -1)
+        split = x.reshape(count, height, width, size, size, channels // size**2)
+        return split.transpose(0, 1, 3, 2, 4, 5).reshape(count, height * size, width * size, -1)
+
+    return run

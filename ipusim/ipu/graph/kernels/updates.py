@@ -1,0 +1,229 @@
+"""Weight updates: an operation for each rule of TensorFlow; slots are variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.node import Node, Variable
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+
+def _descent(variable: Variable, rate: Array, grad: Array) -> None:
+    variable.assign(variable.value - rate * grad)
+
+
+register_function("ResourceApplyGradientDescent", _descent, effect=True)
+
+
+@register("ResourceApplyMomentum", effect=True)
+def _momentum(node: Node) -> Kernel:
+    nesterov = node.attributes["use_nesterov"]
+
+    def run(variable: Variable, slot: Variable, rate: Array, grad: Array, momentum: Array) -> None:
+        slot.assign(slot.value * momentum + grad)
+        step = grad * rate + slot.value * momentum * rate if nesterov else slot.value * rate
+        variable.assign(variable.value - step)
+
+    return run
+
+
+@register("ResourceApplyKerasMomentum", effect=True)
+def _keras_momentum(node: Node) -> Kernel:
+    nesterov = node.attributes["use_nesterov"]
+
+    def run(variable: Variable, slot: Variable, rate: Array, grad: Array, momentum: Array) -> None:
+        slot.assign(slot.value * momentum - grad * rate)
+        variable.assign(variable.value + (slot.value * momentum - grad * rate if nesterov else slot.value))
+
+    return run
+
+
+@register("ResourceApplyAdam", effect=True)
+def _adam(node: Node) -> Kernel:
+    nesterov = node.attributes["use_nesterov"]
+
+    def run(
+        variable: Variable,
+        first: Variable,
+        second: Variable,
+        first_power: Array,
+        second_power: Array,
+        rate: Array,
+        beta1: Array,
+        beta2: Array,
+        epsilon: Array,
+        grad: Array,
+    ) -> None:
+        one = grad.dtype.type(1)
+        step = rate * np.sqrt(one - second_power) / (one - first_power)
+        first.assign(first.value + (grad - first.value) * (one - beta1))
+        second.assign(second.value + (grad * grad - second.value) * (one - beta2))
+        moved = grad * (one - beta1) + beta1 * first.value if nesterov else first.value
+        variable.assign(variable.value - moved * step / (np.sqrt(second.value) + epsilon))
+
+    return run
+
+
+@register("ResourceApplyRMSProp", effect=True)
+def _rms_prop(node: Node) -> Kernel:
+    def run(
+        variable: Variable,
+        square: Variable,
+        moment: Variable,
+        rate: Array,
+        decay: Array,
+        momentum: Array,
+        epsilon: Array,
+        grad: Array,
+    ) -> None:
+        square.assign(square.value + (grad * grad - square.value) * (grad.dtype.type(1) - decay))
+        moment.assign(moment.value * momentum + rate * grad / np.sqrt(square.value + epsilon))
+        variable.assign(variable.value - moment.value)
+
+    return run
+
+
+@register("ResourceApplyCenteredRMSProp", effect=True)
+def _centered_rms_prop(node: Node) -> Kernel:
+    def run(
+        variable: Variable,
+        mean: Variable,
+        square: Variable,
+        moment: Variable,
+        rate: Array,
+        decay: Array,
+        momentum: Array,
+        epsilon: Array,
+        grad: Array,
+    ) -> None:
+        rest = grad.dtype.type(1) - decay
+        square.assign(square.value + (grad * grad - square.value) * rest)
+        mean.assign(mean.value + (grad - mean.value) * rest)
+        spread = square.value - mean.value * mean.value + epsilon
+        moment.assign(moment.value * momentum + rate * grad / np.sqrt(spread))
+        variable.assign(variable.value - moment.value)
+
+    return run
+
+
+@register("ResourceApplyAdagrad ResourceApplyAdagradV2", effect=True)
+def _adagrad(node: Node) -> Kernel:
+    with_epsilon = node.type.endswith("V2")
+
+    def run(variable: Variable, slot: Variable, rate: Array, *rest: Any) -> None:
+        grad = rest[-1]
+        if node.attributes["update_slots"]:
+            slot.assign(slot.value + grad * grad)
+        root = np.sqrt(slot.value)
+        variable.assign(variable.value - grad * rate / (root + rest[0] if with_epsilon else root))
+
+    return run
+
+
+@register("ResourceApplyAdadelta", effect=True)
+def _adadelta(node: Node) -> Kernel:
+    def run(
+        variable: Variable,
+        square: Variable,
+        moved: Variable,
+        rate: Array,
+        decay: Array,
+        epsilon: Array,
+        grad: Array,
+    ) -> None:
+        rest = grad.dtype.type(1) - decay
+        square.assign(square.value * decay + grad * grad * rest)
+        step = np.sqrt(moved.value + epsilon) / np.sqrt(square.value + epsilon) * grad
+        variable.assign(variable.value - step * rate)
+        moved.assign(moved.value * decay + step * step * rest)
+
+    return run
+
+
+@register("ResourceApplyFtrl ResourceApplyFtrlV2", effect=True)
+def _ftrl(node: Node) -> Kernel:
+    """Follow the regularised leader; the second form shrinks the gradient of the linear term."""
+    shrinks = node.type.endswith("V2")
+
+    def run(
+        variable: Variable,
+        squares: Variable,
+        linear: Variable,
+        grad: Array,
+        rate: Array,
+        l1: Array,
+        l2: Array,
+        *rest: Any,
+    ) -> None:
+        power = rest[-1]
+        shrunk = grad + 2 * rest[0] * variable.value if shrinks else grad
+        total = squares.value + grad * grad
+        sigma = (total**-power - squares.value**-power) / rate
+        linear.assign(linear.value + shrunk - sigma * variable.value)
+        squares.assign(total)
+        quadratic = total**-power / rate + 2 * l2
+        beyond = np.sign(linear.value) * l1 - linear.value
+        variable.assign(np.where(np.abs(linear.value) > l1, beyond / quadratic, grad.dtype.type(0)))
+
+    return run
+
+
+@register("ResourceApplyAdaMax", effect=True)
+def _adamax(node: Node) -> Kernel:
+    def run(
+        variable: Variable,
+        first: Variable,
+        largest: Variable,
+        first_power: Array,
+        rate: Array,
+        beta1: Array,
+        beta2: Array,
+        epsilon: Array,
+        grad: Array,
+    ) -> None:
+        one = grad.dtype.type(1)
+        first.assign(first.value + (grad - first.value) * (one - beta1))
+        largest.assign(np.maximum(beta2 * largest.value, np.abs(grad)))
+        variable.assign(variable.value - rate / (one - first_power) * (first.value / (largest.value + epsilon)))
+
+    return run
+
+
+@register("ResourceSparseApplyMomentum ResourceSparseApplyKerasMomentum", effect=True)
+def _sparse_momentum(node: Node) -> Kernel:
+    """Momentum of the rows that a gradient has."""
+    nesterov, keras = node.attributes["use_nesterov"], "Keras" in node.type
+
+    def run(variable: Variable, slot: Variable, rate: Array, grad: Array, rows: Array, momentum: Array) -> None:
+        value, moments = np.array(variable.value), np.array(slot.value)
+        for row, part in zip(rows, grad, strict=True):
+            moments[row] = moments[row] * momentum + (-part * rate if keras else part)
+            step = -moments[row] if keras else moments[row] * rate
+            ahead = part * rate + step * momentum
+            value[row] -= ahead if nesterov else step
+        variable.assign(value)
+        slot.assign(moments)
+
+    return run
+
+
+@register("ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2", effect=True)
+def _sparse_adagrad(node: Node) -> Kernel:
+    """Adagrad of the rows that a gradient has."""
+    with_epsilon = node.type.endswith("V2")
+
+    def run(variable: Variable, slot: Variable, rate: Array, *rest: Any) -> None:
+        grad, rows = rest[-2:]
+        value, squares = np.array(variable.value), np.array(slot.value)
+        for row, part in zip(rows, grad, strict=True):
+            if node.attributes["update_slots"]:
+                squares[row] += part * part
+            root = np.sqrt(squares[row])
+            value[row] -= part * rate / (root + rest[0] if with_epsilon else root)
+        variable.assign(value)
+        slot.assign(squares)
+
+    return run

@@ -1,0 +1,116 @@
+"""Windows that slide over images of any number of axes, as convolutions and pools of TensorFlow have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from ipusim.api import Array
+from ipusim.ipu.graph.node import Node
+
+Sizes = tuple[int, ...]
+Pads = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Steps, dilations and padding of windows over the axes between batch and channels.
+
+    Attributes:
+        strides, dilations: for each axis.
+        padding: ``SAME``, ``VALID`` or ``EXPLICIT``.
+        explicit: pads before and behind each axis, for ``EXPLICIT``.
+        channels_first: whether channels stand before these axes.
+    """
+
+    strides: Sizes
+    dilations: Sizes
+    padding: str
+    explicit: Pads = ()
+    channels_first: bool = False
+
+    @classmethod
+    def of_node(cls, node: Node) -> Windows:
+        """Read the windows of a node's attributes."""
+        attributes = node.attributes
+        channels_first = attributes.get("data_format", "NHWC").startswith("NC")
+        inner = slice(2, None) if channels_first else slice(1, -1)
+        strides = tuple(attributes["strides"][inner])
+        dilations = tuple(attributes.get("dilations") or [1] * (len(strides) + 2))[inner]
+        pads = list(attributes.get("explicit_paddings") or [])
+        pairs = tuple(zip(pads[::2], pads[1::2], strict=True))[inner]
+        return cls(strides, dilations, attributes["padding"], pairs, channels_first)
+
+    def inward(self, x: Array) -> Array:
+        """Return images with channels last."""
+        return np.moveaxis(x, 1, -1) if self.channels_first else x
+
+    def outward(self, x: Array) -> Array:
+        """Return images with channels where the node has them."""
+        return np.moveaxis(x, -1, 1) if self.channels_first else x
+
+    def sizes(self, shape: Iterable[int]) -> Sizes:
+        """Return the lengths of a shape's axes in the order of channels last."""
+        lengths = tuple(int(length) for length in shape)
+        return (lengths[0], *lengths[2:], lengths[1]) if self.channels_first else lengths
+
+    def pads(self, lengths: Sequence[int], kernel: Sequence[int]) -> Pads:
+        """Return the elements before and behind each axis of images of these lengths."""
+        if self.padding == "EXPLICIT":
+            return self.explicit
+        if self.padding == "VALID":
+            return ((0, 0),) * len(self.strides)
+        result = []
+        for length, size, stride, dilation in zip(lengths, kernel, self.strides, self.dilations, strict=True):
+            needed = max((-(-length // stride) - 1) * stride + (size - 1) * dilation + 1 - length, 0)
+            result.append((needed // 2, needed - needed // 2))
+        return tuple(result)
+
+    def views(self, x: Array, kernel: Sequence[int], fill: float = 0.0) -> Array:
+        """Return all windows of images with channels last.
+
+        Args:
+            x: (batch, *axes, channels).
+            kernel: length of a window along each axis.
+            fill: value around the images.
+
+        Returns:
+            A view (batch, *positions, channels, *kernel).
+        """
+        axes = len(kernel)
+        pads = self.pads(x.shape[1:-1], kernel)
+        if any(map(any, pads)):
+            x = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill)
+        extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, self.dilations, strict=True)]
+        every = sliding_window_view(x, extents, tuple(range(1, axes + 1)))
+        positions = tuple(slice(None, None, stride) for stride in self.strides)
+        inside = tuple(slice(None, None, dilation) for dilation in self.dilations)
+        return every[(slice(None), *positions, slice(None), *inside)]
+
+    def put_back(self, values: Array, lengths: Sequence[int]) -> Array:
+        """Add windows up to images: the transpose of :meth:`views`.
+
+        Args:
+            values: (batch, *positions, *kernel, channels).
+            lengths: of the images' axes.
+
+        Returns:
+            Images (batch, *lengths, channels).
+        """
+        axes = len(self.strides)
+        positions, kernel = values.shape[1 : axes + 1], values.shape[axes + 1 : 2 * axes + 1]
+        pads = self.pads(lengths, kernel)
+        padded = [before + length + behind for length, (before, behind) in zip(lengths, pads, strict=True)]
+        total = np.zeros((values.shape[0], *padded, values.shape[-1]), values.dtype)
+        for place in product(*map(range, kernel)):
+            taken = tuple(
+                slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
+                for at, dilation, count, stride in zip(place, self.dilations, positions, self.strides, strict=True)
+            )
+            total[(slice(None), *taken)] += values[(slice(None),) * (axes + 1) + place]
+        inner = tuple(slice(before, before + length) for length, (before, _) in zip(lengths, pads, strict=True))
+        return total[(slice(None), *inner)]

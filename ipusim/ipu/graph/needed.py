@@ -1,0 +1,135 @@
+"""Nodes that a part of a graph needs for its results and effects, in an order of their dependencies."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from ipusim.ipu.graph.control_flow import RUNS_WITH_EFFECT
+from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.registry import entry_of
+
+#: Operation types that every part repeats: constants and handles of variables.
+SHARED: Final = frozenset({"Const", "VarHandleOp"})
+
+
+def runs_for_effect(node: Node) -> bool:
+    """Tell whether a node runs although nothing reads its results."""
+    entry = entry_of(node)
+    return node.type in RUNS_WITH_EFFECT or (entry is not None and entry.effect)
+
+
+class NeededNodes:
+    """The nodes that compute results and have effects.
+
+    A control edge keeps nodes with effects alone: TensorFlow 1 orders the two gradients of a product by control edges,
+    and an unused one would be computed.
+
+    Attributes:
+        names: names of the nodes.
+        external: tensors from outside of the part, in the order of discovery.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Iterable[Output],
+        fetches: Sequence[Output],
+        targets: Iterable[str] = (),
+        part: Collection[str] | None = None,
+    ) -> None:
+        """Follow inputs and control edges backwards.
+
+        Args:
+            graph: the graph.
+            feeds: tensors with values from the caller.
+            fetches: tensors to compute.
+            targets: names of nodes with effects.
+            part: names of the nodes of the part, by default all nodes; other tensors are external.
+        """
+        self._graph = graph
+        self._effects = _Effects(graph)
+        #: Nodes with effects that run before a node because of its control edges.
+        self._before: dict[str, list[str]] = {}
+        self.names: set[str] = set()
+        inside: Collection[str] = graph.nodes.keys() if part is None else part
+        fed, external = set(feeds), dict[Output, None]()
+        stack = [*targets, *(tensor.node for tensor in fetches if tensor not in fed)]
+        stack.reverse()
+        while stack:
+            name = stack.pop()
+            if name in self.names:
+                continue
+            self.names.add(name)
+            node = graph.nodes[name]
+            for tensor in node.inputs:
+                if tensor in fed:
+                    continue
+                source = graph.nodes.get(tensor.node)
+                if source is not None and _is_made_inside(source, inside):
+                    stack.append(tensor.node)
+                else:
+                    external[tensor] = None
+            effects = {effect for control in node.controls for effect in self._effects.before(control)}
+            self._before[name] = [effect for effect in sorted(effects) if effect in inside]
+            stack += self._before[name]
+        self.external = tuple(external)
+
+    def in_order(self) -> Iterator[Node]:
+        """Yield the nodes behind their dependencies; ties go to the earliest created node.
+
+        The order of creation is no order of dependencies: the gradient of a loop gives the loop new inputs, which are
+        created after the loop.
+        """
+        nodes = [node for name, node in self._graph.nodes.items() if name in self.names]
+        number = {node.name: index for index, node in enumerate(nodes)}
+        waits = [0] * len(nodes)
+        followers: list[list[int]] = [[] for _ in nodes]
+        for index, node in enumerate(nodes):
+            before = {tensor.node for tensor in node.inputs} | set(self._before[node.name])
+            sources = [number[source] for source in before if source in number]
+            waits[index] = len(sources)
+            for source in sources:
+                followers[source].append(index)
+        ready = [index for index, count in enumerate(waits) if not count]
+        while ready:
+            index = heapq.heappop(ready)
+            yield nodes[index]
+            for follower in followers[index]:
+                waits[follower] -= 1
+                if not waits[follower]:
+                    heapq.heappush(ready, follower)
+
+
+def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
+    """Tell whether a part makes a node's results; a placeholder inside stands for a captured tensor."""
+    return node.type in SHARED or (node.type != "Placeholder" and node.name in inside)
+
+
+class _Effects:
+    """Nodes with an effect among a node and its ancestors."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._known: dict[str, frozenset[str]] = {}
+
+    def before(self, name: str) -> frozenset[str]:
+        """Return their names."""
+        stack = [name]
+        while stack:
+            current = stack[-1]
+            node = self._graph.nodes.get(current)
+            if current in self._known:
+                stack.pop()
+            elif node is None:
+                self._known[current] = frozenset()
+            elif runs_for_effect(node):
+                self._known[current] = frozenset((current,))
+            else:
+                sources = [*(tensor.node for tensor in node.inputs), *node.controls]
+                waiting = [source for source in sources if source not in self._known]
+                stack += waiting
+                if not waiting:
+                    self._known[current] = frozenset().union(*(self._known[source] for source in sources))
+        return self._known[name]

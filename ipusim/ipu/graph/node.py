@@ -1,0 +1,94 @@
+"""A traced graph as plain Python values: nodes, functions that nodes call, and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ipusim.api import Array
+
+#: Static shape of a tensor: None for an unknown rank; sizes may be None.
+StaticShape = tuple[int | None, ...] | None
+
+
+class Output(NamedTuple):
+    """A tensor of a graph: name of its node, and its number among the results of the node."""
+
+    node: str
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operation of a traced graph.
+
+    Attributes:
+        name: unique name in its graph.
+        type: TensorFlow's operation type, such as ``MatMul``.
+        attributes: TensorFlow's attributes by name, as Python values: text, numbers, NumPy dtypes (``object`` for
+            text, handles and variants), shapes as tuples, arrays, lists of these, and names of functions as text.
+        inputs: tensors that it reads.
+        controls: names of nodes with a control edge to this node.
+        output_types: NumPy dtype of each result; ``object`` for text, resource handles and variants.
+        output_shapes: static shape of each result.
+        origin: name of the node that it is a part of the gradient of, as TensorFlow notes it; empty for others.
+
+    Example:
+        >>> from ipusim.ipu.graph.node import Node, Output
+        >>> node = Node("h", "LeakyRelu", {"alpha": 0.2}, (Output("x", 0),))
+        >>> node.attributes["alpha"]
+        0.2
+    """
+
+    name: str
+    type: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[Output, ...] = ()
+    controls: tuple[str, ...] = ()
+    output_types: tuple[np.dtype[Any], ...] = ()
+    output_shapes: tuple[StaticShape, ...] = ()
+    origin: str = ""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The tensors that it makes."""
+        return tuple(Output(self.name, number) for number in range(len(self.output_types)))
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in the order of creation, and called functions.
+
+    Attributes:
+        nodes: the nodes by name.
+        functions: bodies of called functions by name: of loops, branches and calls, inner ones too.
+        inputs, outputs: arguments and results; empty unless the graph is the body of a function.
+    """
+
+    nodes: Mapping[str, Node]
+    functions: Mapping[str, Graph] = field(default_factory=dict)
+    inputs: tuple[Output, ...] = ()
+    outputs: tuple[Output, ...] = ()
+
+
+class Variable:
+    """A variable while a program runs.
+
+    Attributes:
+        name: shared name of its handle.
+        value: current value. Arrays of earlier values never change.
+        assigned: whether the current run has assigned a value.
+    """
+
+    __slots__ = ("assigned", "name", "value")
+
+    def __init__(self, name: str, value: Array) -> None:
+        """Start with a value."""
+        self.name, self.value, self.assigned = name, value, False
+
+    def assign(self, value: Array) -> None:
+        """Set a new value."""
+        self.value, self.assigned = value, True

@@ -1,0 +1,44 @@
+"""Layers of the simulator that nodes of a forward pass make up, and what both of their passes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.prices import kernel_layers, recurrent_layers, whole_layers
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.view import PassView
+
+#: Returns the layer that a node is the last, or the characteristic, node of; None for another node.
+Pattern = Callable[[PassView, Node], FoundLayer | None]
+#: All patterns; those of more nodes come first.
+PATTERNS: Final[tuple[Pattern, ...]] = (
+    whole_layers.own_layer,
+    whole_layers.attention,
+    recurrent_layers.lstm,
+    kernel_layers.dense,
+    kernel_layers.convolution,
+    whole_layers.batch_norm,
+    whole_layers.layer_norm,
+    whole_layers.dropout,
+    whole_layers.pool,
+    whole_layers.cross_entropy,
+    whole_layers.squared_error,
+    whole_layers.activation,
+)
+
+
+def find_layers(view: PassView) -> list[FoundLayer]:
+    """Return the layers of a forward pass in order; no node belongs to two layers."""
+    found: list[FoundLayer] = []
+    for pattern in PATTERNS:
+        for seen in view.seen.values():
+            if seen.node.name in view.claimed:
+                continue
+            layer = pattern(view, seen.node)
+            if layer is not None and not view.claimed & layer.nodes:
+                view.claimed |= layer.nodes
+                found.append(layer)
+    place = {name: number for number, name in enumerate(view.seen)}
+    return sorted(found, key=lambda layer: min(place[name] for name in layer.nodes))

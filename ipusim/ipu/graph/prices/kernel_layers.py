@@ -1,0 +1,120 @@
+"""Patterns of layers with a kernel: a product or convolution, then perhaps a bias, then perhaps an activation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from ipusim.api import layers
+from ipusim.ipu.graph.kernels.windows import Windows
+from ipusim.ipu.graph.node import Node, Output
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.view import VIEWS, PassView
+
+#: Names of the simulator's activations by operation type.
+ACTIVATIONS: Final = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
+_SUMS: Final = frozenset({"BiasAdd", "Add", "AddV2"})
+
+
+class Tail:
+    """The nodes behind a product that belong to its layer.
+
+    Attributes:
+        nodes: names of the layer's nodes.
+        last: the last of them.
+        biased: whether a bias is added.
+        activation: name of the activation.
+    """
+
+    def __init__(self, view: PassView, product: Node, units: int) -> None:
+        """Follow the product's result while one node alone reads it."""
+        self.nodes = {product.name}
+        self.last = product
+        self.biased = False
+        self.activation = "identity"
+        following = self._following(view)
+        if following is not None and following.type in _SUMS and self._adds_bias(view, following, units):
+            self._take(view, following)
+            self.biased = True
+            following = self._following(view)
+        if following is not None and following.type in ACTIVATIONS:
+            self._take(view, following)
+            self.activation = ACTIVATIONS[following.type]
+
+    def _following(self, view: PassView) -> Node | None:
+        """Return the one node that reads the result so far, beyond changes of view."""
+        node = view.only_reader(self.last)
+        while node is not None and node.type in VIEWS:
+            node = view.only_reader(node)
+        return node
+
+    def _take(self, view: PassView, node: Node) -> None:
+        """Add a node, with the views before it."""
+        for tensor in node.inputs:
+            maker = view.node(tensor)
+            while (
+                maker is not None
+                and maker.type in VIEWS
+                and maker.name not in self.nodes
+                and self._leads_here(view, maker)
+            ):
+                self.nodes.add(maker.name)
+                maker = view.node(maker.inputs[0])
+        self.nodes.add(node.name)
+        self.last = node
+
+    def _leads_here(self, view: PassView, node: Node) -> bool:
+        return view.source(node.outputs[0]).node == view.source(self.last.outputs[0]).node
+
+    @staticmethod
+    def _adds_bias(view: PassView, node: Node, units: int) -> bool:
+        """Tell whether a sum adds a variable with one element for each unit."""
+        return any(view.is_weight(tensor) and view.form(tensor).size == units for tensor in node.inputs)
+
+
+def dense(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the dense layer that a product of an activation by a variable begins."""
+    if node.type not in ("MatMul", "BatchMatMulV2", "BatchMatMulV3") or len(node.inputs) < 2:
+        return None
+    x, weight = node.inputs[:2]
+    if view.is_weight(x) or not view.is_weight(weight) or len(view.form(weight).shape) != 2:
+        return None
+    units = view.form(node.outputs[0]).shape[-1]
+    elements = view.form(weight).size // units
+    rows = view.form(x).size // elements
+    tail = Tail(view, node, units)
+    layer = layers.Dense(units, tail.activation, tail.biased)
+    return FoundLayer(node.name, layer, (elements,), rows, _itemsize(view, x), frozenset(tail.nodes), weight.node)
+
+
+def convolution(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the convolution layer that a convolution by a variable begins."""
+    if node.type != "Conv2D" or not view.is_weight(node.inputs[1]):
+        return None
+    windows = Windows.of_node(node)
+    if windows.padding == "EXPLICIT" or any(dilation > 1 for dilation in windows.dilations):
+        return None
+    x, weight = node.inputs
+    batch, height, width, channels = windows.sizes(view.form(x).shape)
+    kernel = view.form(weight).shape
+    tail = Tail(view, node, kernel[-1])
+    options: dict[str, Any] = {
+        "kernel_size": kernel[:2],
+        "strides": windows.strides,
+        "padding": windows.padding.lower(),
+        "groups": channels // kernel[-2],
+        "activation": tail.activation,
+        "use_bias": tail.biased,
+    }
+    layer = layers.Conv2D(filters=kernel[-1], **options)
+    shape = (height, width, channels)
+    return FoundLayer(node.name, layer, shape, batch, _itemsize(view, x), frozenset(tail.nodes), weight.node)
+
+
+def _itemsize(view: PassView, tensor: Output) -> int:
+    return view.form(tensor).dtype.itemsize
+
+
+def sample_shape(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Return the number of samples and the shape of a sample; a scalar counts as a sample with a single element."""
+    return (shape[0], shape[1:]) if len(shape) > 1 else (1, (math.prod(shape),))

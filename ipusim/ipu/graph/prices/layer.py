@@ -1,0 +1,50 @@
+"""A layer of the simulator that nodes of a traced pass make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ipusim.api import LayerCost, Shape, Work
+
+
+@dataclass(frozen=True)
+class FoundLayer:
+    """A layer among the nodes of a forward pass.
+
+    Attributes:
+        name: name of the characteristic node.
+        layer: layer or loss of the simulator, with its options.
+        input_shape: shape of an input sample.
+        batch: number of samples.
+        itemsize: bytes of an element.
+        nodes: names of the forward nodes.
+        weight: name of the node that reads the kernel of the product; empty for a layer without a kernel.
+    """
+
+    name: str
+    layer: Any
+    input_shape: Shape
+    batch: int
+    itemsize: int
+    nodes: frozenset[str]
+    weight: str = ""
+
+    @property
+    def forward(self) -> Work:
+        """The work of its forward pass."""
+        return self._cost(True).forward
+
+    def backward(self, *, for_input: bool, for_weights: bool) -> Work:
+        """Return the work of its backward pass.
+
+        Args:
+            for_input: whether the gradient of the input is computed.
+            for_weights: whether the gradients of the variables are computed.
+        """
+        cost = self._cost(for_input)
+        return cost.backward if for_weights or not for_input else cost.halves.input
+
+    def _cost(self, need_input_gradient: bool) -> LayerCost:
+        cost: LayerCost = self.layer.cost(self.input_shape, self.batch, self.itemsize, need_input_gradient)
+        return cost

@@ -1,0 +1,223 @@
+"""The work of one node by its operation type, from the forms of its values.
+
+- Products and convolutions: multiply-accumulates, counted over all indices.
+- Reductions: a reduction for each element read. Elementary functions: a transcendental for each element. Quotients:
+  a quotient for each element. Other arithmetic: an elementwise operation for each element written.
+- Changes of view cost nothing. Moves of elements, such as padding and gathering, cost their memory traffic.
+
+These are the rules of :mod:`ipusim.model.functions.counted_calls`, by TensorFlow's names. A node with vector work, or
+that moves elements, is a compute set; a reduction is two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from ipusim.api import VectorWork, Work, models
+from ipusim.ipu.graph.kernels.windows import Windows
+from ipusim.ipu.graph.prices.observed import ObservedNode
+
+
+def _types(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Nodes that change how elements are seen, or look at forms alone.
+FREE: Final = _types(
+    "Identity IdentityN Reshape Shape ShapeN Size Rank Squeeze ExpandDims StopGradient PreventGradient Snapshot "
+    "EnsureShape CheckNumerics ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
+    "InvertPermutation ConcatOffset Transpose ConcatV2 Concat Split SplitV Pack Unpack Slice StridedSlice BroadcastTo "
+    "Assert Print PrintV2 ControlTrigger PyFunc EagerPyFunc StatelessRandomGetAlg StatelessRandomGetKeyCounter "
+    "StatelessRandomGetKeyCounterAlg TensorListReserve EmptyTensorList TensorListLength TensorListElementShape "
+    "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone"
+)
+_MOVES: Final = _types(
+    "Pad PadV2 MirrorPad Tile Gather GatherV2 GatherNd ResourceGather ResourceGatherNd ScatterNd StridedSliceGrad Fill "
+    "ZerosLike OnesLike Cast OneHot ReverseV2 ReverseSequence DynamicStitch ParallelDynamicStitch Where Unique TopKV2 "
+    "TensorListFromTensor TensorListPushBack TensorListPopBack TensorListGetItem TensorListSetItem TensorListStack "
+    "TensorListGather TensorListResize AssignVariableOp MatrixBandPart SpaceToDepth DepthToSpace Range LinSpace "
+    "RandomShuffle Select SelectV2 TensorScatterUpdate"
+)
+_REDUCTIONS: Final = _types(
+    "Sum Mean Prod Max Min All Any ArgMax ArgMin L2Loss Cumsum Cumprod BiasAddGrad MaxPool AvgPool MaxPool3D AvgPool3D "
+    "UnsortedSegmentSum UnsortedSegmentProd UnsortedSegmentMax UnsortedSegmentMin SegmentSum InTopK InTopKV2"
+)
+_ELEMENTARY: Final = _types(
+    "Exp Expm1 Log Log1p Sqrt Rsqrt Sin Cos Tan Asin Acos Atan Atan2 Sinh Cosh Tanh Asinh Acosh Atanh Pow Erf Erfc "
+    "Sigmoid Softplus Elu Selu Lgamma Digamma Xlogy Xlog1py"
+)
+_QUOTIENTS: Final = _types(
+    "RealDiv Div DivNoNan TruncateDiv FloorDiv FloorMod Mod TruncateMod Reciprocal Inv Xdivy Softsign"
+)
+#: Vector work for each element of the first input of operations that are several calls.
+_COMPOUND: Final = {
+    **dict.fromkeys(_types("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"), (VectorWork(5, reductions=2), 7)),
+    **dict.fromkeys(
+        _types("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"), (VectorWork(9, reductions=4), 13)
+    ),
+    "Softmax": (VectorWork(1, reductions=2, quotients=1, transcendentals=1), 6),
+    "LogSoftmax": (VectorWork(2, reductions=2, transcendentals=1), 6),
+    "SparseSoftmaxCrossEntropyWithLogits": (VectorWork(2, reductions=2, quotients=1, transcendentals=1), 8),
+    "SoftmaxCrossEntropyWithLogits": (VectorWork(3, reductions=3, quotients=1, transcendentals=1), 9),
+}
+#: Vector work for each element written, by operation type; any other type is an elementwise operation.
+_ELEMENTS: Final = (
+    (_MOVES, VectorWork()),
+    (_ELEMENTARY, VectorWork(transcendentals=1)),
+    (_QUOTIENTS, VectorWork(quotients=1)),
+)
+#: Elementwise operations, quotients and transcendentals for each element of the gradient of a weight update.
+_UPDATES: Final = {
+    "GradientDescent": VectorWork(2),
+    "Momentum": VectorWork(4),
+    "KerasMomentum": VectorWork(4),
+    "Adam": VectorWork(9, quotients=1, transcendentals=1),
+    "RMSProp": VectorWork(7, quotients=1, transcendentals=1),
+    "CenteredRMSProp": VectorWork(11, quotients=1, transcendentals=1),
+    "Adagrad": VectorWork(4, quotients=1, transcendentals=1),
+    "AdagradV2": VectorWork(5, quotients=1, transcendentals=1),
+    "Adadelta": VectorWork(10, quotients=1, transcendentals=2),
+    "AdaMax": VectorWork(7, quotients=1),
+}
+_WIDEST: Final = 4
+
+
+def work_of_node(seen: ObservedNode) -> Work | None:
+    """Return the work of a node; None for a free node."""
+    kind = seen.node.type
+    if kind in FREE:
+        return None
+    maker = _PRODUCTS.get(kind)
+    moved = sum(form.nbytes for form in (*seen.inputs, *seen.outputs))
+    itemsize = _itemsize(seen)
+    if maker is not None:
+        product = maker(seen)
+        return Work(
+            (product,), sram_bytes=moved, itemsize=itemsize, compute_sets=0, convolution=kind.startswith("Conv")
+        )
+    vector, sets = _vector(seen)
+    return Work(vector=vector, sram_bytes=moved, itemsize=itemsize, compute_sets=sets)
+
+
+def _itemsize(seen: ObservedNode) -> int:
+    """Return the bytes of an element of the widest floating-point value."""
+    widths = [form.dtype.itemsize for form in (*seen.inputs, *seen.outputs) if form.dtype.kind in "fV"]
+    return max(widths, default=_WIDEST)
+
+
+def _vector(seen: ObservedNode) -> tuple[VectorWork, int]:
+    """Return the vector work of a node without products, and its compute sets."""
+    kind = seen.node.type
+    read = seen.inputs[0].size if seen.inputs else 0
+    written = sum(form.size for form in seen.outputs)
+    update = kind.removeprefix("Resource").removeprefix("Sparse").removeprefix("Apply")
+    if kind in _COMPOUND:
+        work, sets = _COMPOUND[kind]
+        return work * read, sets
+    if kind in _REDUCTIONS:
+        return VectorWork(reductions=read), 2
+    if kind.startswith("Resource") and update in _UPDATES:
+        return _UPDATES[update] * max(form.size for form in seen.inputs[1:]), 1
+    one = next((work for types, work in _ELEMENTS if kind in types), VectorWork(1))
+    return one * (written or max((form.size for form in seen.inputs), default=0)), 1
+
+
+def _matrix_product(seen: ObservedNode) -> models.Product:
+    attributes = seen.node.attributes
+    first = attributes.get("transpose_a", attributes.get("adj_x", False))
+    left, out = seen.inputs[0].shape, seen.outputs[0].shape
+    k = left[-2 if first else -1]
+    single = len(seen.inputs[1].shape) == len(left) == 2
+    groups = 1 if single else math.prod(out[:-2])
+    return models.Product(out[-2], k, out[-1], groups)
+
+
+def _einsum(seen: ObservedNode) -> models.Product:
+    inputs, _, output = seen.node.attributes["equation"].partition("->")
+    sizes: dict[str, int] = {}
+    names = inputs.split(",")
+    for letters, form in zip(names, seen.inputs, strict=True):
+        sizes |= dict(zip(letters, form.shape, strict=False))
+    first, *others = (set(letters) for letters in names)
+    rest, free = set().union(*others), set(output)
+
+    def lengths(letters: set[str]) -> int:
+        return math.prod(sizes.get(letter, 1) for letter in letters)
+
+    summed = lengths(sizes.keys() - free)
+    return models.Product(
+        lengths((first - rest) & free), summed, lengths((rest - first) & free), lengths(first & rest & free)
+    )
+
+
+def _convolution(seen: ObservedNode) -> models.Convolution:
+    windows = Windows.of_node(seen.node)
+    kernel, out = seen.inputs[1].shape, windows.sizes(seen.outputs[0].shape)
+    channels = windows.sizes(seen.inputs[0].shape)[-1]
+    groups = channels // kernel[-2]
+    return models.Convolution(
+        math.prod(out[:-1]),
+        kernel[-2],
+        kernel[-1] // groups,
+        math.prod(kernel[:-2]),
+        math.prod(windows.strides),
+        groups,
+    )
+
+
+def _convolution_back(seen: ObservedNode) -> models.Convolution:
+    """Return the convolution by which the gradient of images comes back."""
+    windows = Windows.of_node(seen.node)
+    kernel, grad, image = (
+        seen.inputs[1].shape,
+        windows.sizes(seen.inputs[2].shape),
+        windows.sizes(seen.outputs[0].shape),
+    )
+    groups = image[-1] // kernel[-2]
+    return models.Convolution(
+        math.prod(grad[:-1]), kernel[-1] // groups, kernel[-2], math.prod(kernel[:-2]), groups=groups
+    )
+
+
+def _kernel_gradient(seen: ObservedNode) -> models.Product:
+    windows = Windows.of_node(seen.node)
+    kernel, grad, image = (
+        seen.outputs[0].shape,
+        windows.sizes(seen.inputs[2].shape),
+        windows.sizes(seen.inputs[0].shape),
+    )
+    groups, taps = image[-1] // kernel[-2], math.prod(kernel[:-2])
+    return models.Product(taps * kernel[-2], math.prod(grad[:-1]), kernel[-1] // groups, groups, shared=taps)
+
+
+def _depthwise(seen: ObservedNode) -> models.Convolution:
+    """Return the convolution of each channel by itself, whichever of its three arrays a node makes."""
+    windows = Windows.of_node(seen.node)
+    kind = seen.node.type
+    kernel = (seen.outputs[0] if kind.endswith("Filter") else seen.inputs[1]).shape
+    results = (seen.outputs[0] if kind == "DepthwiseConv2dNative" else seen.inputs[2]).shape
+    positions, strides = math.prod(windows.sizes(results)[:-1]), math.prod(windows.strides)
+    return models.Convolution(positions, 1, kernel[-1], math.prod(kernel[:2]), strides, kernel[-2])
+
+
+#: Functions that return the product of a node, by operation type.
+_PRODUCTS: Final[dict[str, Callable[[ObservedNode], models.Product | models.Convolution]]] = {
+    "MatMul": _matrix_product,
+    "BatchMatMul": _matrix_product,
+    "BatchMatMulV2": _matrix_product,
+    "BatchMatMulV3": _matrix_product,
+    "Einsum": _einsum,
+    "Conv2D": _convolution,
+    "Conv3D": _convolution,
+    "Conv2DBackpropInput": _convolution_back,
+    "Conv3DBackpropInputV2": _convolution_back,
+    "Conv2DBackpropFilter": _kernel_gradient,
+    "Conv3DBackpropFilterV2": _kernel_gradient,
+    "DepthwiseConv2dNative": _depthwise,
+    "DepthwiseConv2dNativeBackpropFilter": _depthwise,
+    "DepthwiseConv2dNativeBackpropInput": _depthwise,
+}
+#: Operation types with a product.
+PRODUCTS: Final = frozenset(_PRODUCTS)

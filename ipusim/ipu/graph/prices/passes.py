@@ -1,0 +1,213 @@
+"""The work of the passes of a stage, layer by layer and node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ipusim.api import Work
+from ipusim.ipu.graph.cut import StageCut
+from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.prices.found import find_layers
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.nodes import FREE, PRODUCTS, work_of_node
+from ipusim.ipu.graph.prices.observed import ObservedNode
+from ipusim.ipu.graph.prices.view import PassView, is_constant
+
+
+@dataclass(frozen=True)
+class StageWork:
+    """The work of a stage for one micro-batch.
+
+    Attributes:
+        forward, backward: work of each layer, and of the nodes between two layers, in order.
+        layers: names of the layers that were found.
+        alone: types of the nodes that were priced node by node.
+    """
+
+    forward: tuple[Work, ...]
+    backward: tuple[Work, ...]
+    layers: tuple[str, ...]
+    alone: tuple[str, ...]
+
+
+def work_of_stage(
+    graph: Graph, cut: StageCut, forward: Iterable[ObservedNode], backward: Iterable[ObservedNode]
+) -> StageWork:
+    """Return the work of a stage.
+
+    Args:
+        graph: the graph.
+        cut: the stage.
+        forward, backward: observed nodes of the two passes.
+    """
+    view = PassView(graph, forward)
+    found = find_layers(view)
+    return _Pricing(graph, cut, view, found, list(backward)).work()
+
+
+class _Pricing:
+    def __init__(
+        self, graph: Graph, cut: StageCut, view: PassView, found: list[FoundLayer], backward: list[ObservedNode]
+    ) -> None:
+        self._nodes: Mapping[str, Node] = graph.nodes
+        self._cut, self._view, self._found, self._backward = cut, view, found, backward
+        self._layer_of = {name: layer for layer in found for name in layer.nodes}
+        self._known: dict[str, bool] = {}
+        self._alone: dict[str, None] = {}
+        self._behind: dict[str, FoundLayer | None] = {}
+
+    def work(self) -> StageWork:
+        forward = tuple(self._forward())
+        backward = tuple(self._back())
+        return StageWork(forward, backward, tuple(layer.name for layer in self._found), tuple(self._alone))
+
+    def _forward(self) -> Iterator[Work]:
+        """Yield the work of each layer where its first node runs, and of other nodes between."""
+        run = _Run()
+        priced: set[str] = set()
+        for seen in self._view.seen.values():
+            layer = self._layer_of.get(seen.node.name)
+            if layer is None:
+                yield from self._add(run, seen)
+            elif layer.name not in priced:
+                priced.add(layer.name)
+                yield from run.end()
+                yield layer.forward
+        yield from run.end()
+
+    def _back(self) -> Iterator[Work]:
+        """Yield the work of each layer where the first node of its gradient runs, and of other nodes between."""
+        groups: dict[str, list[ObservedNode]] = {}
+        for seen in self._backward:
+            layer = self._layer_behind(seen.node)
+            if layer is not None and not self._costs_nothing(seen.node):
+                groups.setdefault(layer.name, []).append(seen)
+        run = _Run()
+        by_name = {layer.name: layer for layer in self._found}
+        priced: set[str] = set()
+        for seen in self._backward:
+            layer = self._layer_behind(seen.node)
+            if layer is None or layer.name not in groups:
+                yield from self._add(run, seen)
+            elif layer.name not in priced and not self._costs_nothing(seen.node):
+                priced.add(layer.name)
+                yield from run.end()
+                yield self._backward_of(by_name[layer.name], groups[layer.name])
+        yield from run.end()
+
+    def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
+        """Add a node that no layer has to a run of such nodes; yield the run if the node begins another."""
+        for each in (seen, *seen.inner):
+            work = None if self._costs_nothing(each.node) else work_of_node(each)
+            if work is not None:
+                self._alone[each.node.type] = None
+                yield from run.add(each.node, work)
+
+    def _costs_nothing(self, node: Node) -> bool:
+        """Tell whether a node changes a view, or computes with constants alone."""
+        known = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._known)
+        return known or node.type in FREE or node.type == "ReadVariableOp"
+
+    def _layer_behind(self, node: Node) -> FoundLayer | None:
+        """Return the layer that a node is a part of the gradient of.
+
+        A node without an origin, such as a sum of gradients, belongs to the common layer of all its inputs.
+        """
+        if node.name not in self._behind:
+            origin = self._nodes.get(node.origin)
+            while origin is not None and origin.name not in self._view.seen:
+                origin = self._nodes.get(origin.origin)
+            found = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
+            self._behind[node.name] = found
+        return self._behind[node.name]
+
+    def _layer_of_inputs(self, node: Node) -> FoundLayer | None:
+        """Return the layer that all inputs of a node come from but constants; None for several."""
+        owners: dict[str, FoundLayer | None] = {}
+        for tensor in node.inputs:
+            maker = self._nodes.get(tensor.node)
+            if maker is not None and not is_constant(self._nodes, maker, self._known):
+                layer = self._layer_of.get(maker.name) or self._layer_behind(maker)
+                if layer is None and maker.type in FREE:
+                    layer = self._layer_of_inputs(maker)
+                owners[layer.name if layer else ""] = layer
+        return next(iter(owners.values())) if len(owners) == 1 else None
+
+    def _backward_of(self, layer: FoundLayer, group: list[ObservedNode]) -> Work:
+        """Return the work of a layer's gradient, of the halves that are computed."""
+        names = {seen.node.name for seen in group}
+        if layer.weight:
+            products = [seen.node for seen in group if seen.node.type in PRODUCTS]
+            into = [node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)]
+            return layer.backward(for_input=bool(into), for_weights=len(into) < len(products))
+        handles = set(self._view.variables_of(layer.nodes))
+        own = any(self._handle_of(name) in handles for name in self._cut.gradients)
+        return layer.backward(for_input=self._is_read_outside(names), for_weights=own)
+
+    def _is_kernel(self, layer: FoundLayer, tensor: Output) -> bool:
+        return self._source(tensor) == self._source(Output(layer.weight, 0))
+
+    def _source(self, tensor: Output) -> Output:
+        """Return the tensor that a tensor is handed on from."""
+        node = self._nodes.get(tensor.node)
+        while node is not None and node.type in ("Identity", "Cast"):
+            tensor = node.inputs[0]
+            node = self._nodes.get(tensor.node)
+        return tensor
+
+    def _handle_of(self, shared_name: str) -> str:
+        """Return the name of the handle of a variable."""
+        for name, node in self._nodes.items():
+            if node.type == "VarHandleOp" and (node.attributes.get("shared_name") or name) == shared_name:
+                return name
+        return ""
+
+    def _is_read_outside(self, names: set[str]) -> bool:
+        """Tell whether nodes of other layers, or an earlier stage, read a result of a layer's gradient."""
+        free = set(names)
+        for seen in self._backward:  # views hand results on
+            if seen.node.type in FREE and any(tensor.node in free for tensor in seen.node.inputs):
+                free.add(seen.node.name)
+        gradients = set(self._cut.gradients.values())
+        if any(tensor.node in free and tensor not in gradients for tensor in self._cut.returns):
+            return True
+        return any(
+            seen.node.name not in free and any(tensor.node in free for tensor in seen.node.inputs)
+            for seen in self._backward
+        )
+
+
+class _Run:
+    """Consecutive nodes outside of layers: a product begins a new run unless it shares an operand."""
+
+    def __init__(self) -> None:
+        self._work: Work | None = None
+        self._operands: set[Output] = set()
+
+    def add(self, node: Node, work: Work) -> Iterator[Work]:
+        """Add a node; yield the run before if the node begins another."""
+        if work.products and not (self._operands & set(node.inputs)):
+            yield from self.end()
+        if work.products:
+            self._operands |= set(node.inputs)
+        if self._work is None:
+            self._work = work
+            return
+        before = self._work
+        self._work = replace(
+            before,
+            products=(*before.products, *work.products),
+            vector=before.vector + work.vector,
+            sram_bytes=before.sram_bytes + work.sram_bytes,
+            itemsize=max(before.itemsize, work.itemsize),
+            compute_sets=before.compute_sets + work.compute_sets,
+            convolution=before.convolution or work.convolution,
+        )
+
+    def end(self) -> Iterator[Work]:
+        """Yield the run, if there is one, and begin anew."""
+        if self._work is not None:
+            yield self._work
+        self._work = None
+        self._operands = set()

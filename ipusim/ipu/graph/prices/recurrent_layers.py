@@ -1,0 +1,103 @@
+"""Patterns of recurrent layers that TensorFlow writes as a loop over time steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from ipusim.api import layers
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.observed import Form, ObservedNode
+from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
+
+#: Gates of an LSTM, and its activations in a step: three sigmoids, two tanh.
+_GATES, _SIGMOIDS, _TANHS = 4, 3, 2
+#: Nodes that see a stack of all steps in another order.
+_OF_STACK: Final = frozenset({"Identity", "Transpose"})
+
+
+def lstm(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the LSTM that a loop computes: in each step products into four gates, three sigmoids and two tanh.
+
+    The step has one product of input and state side by side, as cells of TensorFlow 1 do, or one product of each, as
+    Keras does.
+    """
+    if node.type not in ("While", "StatelessWhile"):
+        return None
+    seen = view.seen[node.name]
+    counts = Counter(inner.node.type for inner in seen.inner)
+    products = [inner for inner in seen.inner if inner.node.type == "MatMul"]
+    steps, rest = divmod(counts["Tanh"], _TANHS)
+    if not steps or rest or counts["Sigmoid"] != _SIGMOIDS * steps or len(products) not in (steps, 2 * steps):
+        return None
+    columns = products[0].outputs[0].shape[-1]
+    batch, units = products[0].outputs[0].shape[0], columns // _GATES
+    kernels = {inner.node.name: _kernel(inner).shape[0] for inner in products}
+    elements = sum(kernels.values()) - units
+    biased = any(_adds_bias(inner, columns) for inner in seen.inner)
+    layer = layers.LSTM(units=units, use_bias=biased, return_sequences=_returns_sequences(view, node))
+    itemsize = products[0].outputs[0].dtype.itemsize
+    nodes = frozenset((node.name, *_around(view, node)))
+    return FoundLayer(node.name, layer, (steps, elements), batch, itemsize, nodes)
+
+
+def _around(view: PassView, node: Node) -> Iterator[str]:
+    """Yield the nodes that take inputs apart into steps before a loop, and put outputs together behind it."""
+    for tensor in node.inputs:
+        maker = view.node(tensor)
+        if maker is not None and maker.type.startswith("TensorList"):
+            yield maker.name
+    for reader in view.readers(node):
+        if reader.type in SAME_VALUE:
+            yield reader.name
+        for stacked in (reader, *view.readers(reader)):
+            if stacked.type == "TensorListStack":
+                yield stacked.name
+                yield from _last_taken(view, stacked)
+
+
+def _last_taken(view: PassView, stack: Node) -> Iterator[str]:
+    """Yield the nodes that take the last step of a stack, if nothing else reads the stack."""
+    if not _only_last_is_taken(view, stack):
+        return
+    work = [stack]
+    while work:
+        for reader in view.readers(work.pop()):
+            if reader.type in _OF_STACK or reader.type == "StridedSlice":
+                yield reader.name
+                work += [reader] if reader.type in _OF_STACK else []
+
+
+def _kernel(product: ObservedNode) -> Form:
+    return product.inputs[1]
+
+
+def _adds_bias(inner: ObservedNode, columns: int) -> bool:
+    """Tell whether a node of a step adds one element for each gate's unit."""
+    sums = inner.node.type in ("BiasAdd", "Add", "AddV2")
+    return sums and any(form.shape == (columns,) for form in inner.inputs)
+
+
+def _returns_sequences(view: PassView, node: Node) -> bool:
+    """Tell whether later nodes take the outputs of all steps, not of the last step alone."""
+    for reader in view.readers(node):
+        for stacked in (reader, *view.readers(reader)):
+            if stacked.type == "TensorListStack":
+                return not _only_last_is_taken(view, stacked)
+    return False
+
+
+def _only_last_is_taken(view: PassView, stack: Node) -> bool:
+    """Tell whether nodes read a stack through slices of a single step only."""
+    work, slices = [stack], 0
+    while work:
+        for reader in view.readers(work.pop()):
+            if reader.type in _OF_STACK:
+                work.append(reader)
+            elif reader.type == "StridedSlice":
+                slices += 1
+            elif reader.type != "Shape":
+                return False
+    return slices > 0

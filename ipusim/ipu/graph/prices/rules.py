@@ -1,0 +1,44 @@
+"""Weight updates of one operation, as rules of the simulator's optimizers, whose price they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ipusim.api import Work, learning
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.prices.nodes import work_of_node
+from ipusim.ipu.graph.prices.observed import ObservedNode
+
+#: Functions that return the simulator's optimizer, by operation type. Only nesterov changes the work of an update.
+RULES: Final[dict[str, Callable[[Node], Any]]] = {
+    "ResourceApplyGradientDescent": lambda node: learning.SGD(learning_rate=0.0),
+    "ResourceApplyMomentum": lambda node: learning.Momentum(
+        learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"]
+    ),
+    "ResourceApplyKerasMomentum": lambda node: learning.Momentum(
+        learning_rate=0.0, momentum=0.0, nesterov=node.attributes["use_nesterov"]
+    ),
+    "ResourceApplyAdam": lambda node: learning.Adam(learning_rate=0.0),
+    "ResourceApplyRMSProp": lambda node: learning.RMSProp(learning_rate=0.0),
+    "ResourceApplyCenteredRMSProp": lambda node: learning.RMSProp(learning_rate=0.0, centered=True),
+    "ResourceApplyAdagrad": lambda node: learning.Adagrad(learning_rate=0.0),
+    "ResourceApplyAdagradV2": lambda node: learning.Adagrad(learning_rate=0.0),
+    "ResourceApplyAdadelta": lambda node: learning.Adadelta(learning_rate=0.0),
+}
+
+
+def rule_of(node: Node) -> Any:
+    """Return the simulator's optimizer that an update applies; None for another node."""
+    make = RULES.get(node.type)
+    return None if make is None else make(node)
+
+
+def work_of_update(seen: ObservedNode) -> Work | None:
+    """Return the work of a node of an update; None for a free node."""
+    rule = rule_of(seen.node)
+    if rule is None:
+        return work_of_node(seen)
+    variable = seen.inputs[0]
+    work: Work = rule.work(variable.size, variable.dtype.itemsize)
+    return work

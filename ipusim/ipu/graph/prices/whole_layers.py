@@ -1,0 +1,280 @@
+"""Patterns of normalisations, pools, losses, activations by themselves, and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ipusim.api import layers
+from ipusim.ipu.graph.kernels.windows import Windows
+from ipusim.ipu.graph.node import Node, Output
+from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail, sample_shape
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.view import VIEWS, PassView
+from ipusim.ipu.graph.registry import entry_of
+
+_PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
+#: Nodes between the product of queries and keys and the softmax: scales and masks.
+_SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
+
+
+def own_layer(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the layer of an operation of Graphcore's."""
+    entry = entry_of(node) if node.type == "PyFunc" else None
+    if entry is None or entry.layer is None:
+        return None
+    form = view.form(node.inputs[0])
+    batch, shape = sample_shape(form.shape)
+    return FoundLayer(node.name, entry.layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
+
+
+def batch_norm(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the batch normalisation of a fused one in training."""
+    if not node.type.startswith("FusedBatchNorm") or not node.attributes["is_training"]:
+        return None
+    form = view.form(node.inputs[0])
+    first = node.attributes["data_format"].startswith("NC")
+    shape = (*form.shape[2:], form.shape[1]) if first else form.shape[1:]
+    layer = layers.BatchNorm(
+        epsilon=node.attributes["epsilon"],
+        center=not view.is_constant(node.inputs[2]),
+        scale=not view.is_constant(node.inputs[1]),
+    )
+    return FoundLayer(node.name, layer, shape, form.shape[0], form.dtype.itemsize, frozenset({node.name}))
+
+
+def layer_norm(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the layer normalisation that ends in a sum: statistics of the last axis, scaled and moved by variables.
+
+    TensorFlow's ``batch_normalization`` of ``moments``, or the same written out: from the input's mean and squared
+    difference to the last sum or product all nodes follow from the input and variables of its last axis.
+    """
+    if node.type != "SquaredDifference":
+        return None
+    x = view.source(node.inputs[0])
+    form = view.form(node.inputs[0])
+    means = [view.node(view.source(tensor)) for tensor in node.inputs[1:]]
+    if means[0] is None or means[0].type != "Mean" or view.source(means[0].inputs[0]) != x or len(form.shape) < 2:
+        return None
+    if view.form(means[0].outputs[0]).size * form.shape[-1] != form.size:
+        return None
+    nodes = {node.name, *_of_statistics(view, means[0], node)}
+    return _grown(view, node, x, nodes)
+
+
+def _of_statistics(view: PassView, mean: Node, difference: Node) -> Iterator[str]:
+    yield mean.name
+    for tensor in difference.inputs:
+        maker = view.node(tensor)
+        while maker is not None and maker.type in VIEWS and maker.name != mean.name:
+            yield maker.name
+            maker = view.node(maker.inputs[0])
+
+
+_OF_NORM: Final = VIEWS | {"Mean", "Sub", "Mul", "Add", "AddV2", "Rsqrt", "Sqrt", "RealDiv", "Neg"}
+
+
+def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer | None:
+    """Return the normalisation, grown from its statistics to its last node."""
+    form = view.form(node.inputs[0])
+    variables = 0
+    work = [view.seen[name].node for name in nodes]
+    while work:
+        for reader in view.readers(work.pop()):
+            if reader.name in nodes or reader.type not in _OF_NORM or reader.name in view.claimed:
+                continue
+            strange = [tensor for tensor in reader.inputs if not _belongs(view, tensor, nodes, x, form.shape[-1])]
+            if strange:
+                continue
+            variables += sum(view.is_weight(tensor) for tensor in reader.inputs)
+            nodes.add(reader.name)
+            work.append(reader)
+            work += [view.seen[name].node for name in nodes]
+    leaving = [name for name in nodes if view.form(view.seen[name].node.outputs[0]).size == form.size]
+    if not any(view.seen[name].node.type == "Rsqrt" for name in nodes) or not leaving:
+        return None
+    layer = layers.LayerNorm(center=variables > 1, scale=variables > 0)
+    batch, shape = sample_shape(form.shape)
+    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, frozenset(nodes))
+
+
+def _belongs(view: PassView, tensor: Output, nodes: set[str], x: Output, channels: int) -> bool:
+    """Tell whether a tensor is of the normalisation, its input, a constant, or a variable of its channels."""
+    if tensor.node in nodes or view.source(tensor) == x or view.is_constant(tensor):
+        return True
+    return view.is_weight(tensor) and view.form(tensor).size == channels
+
+
+def pool(view: PassView, node: Node) -> FoundLayer | None:
+    """Return a pool of images."""
+    if node.type not in ("MaxPool", "AvgPool"):
+        return None
+    windows = Windows.of_node(node)
+    form = view.form(node.inputs[0])
+    batch, *shape = windows.sizes(form.shape)
+    axes = slice(2, None) if windows.channels_first else slice(1, -1)
+    kind = layers.MaxPool2D if node.type == "MaxPool" else layers.AveragePool2D
+    padding: Any = windows.padding.lower()
+    size, strides = ((pair[0], pair[1]) for pair in (node.attributes["ksize"][axes], windows.strides))
+    layer = kind(size, strides, padding)
+    return FoundLayer(node.name, layer, tuple(shape), batch, form.dtype.itemsize, frozenset({node.name}))
+
+
+def _mean_behind(view: PassView, node: Node) -> list[Node]:
+    """Return the mean, or the sum, of all elements behind a node, with the views between; none for another reader."""
+    passed: list[Node] = []
+    following = view.only_reader(node)
+    while following is not None and following.type in VIEWS:
+        passed.append(following)
+        following = view.only_reader(following)
+    if following is None or following.type not in ("Mean", "Sum") or view.form(following.outputs[0]).size != 1:
+        return []
+    return [*passed, following]
+
+
+def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the loss of a classifier, with the mean over its samples."""
+    if node.type not in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):
+        return None
+    form = view.form(node.inputs[0])
+    nodes = frozenset((node.name, *(mean.name for mean in _mean_behind(view, node))))
+    return FoundLayer(
+        node.name, layers.SoftmaxCrossEntropy(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes
+    )
+
+
+def squared_error(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the loss of a regression: the mean of squared differences of all elements."""
+    if node.type != "SquaredDifference":
+        return None
+    behind = _mean_behind(view, node)
+    if not behind:
+        return None
+    form = view.form(node.outputs[0])
+    batch, shape = sample_shape(form.shape)
+    nodes = frozenset((node.name, *(each.name for each in behind)))
+    return FoundLayer(node.name, layers.MeanSquaredError(), shape, batch, form.dtype.itemsize, nodes)
+
+
+def activation(view: PassView, node: Node) -> FoundLayer | None:
+    """Return an activation that no product stands before."""
+    if node.type not in ACTIVATIONS:
+        return None
+    form = view.form(node.outputs[0])
+    batch, shape = sample_shape(form.shape)
+    layer = layers.ActivationLayer(ACTIVATIONS[node.type])
+    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
+
+
+def attention(view: PassView, node: Node) -> FoundLayer | None:
+    """Return self-attention around a softmax: queries, keys and values are products of one input, and so is the result.
+
+    With several heads, masks that are added to the scores, and a product each for queries, keys and values.
+    """
+    if node.type != "Softmax":
+        return None
+    scores, passed = _back_to_product(view, node.inputs[0])
+    weighted = _forward_to_product(view, node, passed)
+    if scores is None or weighted is None:
+        return None
+    sides = [_projection(view, tensor) for tensor in (*scores.inputs[:2], weighted.inputs[1])]
+    last, behind = _output_projection(view, weighted)
+    if last is None or any(side is None for side in sides):
+        return None
+    known: list[tuple[Node, set[str]]] = [side for side in sides if side is not None]
+    inputs = {view.source(product.inputs[0]) for product, _ in known}
+    if len(inputs) != 1:
+        return None
+    return _attention(view, node, known, (scores, weighted, last), passed | behind)
+
+
+def _attention(
+    view: PassView, node: Node, sides: list[tuple[Node, set[str]]], products: tuple[Node, Node, Node], passed: set[str]
+) -> FoundLayer:
+    """Return the attention layer of its projections and products."""
+    scores, weighted, last = products
+    x, query = view.form(sides[0][0].inputs[0]), view.form(scores.inputs[0])
+    positions, head = query.shape[-2:]
+    inner = view.form(sides[0][0].outputs[0]).shape[-1]
+    elements = x.size // (view.form(sides[0][0].outputs[0]).size // inner)
+    batch = x.size // (positions * elements)
+    tail = Tail(view, last, view.form(last.outputs[0]).shape[-1])
+    nodes = {node.name, scores.name, weighted.name, *passed, *tail.nodes}
+    for _, names in sides:
+        nodes |= names
+    options: dict[str, Any] = {"causal": False, "use_bias": tail.biased, "split_qkv": True}
+    layer = layers.MultiHeadAttention(num_heads=inner // head, key_dim=head, **options)
+    return FoundLayer(node.name, layer, (positions, elements), batch, x.dtype.itemsize, frozenset(nodes))
+
+
+def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
+    """Return the product of activations that scores come from, with the scales and views between."""
+    passed: set[str] = set()
+    maker = view.node(tensor)
+    while maker is not None and maker.type in VIEWS | _SCALES:
+        passed.add(maker.name)
+        varying = [each for each in maker.inputs if not view.is_constant(each) and not view.is_weight(each)]
+        maker = view.node(varying[0]) if varying else None
+    is_product = maker is not None and maker.type in _PRODUCTS and not any(map(view.is_weight, maker.inputs[:2]))
+    return (maker if is_product else None), passed
+
+
+def _forward_to_product(view: PassView, node: Node, passed: set[str]) -> Node | None:
+    """Return the product that weights go into first, and add the views between to ``passed``."""
+    following = view.only_reader(node)
+    while following is not None and following.type in VIEWS:
+        passed.add(following.name)
+        following = view.only_reader(following)
+    if following is None or following.type not in _PRODUCTS:
+        return None
+    return following if view.source(following.inputs[0]).node == node.name else None
+
+
+def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
+    """Return the product by a variable that a tensor comes from, with the bias, scales and views between."""
+    names: set[str] = set()
+    maker = view.node(tensor)
+    while maker is not None and maker.type in VIEWS | _SCALES | {"BiasAdd"}:
+        names.add(maker.name)
+        varying = [each for each in maker.inputs if not view.is_constant(each) and not view.is_weight(each)]
+        maker = view.node(varying[0]) if varying else None
+    if maker is None or maker.type not in _PRODUCTS or not view.is_weight(maker.inputs[1]):
+        return None
+    return maker, names | {maker.name}
+
+
+def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set[str]]:
+    """Return the product by a variable behind the weighted values, with the views between."""
+    passed: set[str] = set()
+    following = view.only_reader(weighted)
+    while following is not None and following.type in VIEWS:
+        passed.add(following.name)
+        following = view.only_reader(following)
+    is_product = following is not None and following.type in _PRODUCTS and view.is_weight(following.inputs[1])
+    return (following if is_product else None), passed
+
+
+def dropout(view: PassView, node: Node) -> FoundLayer | None:
+    """Return a dropout: uniform numbers, compared with the rate, choose between the scaled input and zero."""
+    if node.type != "RandomUniform":
+        return None
+    names, following = {node.name}, view.only_reader(node)
+    while following is not None and following.type in ("Mul", "Add", "AddV2", "Cast", "Identity", "GreaterEqual"):
+        names.add(following.name)
+        kept = following.type == "GreaterEqual"
+        rate = following.inputs[1] if kept else None
+        following = view.only_reader(following)
+        if rate is not None and following is not None and following.type in ("SelectV2", "Mul"):
+            return _dropped(view, following, names, view.constant(rate))
+    return None
+
+
+def _dropped(view: PassView, chosen: Node, names: set[str], rate: float | None) -> FoundLayer | None:
+    """Return the dropout whose mask chooses in a node."""
+    scaled = next((view.node(tensor) for tensor in chosen.inputs if tensor.node not in names), None)
+    if rate is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
+        return None
+    form = view.form(chosen.outputs[0])
+    batch, shape = sample_shape(form.shape)
+    nodes = frozenset((*names, chosen.name, scaled.name))
+    return FoundLayer(chosen.name, layers.Dropout(float(rate)), shape, batch, form.dtype.itemsize, nodes)

@@ -1,0 +1,193 @@
+"""The profiles of traced stages: work, memory, and what crosses between stages, from one observed micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array, functions, models
+from ipusim.ipu.graph.cut import StageCut, Trace, cut
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.node import Graph, Node, Output, Variable
+from ipusim.ipu.graph.prices.nodes import FREE
+from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
+from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
+from ipusim.ipu.graph.prices.rules import work_of_update
+from ipusim.ipu.graph.prices.view import SAME_VALUE, is_constant
+from ipusim.ipu.graph.split import split
+from ipusim.ipu.graph.stage_passes import Constants, StagePasses
+from ipusim.ipu.graph.update import GraphUpdate
+
+#: Bytes of an element of a stage without floating-point values.
+_DEFAULT_ITEMSIZE = 4
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedStage:
+    """One micro-batch of a stage.
+
+    Attributes:
+        cut: the stage.
+        work: work of its passes.
+        takes, gives, keeps, returns: values that come in, go out, stay for the backward pass, and go back.
+        seen: nodes of both passes.
+        training: whether it has a backward pass.
+        forward_collectives, backward_collectives: collectives that its passes call.
+    """
+
+    cut: StageCut
+    work: StageWork
+    takes: tuple[Any, ...]
+    gives: tuple[Any, ...]
+    keeps: tuple[Any, ...]
+    returns: tuple[Any, ...]
+    seen: Sequence[ObservedNode]
+    training: bool
+    forward_collectives: tuple[models.CollectiveCall, ...] = ()
+    backward_collectives: tuple[models.CollectiveCall, ...] = ()
+
+
+def observe(
+    trace: Trace, variables: Mapping[str, Array], inputs: Sequence[Any], constants: Constants
+) -> list[ObservedStage]:
+    """Run a micro-batch through all stages under observation.
+
+    Args:
+        trace: the traced step.
+        variables: values of all variables by shared name.
+        inputs: values of what the first stage takes.
+        constants: values of tensors of outside of the step.
+    """
+    cuts, observation = cut(trace), Observation(trace.graph)
+    stages = [StagePasses(trace.graph, one, observation) for one in cuts]
+    training = bool(trace.gradients)
+    now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
+    values: tuple[Any, ...] = tuple(inputs)
+    forward: list[tuple[Any, ...]] = []
+    calls: list[models.CollectiveCall]
+    with np.errstate(all="ignore"):
+        for stage in stages:
+            with functions.Surrounded(collectives=(calls := [])):
+                given, kept = stage.forward(Invocation(now), values, constants)
+            forward.append((values, given, kept, observation.take(), tuple(calls)))
+            values = given
+        result: list[ObservedStage] = []
+        arriving: tuple[Any, ...] = ()
+        for number in reversed(range(len(stages))):
+            taken, given, kept, seen, ahead = forward[number]
+            calls = []
+            if training:
+                with functions.Surrounded(collectives=calls):
+                    arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
+            behind = observation.take()
+            of_stage = work_of_stage if training else _work_of_body
+            work = of_stage(trace.graph, cuts[number], seen, behind)
+            every = [*seen, *behind]
+            one = ObservedStage(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
+            result.append(one)
+    return result[::-1]
+
+
+def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[ObservedNode], _: Sequence[ObservedNode]) -> StageWork:
+    """Return the work of a pass with gradients and weight updates, all as forward work."""
+    parts = split(graph, one.forward)
+    gradient, update = set(parts.gradient), set(parts.update)
+    ahead = [each for each in seen if each.node.name not in gradient | update]
+    work = work_of_stage(graph, one, ahead, [each for each in seen if each.node.name in gradient])
+    known: dict[str, bool] = {}
+    behind = [each for each in seen if each.node.name in update and not is_constant(graph.nodes, each.node, known)]
+    more = tuple(found for each in behind if (found := work_of_update(each)) is not None)
+    return replace(work, forward=(*work.forward, *work.backward, *more), backward=())
+
+
+def profile_stage(
+    observed: ObservedStage,
+    name: str,
+    *,
+    is_last: bool,
+    trained: Mapping[str, Array],
+    owned: Iterable[str],
+    untrained: Mapping[str, Array],
+    update: GraphUpdate | None,
+    accumulators: Mapping[str, np.dtype[Any]],
+    reduction: models.Reduction,
+) -> models.StageProfile:
+    """Return the profile of a stage for one micro-batch.
+
+    Args:
+        observed: the stage, run once.
+        name: its name.
+        is_last: whether no stage follows.
+        trained: its trained variables by shared name.
+        owned: names of trained variables without an earlier stage.
+        untrained: other variables without an earlier stage.
+        update: the weight update; None in inference.
+        accumulators: dtype of the gradient accumulator of each variable.
+        reduction: how gradients come to their accumulators.
+    """
+    itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
+    profile = models.StageProfile(
+        name=name,
+        forward=observed.work.forward,
+        output_bytes=0 if is_last else _bytes(observed.gives),
+        label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
+        parameter_bytes=_bytes(trained[each] for each in owned),
+        input_bytes=_bytes(observed.takes),
+        working_bytes=_most_touched(observed),
+        layers=observed.work.layers,
+        forward_collectives=observed.forward_collectives,
+        untrained_bytes=_bytes(untrained.values()),
+    )
+    if not observed.training or update is None:
+        return profile
+    sizes = {
+        each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
+        for each, value in trained.items()
+    }
+    adding = models.accumulation_work(sizes.values(), None, reduction)
+    profile = replace(
+        profile,
+        backward=(*observed.work.backward, *adding),
+        backward_collectives=observed.backward_collectives,
+        backward_input=observed.work.backward,
+        backward_weights=adding,
+        rest_bytes=_bytes(trained.values()),
+        gradient_bytes=_bytes(observed.returns),
+        stash_bytes=_bytes(observed.keeps),
+        weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
+    )
+    return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def _bytes(values: Iterable[Any]) -> int:
+    return sum(form_of(value).nbytes for value in values)
+
+
+def _most_touched(observed: ObservedStage) -> int:
+    """Return the bytes of what the node reads and writes where they are most, weights and their gradients left out."""
+    makers = {each.node.name: each.node for each in observed.seen}
+    gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
+
+    def touched(each: ObservedNode) -> int:
+        read = [
+            form.nbytes
+            for tensor, form in zip(each.node.inputs, each.inputs, strict=True)
+            if (maker := makers.get(_handed_on(makers, tensor).node)) is None or maker.type != "ReadVariableOp"
+        ]
+        written = zip(each.node.outputs, each.outputs, strict=True)
+        return sum(read) + sum(form.nbytes for tensor, form in written if tensor not in gradients)
+
+    moving = (each for each in observed.seen if each.node.type not in FREE)
+    return max(map(touched, moving), default=0)
+
+
+def _handed_on(makers: Mapping[str, Node], tensor: Output) -> Output:
+    """Return the tensor that a tensor is, before nodes that hand it on."""
+    node = makers.get(tensor.node)
+    while node is not None and node.type in SAME_VALUE:
+        tensor = node.inputs[0]
+        node = makers.get(tensor.node)
+    return tensor

@@ -1,0 +1,174 @@
+"""Nodes of TensorFlow's graphs as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+#: Dtype of values that NumPy has no type for: text, resource handles, variants.
+OBJECT: Final = np.dtype(object)
+
+
+def read_node(operation: Any) -> Node:
+    """Return an operation of a TensorFlow graph as a node.
+
+    Args:
+        operation: a ``tf.Operation``.
+
+    Returns:
+        The node, with all of the operation's attributes.
+    """
+    return Node(
+        name=operation.name,
+        type=operation.type,
+        attributes={name: _attribute(value) for name, value in operation.node_def.attr.items()},
+        inputs=tuple(output_of(tensor) for tensor in operation.inputs),
+        controls=tuple(control.name for control in operation.control_inputs),
+        output_types=tuple(_dtype(tensor.dtype.base_dtype.as_datatype_enum) for tensor in operation.outputs),
+        output_shapes=tuple(static_shape(tensor.shape) for tensor in operation.outputs),
+        origin="" if operation._original_op is None else operation._original_op.name,
+    )
+
+
+def read_graph(graph: Any, operations: Iterable[Any] | None = None) -> Graph:
+    """Return operations of a TensorFlow graph as nodes, with all called functions.
+
+    Read a graph after its gradients are built: a loop's gradient adds results to the loop.
+
+    Args:
+        graph: a ``tf.Graph``, or the ``FuncGraph`` of a function's body.
+        operations: operations to read, by default all.
+
+    Returns:
+        Their nodes in the order of creation. A body's arguments and results are there too.
+    """
+    functions: dict[str, Graph] = {}
+    nodes = _read_nodes(graph, graph.get_operations() if operations is None else operations, functions)
+    for placeholder, name in captured_variables(graph):
+        if placeholder in nodes:  # a handle that the graph captures is a handle of its own
+            nodes[placeholder] = replace(nodes[placeholder], type="VarHandleOp", attributes={"shared_name": name})
+    return Graph(nodes, functions, *_ends(graph))
+
+
+def captured_variables(graph: Any) -> Iterator[tuple[str, str]]:
+    """Yield the placeholder of each handle of a variable of TensorFlow 2 that a graph captures, and the handle's name.
+
+    Args:
+        graph: a ``FuncGraph``; any other graph captures nothing.
+    """
+    for outside, placeholder in getattr(graph, "captures", ()):
+        if outside.dtype == tf.resource and not hasattr(outside, "graph") and is_variable_handle(outside):
+            yield placeholder.op.name, handle_name(outside)
+
+
+def is_variable_handle(tensor: Any) -> bool:
+    """Tell whether an eager resource is a variable, and no iterator."""
+    data = getattr(tensor, "_handle_data", None)
+    return data is not None and data.is_set
+
+
+def handle_name(handle: Any) -> str:
+    """Return the name by which nodes know a variable: of a graph its shared name, of TensorFlow 2 one of its own."""
+    if not hasattr(handle, "graph"):
+        return f"variable:{id(handle)}"
+    name: str = handle.op.get_attr("shared_name").decode() or handle.op.name
+    return name
+
+
+def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Graph]) -> dict[str, Node]:
+    """Return nodes by name; add bodies of called functions to ``functions``."""
+    nodes = {}
+    for operation in operations:
+        nodes[operation.name] = read_node(operation)
+        for name in _called(operation):
+            if name not in functions:
+                body = _body(graph, name)
+                functions[name] = Graph({}, functions)  # a function may call itself
+                functions[name] = Graph(_read_nodes(body, body.get_operations(), functions), functions, *_ends(body))
+    return nodes
+
+
+def _called(operation: Any) -> Iterator[str]:
+    """Yield the names of functions that an operation calls."""
+    for value in operation.node_def.attr.values():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            yield value.func.name
+        elif kind == "list":
+            yield from (function.name for function in value.list.func)
+
+
+def _body(graph: Any, name: str) -> Any:
+    """Return the ``FuncGraph`` of a function that a graph, or a graph around it, knows."""
+    around = graph
+    while around is not None:
+        found = around._get_function(name)
+        if found is not None:
+            return found.graph
+        around = getattr(around, "outer_graph", None)
+    raise KeyError(name)
+
+
+def _ends(graph: Any) -> tuple[tuple[Output, ...], tuple[Output, ...]]:
+    """Return the arguments and results of a function's body; none for another graph."""
+    inputs, outputs = getattr(graph, "inputs", ()), getattr(graph, "outputs", ())
+    return tuple(map(output_of, inputs)), tuple(map(output_of, outputs))
+
+
+def output_of(tensor: Any) -> Output:
+    """Return a tensor of a TensorFlow graph by its node's name and its number."""
+    return Output(tensor.op.name, tensor.value_index)
+
+
+def static_shape(shape: Any) -> StaticShape:
+    """Return a ``tf.TensorShape`` as a tuple, None for an unknown rank."""
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def _dtype(number: int) -> np.dtype[Any]:
+    """Return the NumPy dtype of TensorFlow's number of a dtype; ``object`` where there is none."""
+    dtype = tf.dtypes.as_dtype(number)
+    return OBJECT if dtype.base_dtype in (tf.string, tf.resource, tf.variant) else np.dtype(dtype.as_numpy_dtype)
+
+
+def _shape(proto: Any) -> StaticShape:
+    return static_shape(tf.TensorShape(proto))
+
+
+def _text(value: bytes) -> Any:
+    """Return bytes as text if they are valid UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+#: How each kind of a single value of an attribute is converted; numbers and truth values stay.
+_CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "s": _text,
+    "type": _dtype,
+    "shape": _shape,
+    "tensor": tf.make_ndarray,
+    "func": lambda function: function.name,
+}
+
+
+def _attribute(value: Any) -> Any:
+    """Return an attribute's value as a Python value."""
+    kind = value.WhichOneof("value")
+    if kind != "list":
+        found = None if kind is None else getattr(value, kind)
+        convert = _CONVERTED.get(kind)
+        return found if convert is None else convert(found)
+    for field, items in value.list.ListFields():
+        convert = _CONVERTED.get(field.name)
+        return list(items) if convert is None else [convert(item) for item in items]
+    return []

@@ -1,0 +1,159 @@
+"""Splits the body of a training loop into forward pass, gradients and weight update, as a pipeline has them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
+from ipusim.ipu.graph.executable import shared_name
+from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
+from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.traced_step import TracedStep
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The nodes of a body by purpose.
+
+    Attributes:
+        forward: nodes that depend on no gradient.
+        gradient: nodes of gradients.
+        update: nodes behind gradients: weight updates, and nodes that wait for weight updates.
+    """
+
+    forward: tuple[str, ...]
+    gradient: tuple[str, ...]
+    update: tuple[str, ...]
+
+
+def split(graph: Graph, names: Collection[str]) -> Split:
+    """Return the nodes of a body by purpose.
+
+    A node belongs to a gradient if TensorFlow notes an origin of it, or if it lies between two such nodes. Nodes that
+    depend on gradients, by data or by control edges, belong to the update, unless an earlier run of them gives the
+    same: a loss that waits for the update by control edges alone is the forward pass's.
+
+    Args:
+        graph: the graph.
+        names: names of the body's nodes.
+    """
+    nodes = [node for name, node in graph.nodes.items() if name in names]
+    noted = {node.name for node in nodes if node.origin}
+    behind = _reached(nodes, noted, forwards=True)
+    before = _reached(nodes, noted, forwards=False)
+    gradient = noted | (behind & before)
+    update = behind - gradient
+    update -= _waiting_alone(graph, nodes, gradient, update)
+    forward = [node.name for node in nodes if node.name not in gradient and node.name not in update]
+    ordered = [node.name for node in nodes]
+    return Split(
+        tuple(forward),
+        tuple(name for name in ordered if name in gradient),
+        tuple(name for name in ordered if name in update),
+    )
+
+
+def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
+    """Return the nodes of an update that wait for it by control edges alone, and whose results do not depend on it.
+
+    A read of a variable depends on it. An assignment does not if the rest of the update does not use its variable.
+    """
+    alone: set[str] = set()
+    assigning: dict[str, str] = {}
+    for node in nodes:
+        if node.name not in update or node.type == "ReadVariableOp":
+            continue
+        sources = {tensor.node for tensor in node.inputs}
+        if sources & gradient or (sources & update) - alone:
+            continue
+        alone.add(node.name)
+        if runs_for_effect(node):
+            assigning[node.name] = node.inputs[0].node if node.inputs else ""
+    rest = {node.name for node in nodes if node.name in update and node.name not in alone}
+    effects = [name for name in rest if runs_for_effect(graph.nodes[name])]
+    names = {node.name for node in nodes} - gradient
+    needed = NeededNodes(graph, (), (), effects, names - set(assigning)).names
+    return alone - {name for name, handle in assigning.items() if handle in needed}
+
+
+def _reached(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> set[str]:
+    """Return nodes with all descendants, or with all ancestors."""
+    edges: dict[str, list[str]] = {}
+    for node in nodes:
+        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+            pair = (source, node.name) if forwards else (node.name, source)
+            edges.setdefault(pair[0], []).append(pair[1])
+    found, work = set(start), list(start)
+    while work:
+        for following in edges.get(work.pop(), ()):
+            if following not in found:
+                found.add(following)
+                work.append(following)
+    return found
+
+
+def as_training(
+    graph: Graph, parts: Split, feeds: Collection[str], results: Sequence[Output], effects: Collection[str]
+) -> TracedStep | None:
+    """Return a body as a step of one stage that trains; None for any other body.
+
+    In a plain training, an operation such as ``ResourceApplyAdam`` takes the gradient of each variable unchanged, and
+    the forward pass makes all results.
+
+    Args:
+        graph: the graph.
+        parts: the body's nodes.
+        feeds: names of nodes that take elements of queues.
+        results: tensors that the body sends.
+        effects: names of nodes whose effects it asks for.
+    """
+    gradients = _gradients_of_updates(graph, parts)
+    made = [_handed_on(graph, tensor) for tensor in results]
+    forward = {*parts.forward, *feeds}
+    if not gradients or any(tensor.node not in forward for tensor in made):
+        return None
+    owners = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in forward}
+    wanted = [name for name in parts.update if name in effects]
+    needed = NeededNodes(graph, gradients.values(), (), wanted, {*parts.update, *parts.forward})
+    if any(tensor.node in feeds or tensor.node in parts.gradient for tensor in needed.external):
+        return None
+    trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), 1)
+    return TracedStep(trace, gradients, tuple(name for name in parts.update if name in needed.names))
+
+
+def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
+    """Return the gradient of each updated variable; empty if another operation reads a gradient."""
+    found: dict[str, Output] = {}
+    for name in parts.update:
+        node = graph.nodes[name]
+        read = [tensor for tensor in node.inputs if tensor.node in parts.gradient]
+        if not read:
+            continue
+        is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
+        if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
+            return {}
+        found[shared_name(graph.nodes[node.inputs[0].node])] = read[0]
+    return found
+
+
+def _handed_on(graph: Graph, tensor: Output) -> Output:
+    """Return the tensor that a tensor is before identities, which wait for other nodes."""
+    node = graph.nodes[tensor.node]
+    while node.type == "Identity":
+        tensor = node.inputs[0]
+        node = graph.nodes[tensor.node]
+    return tensor
+
+
+def as_one_pass(graph: Graph, names: Collection[str], feeds: Collection[str], results: Sequence[Output]) -> TracedStep:
+    """Return a body as a step of one forward pass, which changes variables as it likes.
+
+    Args:
+        graph: the graph.
+        names: names of the body's nodes.
+        feeds: names of the nodes that take elements of queues.
+        results: tensors that the body sends.
+    """
+    owners: Mapping[str, Role] = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in names}
+    return TracedStep(Trace(graph, owners, (), {}, tuple(results), 1), {}, ())

@@ -1,0 +1,111 @@
+"""A stage of a traced step as the machine executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.api import Array, functions
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.node import Variable
+from ipusim.ipu.graph.stage_passes import Constants, StagePasses
+
+#: Values that travel between stages.
+Values = tuple[Any, ...]
+#: Seed of draws outside of training, where nothing of a key is known.
+_NO_KEY = (0,)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphStage:
+    """A computational stage of nodes that TensorFlow traced; a :class:`~ipusim.model.stages.stage.Stage`.
+
+    Attributes:
+        name: the stage's name.
+        passes: its passes.
+        trained: initial value of each variable that its backward pass makes a gradient of, by shared name.
+        untrained: initial values of other variables by shared name.
+        layers: names of the layers found among its nodes.
+        constants: values of tensors of outside of the step.
+    """
+
+    name: str
+    passes: StagePasses
+    trained: Mapping[str, Array]
+    untrained: Mapping[str, Array]
+    layers: tuple[str, ...] = ()
+    constants: Constants = field(default_factory=dict)
+    recomputes_itself: ClassVar[bool] = False
+    stores: ClassVar[tuple[str, ...]] = ()
+    fetches: ClassVar[tuple[str, ...]] = ()
+
+    def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
+        """Return copies of the trained variables' initial values, each in its own dtype."""
+        return {name: np.array(value) for name, value in self.trained.items()}
+
+    def initial_untrained(self) -> dict[str, Array]:
+        """Return the initial values of the other variables."""
+        values = {name: np.array(value) for name, value in self.untrained.items()}
+        for value in values.values():
+            value.flags.writeable = False
+        return values
+
+    def bind(self, parameters: Mapping[str, Array]) -> BoundGraph:
+        """Return the passes on ``parameters``."""
+        return BoundGraph(self, parameters)
+
+
+class BoundGraph:
+    """Runs the passes of a stage on variables that are updated in place."""
+
+    def __init__(self, stage: GraphStage, parameters: Mapping[str, Array]) -> None:
+        """Take the trained variables."""
+        self._stage = stage
+        self._trained = {name: Variable(name, parameters[name]) for name in stage.trained}
+        self._owned = {id(parameters[name]) for name in stage.trained}
+
+    def forward(self, x: Sequence[Any], labels: Array | None, key: tuple[int, ...] | None = None) -> tuple[Values, Any]:
+        """Run the forward pass; return what the stage gives, and what the backward pass needs."""
+        stage, now = self._stage, functions.surroundings().untrained
+        variables = dict(self._trained)
+        if now is not None:
+            variables |= {name: Variable(name, now.read(name, value)) for name, value in stage.untrained.items()}
+        invocation = Invocation(variables, _NO_KEY if key is None else key)
+        given, kept = stage.passes.forward(invocation, x, stage.constants)
+        if now is not None:
+            for name in stage.untrained:
+                if variables[name].assigned:
+                    now.write(name, variables[name].value)
+        return tuple(map(self._own, given)), (kept, variables, invocation.key)
+
+    def backward(
+        self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
+    ) -> Values:
+        """Run the backward pass; hand the gradients of variables to ``receive`` and return those that go back."""
+        returned, gradients = self.backward_input(saved, grad, need_input_gradient)
+        self.backward_weights(gradients, receive, totals)
+        return returned
+
+    def backward_input(
+        self, saved: Any, grad: Values | None, need_input_gradient: bool
+    ) -> tuple[Values, dict[str, Array]]:
+        """Run the whole backward pass; keep the gradients of variables."""
+        kept, variables, key = saved
+        return self._stage.passes.backward(Invocation(variables, key), kept, grad or (), self._stage.constants)
+
+    def backward_weights(self, rest: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
+        """Hand out the gradients of variables."""
+        for name, gradient in rest.items():
+            receive(name, np.asarray(gradient, self._stage.trained[name].dtype))
+
+    def _own(self, value: Any) -> Array:
+        """Return a value as an array that no update changes: a copy of a variable, or of a view of one."""
+        array = np.asarray(value)
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        return array.copy() if id(owner) in self._owned else array

@@ -1,0 +1,89 @@
+"""The import of TensorFlow, the host of programs, with settings for the import."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module, util
+from typing import Any, Final
+
+from ipusim.base.errors import MissingPackageError, ProgramStateError
+
+#: Environment variables that TensorFlow reads at its import: tf_keras as Keras, no oneDNN and no GPU, so that the same
+#: program gives the same bytes on any machine, and errors as the only lines of its log.
+SETTINGS: Final = {
+    "TF_USE_LEGACY_KERAS": "1",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+#: First Python without wheels of TensorFlow 2.21.
+_FIRST_WITHOUT_WHEELS: Final = (3, 14)
+#: Lines of TensorFlow's libraries, which they write before its log level counts.
+_LOG_LINE: Final = re.compile(r"[IW]\d{4} \d\d:\d\d:\d\d|[IW]0000 00:00:|WARNING: All log messages before absl")
+_STANDARD_ERROR: Final = 2
+
+
+def load() -> Any:
+    """Import TensorFlow with ipusim's settings.
+
+    Returns:
+        The module ``tensorflow``.
+
+    Raises:
+        MissingPackageError: if TensorFlow is not installed; the message names the command, or supported Pythons.
+        ProgramStateError: if a program has imported it before, with other settings.
+    """
+    if "tensorflow" in sys.modules:
+        _check_settings()
+        return sys.modules["tensorflow"]
+    if util.find_spec("tensorflow") is None or util.find_spec("tf_keras") is None:
+        raise MissingPackageError(_missing())
+    os.environ.update(SETTINGS)
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    with _without_log_lines():
+        return import_module("tensorflow")
+
+
+def _check_settings() -> None:
+    """Raise ProgramStateError for a TensorFlow whose import read other settings."""
+    wrong = [f"{name}={value}" for name, value in SETTINGS.items() if os.environ.get(name) != value]
+    if wrong:
+        raise ProgramStateError(
+            "TensorFlow was imported before ipusim.ipu, which sets what TensorFlow reads at its import: write "
+            "import ipusim.ipu above the first import of tensorflow"
+        )
+
+
+def _missing() -> str:
+    if sys.version_info >= _FIRST_WITHOUT_WHEELS:
+        version = ".".join(map(str, sys.version_info[:2]))
+        return (
+            f"programs need TensorFlow 2.21, which Python {version} has no wheels of: take Python 3.11, 3.12 or 3.13, "
+            "and pip install -e '.[tensorflow]'"
+        )
+    return "programs need TensorFlow and tf_keras 2.21: pip install -e '.[tensorflow]'"
+
+
+@contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """Leave TensorFlow's log lines out of what libraries write to the standard error meanwhile."""
+    sys.stderr.flush()
+    kept = os.dup(_STANDARD_ERROR)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), _STANDARD_ERROR)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, _STANDARD_ERROR)
+            os.close(kept)
+            written.seek(0)
+            for line in written.read().decode(errors="replace").splitlines():
+                if not _LOG_LINE.match(line):
+                    print(line, file=sys.stderr)

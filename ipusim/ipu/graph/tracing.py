@@ -1,0 +1,145 @@
+"""Notes which nodes of TensorFlow's graph belong to which pass, while TensorFlow traces a program into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
+from ipusim.ipu.graph.reading import handle_name, output_of, read_graph
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.traced_step import TracedStep
+
+tf = load()
+
+
+class StepTracer:
+    """Traces one training step, or one inference, into the graph that is being built.
+
+    Attributes:
+        graph: TensorFlow's graph.
+
+    Example:
+        The optimizer's own functions are called: gradients are nodes of the graph, and so is the update::
+
+            tracer = StepTracer()
+            with tracer.feed():
+                images, labels = queue._dequeue()
+            for function in stages:
+                values = tracer.stage(function, values)
+            pairs = tracer.gradients(lambda: optimizer.compute_gradients(loss))
+            tracer.update(lambda accumulated: optimizer.apply_gradients(accumulated), pairs)
+            step = tracer.step([loss])
+    """
+
+    def __init__(self) -> None:
+        """Begin in TensorFlow's default graph."""
+        self.graph = tf.compat.v1.get_default_graph()
+        self._owners: dict[str, Role] = {}
+        self._gradient_nodes: list[str] = []
+        self._gradients: dict[str, Any] = {}
+        self._accumulators: dict[str, Any] = {}
+        self._update_nodes: list[str] = []
+        self._stages = 0
+
+    @contextmanager
+    def feed(self) -> Iterator[None]:
+        """Note the nodes that are written in the block as the feed's."""
+        with self._noting() as written:
+            yield
+        self._owners.update(dict.fromkeys(written, FEED))
+
+    @contextmanager
+    def of_stage(self, number: int) -> Iterator[None]:
+        """Note the nodes that are written in the block as the forward pass of a stage."""
+        with self._noting() as written:
+            yield
+        self._owners.update(dict.fromkeys(written, Role(Kind.FORWARD, number)))
+        self._stages = max(self._stages, number + 1)
+
+    def stage(self, function: Callable[..., Any], values: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
+        """Trace the function of the next stage.
+
+        Args:
+            function: takes and returns tensors.
+            values: tensors of the stage before, or of the feed.
+            named: tensors by the name of the argument.
+
+        Returns:
+            The results of the function.
+        """
+        number = self._stages
+        with self.of_stage(number):
+            entered = [tf.identity(tf.convert_to_tensor(value), f"stage{number}_input") for value in values]
+            keywords = {name: tf.identity(tf.convert_to_tensor(value)) for name, value in (named or {}).items()}
+            return function(*entered, **keywords)
+
+    def gradients(self, compute: Callable[[], Sequence[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
+        """Trace gradients.
+
+        Args:
+            compute: returns pairs of a gradient and its variable, as ``compute_gradients`` of optimizers does.
+
+        Returns:
+            The pairs that have a gradient, each as a dense tensor.
+        """
+        with self._noting() as written:
+            pairs = [
+                (tf.convert_to_tensor(gradient), variable) for gradient, variable in compute() if gradient is not None
+            ]
+        self._gradient_nodes += written
+        self._gradients.update({variable_name(variable): gradient for gradient, variable in pairs})
+        return pairs
+
+    def update(self, apply: Callable[[list[tuple[Any, Any]]], Any], pairs: Sequence[tuple[Any, Any]]) -> Any:
+        """Trace the weight update.
+
+        Args:
+            apply: takes pairs of an accumulated gradient and its variable.
+            pairs: gradients and variables.
+
+        Returns:
+            The result of ``apply``.
+        """
+        with self._noting() as written:
+            accumulated = [
+                (tf.compat.v1.placeholder(gradient.dtype, variable.shape), variable) for gradient, variable in pairs
+            ]
+            result = apply(accumulated)
+        self._update_nodes += written
+        self._accumulators.update({variable_name(variable): tensor for tensor, variable in accumulated})
+        return result
+
+    def step(self, results: Sequence[Any]) -> TracedStep:
+        """Read the graph.
+
+        Args:
+            results: tensors that the last stage returns, or sends.
+
+        Returns:
+            The step as plain values.
+        """
+        graph = read_graph(self.graph)
+        gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
+        sent = tuple(output_of(tensor) for tensor in results)
+        trace = Trace(graph, self._owners, self._gradient_nodes, gradients, sent, self._stages)
+        fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
+        return TracedStep(trace, fed, tuple(self._update_nodes))
+
+    @contextmanager
+    def _noting(self) -> Iterator[list[str]]:
+        """Collect the names of the nodes that are written in the block, without assignments of initial values."""
+        names: list[str] = []
+        start = len(self.graph.get_operations())
+        yield names
+        variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+        initial = {
+            variable.initializer.name for variable in variables if getattr(variable, "initializer", None) is not None
+        }
+        names += [node.name for node in self.graph.get_operations()[start:] if node.name not in initial]
+
+
+def variable_name(variable: Any) -> str:
+    """Return the name by which nodes know a variable."""
+    return handle_name(variable.handle)

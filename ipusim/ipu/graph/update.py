@@ -1,0 +1,139 @@
+"""The weight update of a traced step, as the machine applies it to all stages at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array, VectorWork, Work, learning
+from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
+from ipusim.ipu.graph.node import Graph, Variable
+from ipusim.ipu.graph.prices.nodes import work_of_node
+from ipusim.ipu.graph.prices.observed import Observation, ObservedNode
+from ipusim.ipu.graph.prices.rules import rule_of
+from ipusim.ipu.graph.stage_passes import Constants
+
+
+class GraphUpdate:
+    """Applies accumulated gradients by the nodes of a traced update; a core ``JointOptimizer``.
+
+    Attributes:
+        slots: initial values of the optimizer's own variables by shared name.
+        owners: trained variable of each slot; counts of updates belong to the first trained variable.
+    """
+
+    gradient_map = None
+
+    def __init__(
+        self,
+        graph: Graph,
+        update: Executable,
+        trained: Mapping[str, Array],
+        slots: Mapping[str, Array],
+        constants: Constants,
+    ) -> None:
+        """Take the update, whose feeds are gradients in the order of ``trained``, and all variables that it uses.
+
+        ``constants`` has the values of tensors of outside of the step, as they are when an update runs.
+        """
+        self._update, self._trained, self._constants = update, dict(trained), constants
+        self.slots = dict(slots)
+        self.owners = _owners(graph, update, trained, slots)
+        rules = {step.node.type: rule for step in update.steps if (rule := rule_of(step.node)) is not None}
+        self._rule = next(iter(rules.values())) if len(rules) == 1 else None
+        self._works = self._works_of_nodes(graph) if self._rule is None else {}
+
+    def initial_state(self, parameters: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the slots of these variables at their initial values."""
+        return {name: np.array(value) for name, value in self.slots.items() if self.owners[name] in parameters}
+
+    def apply(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array], state: dict[str, Array]) -> None:
+        """Update the variables of a model of one stage."""
+        self._apply([learning.Updated(parameters, gradients, state)])
+
+    def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
+        """Return the function that updates the variables of all stages; gradients of replicas are averaged before."""
+        return lambda: self._apply(stages)
+
+    def work(self, parameter_count: int, itemsize: int) -> Work:
+        """Return the work of the update of one variable."""
+        if self._rule is not None:
+            work: Work = self._rule.work(parameter_count, itemsize)
+            return work
+        return self._works.get(parameter_count, Work(itemsize=itemsize))
+
+    def state_bytes(self, parameter_count: int, itemsize: int) -> int:
+        """Return the bytes of the slots of one variable."""
+        counts = [
+            value.nbytes
+            for name, value in self.slots.items()
+            if value.size == self._trained[self.owners[name]].size == parameter_count
+        ]
+        users = sum(value.size == parameter_count for value in self._trained.values())
+        return sum(counts) // max(users, 1)
+
+    def _apply(self, stages: Sequence[learning.Updated]) -> None:
+        """Run the update on variables of all stages, and put the new values in their arrays."""
+        arrays: dict[str, Array] = {}
+        gradients: dict[str, Array] = {}
+        for stage in stages:
+            arrays |= {**stage.parameters, **stage.state}
+            gradients |= stage.gradients
+        variables = {name: Variable(name, array) for name, array in arrays.items()}
+        with np.errstate(all="ignore"):
+            values = [*(gradients[name] for name in self._trained), *self._outer()]
+            self._update.run(Invocation(variables), values)
+        for name, variable in variables.items():
+            if variable.assigned:
+                arrays[name][...] = variable.value
+
+    def _outer(self) -> list[Any]:
+        """Return the values of the tensors of outside of the step that the update reads."""
+        return [self._constants[tensor] for tensor in self._update.external]
+
+    def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
+        """Return the work of an update of several operations a variable, by the number of the variable's elements."""
+        observation = Observation(graph)
+        observed = self._update.observed_by(observation)
+        variables = {name: Variable(name, np.array(value)) for name, value in {**self._trained, **self.slots}.items()}
+        with np.errstate(all="ignore"):
+            zeros = [np.zeros_like(value) for value in self._trained.values()]
+            observed.run(Invocation(variables), [*zeros, *self._outer()])
+        works: dict[int, Work] = {}
+        for size in {value.size for value in self._trained.values()}:
+            own = [seen for seen in observation.seen if _size(seen) == size]
+            users = sum(value.size == size for value in self._trained.values())
+            works[size] = _joined([work for seen in own if (work := work_of_node(seen))], users)
+        return works
+
+
+def _size(seen: ObservedNode) -> int:
+    return max((form.size for form in (*seen.inputs, *seen.outputs)), default=0)
+
+
+def _joined(works: Sequence[Work], users: int) -> Work:
+    """Return the share of one of several variables of the same size in works one after another."""
+    vector = sum((work.vector for work in works), VectorWork())
+    counts = vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals
+    share = VectorWork(*(count // users for count in counts))
+    moved = sum(work.sram_bytes for work in works) // users
+    return Work(vector=share, sram_bytes=moved, compute_sets=max(sum(work.compute_sets for work in works) // users, 1))
+
+
+def _owners(
+    graph: Graph, update: Executable, trained: Mapping[str, Array], slots: Mapping[str, Array]
+) -> dict[str, str]:
+    """Return the trained variable of each slot: the one in the same operation, else of its name, else the first."""
+    owners: dict[str, str] = {}
+    for step in update.steps:
+        handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]
+        names = [shared_name(node) for node in handles if node.type == "VarHandleOp"]
+        own = [name for name in names if name in trained]
+        if len(own) == 1:
+            owners |= {name: own[0] for name in names if name in slots}
+    for name in slots:
+        named = [variable for variable in trained if name.startswith(variable) or f"/{variable}/" in f"/{name}/"]
+        owners.setdefault(name, max(named, key=len) if named else next(iter(trained)))
+    return owners

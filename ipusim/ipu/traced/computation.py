@@ -1,0 +1,125 @@
+"""A compiled computation: one operation of the host's graph that runs nodes and programs on simulated IPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.base.errors import EndOfDataError
+from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
+from ipusim.ipu.graph.needed import runs_for_effect
+from ipusim.ipu.graph.node import Graph, Variable
+from ipusim.ipu.graph.reading import output_of, read_graph
+from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.tracing import variable_name
+from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.pipelines import CLAIMED
+from ipusim.ipu.traced.sessions import LOCK, RunningSession, install, session_token
+
+tf = load()
+
+
+def compile_computation(computation: Callable[..., Any], inputs: Sequence[Any] = ()) -> Any:
+    """Trace a computation into the graph that is being built, and write the operation that runs it.
+
+    Args:
+        computation: takes and returns tensors; returned operations run with it.
+        inputs: its arguments.
+
+    Returns:
+        Its results: a list of tensors, or the operation where it returns no tensor.
+    """
+    install()
+    graph = tf.compat.v1.get_default_graph()
+    start = len(graph.get_operations())
+    scope = tf.compat.v1.get_variable_scope()
+    with tf.compat.v1.variable_scope(scope, use_resource=True):
+        made = computation(*inputs)
+    returned = list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
+    tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
+    return Computation(graph, start, tensors).results()
+
+
+class Computation:
+    """The nodes of a compiled computation, and the operation that runs them."""
+
+    def __init__(self, graph: Any, start: int, tensors: Sequence[Any]) -> None:
+        """Read the nodes that were written from number ``start`` on; ``tensors`` are the computation's results."""
+        every = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+        initial = {variable.initializer.name for variable in every if variable.initializer is not None}
+        claimed = CLAIMED.get(graph, set()) | initial
+        self._tensors, self._nodes = list(tensors), read_graph(graph)
+        part = {node.name for node in graph.get_operations()[start:]} - claimed
+        effects = [name for name, node in self._nodes.nodes.items() if name in part and runs_for_effect(node)]
+        fetches = [output_of(tensor) for tensor in tensors]
+        self._executable = Executable(self._nodes, [], fetches, effects, part)
+        self._given = [
+            graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in self._executable.external
+        ]
+        programs = [
+            entry.value
+            for step in self._executable.steps
+            if (entry := entry_of(step.node)) is not None and isinstance(entry.value, DeviceProgram)
+        ]
+        names = {*self._executable.variables, *(name for program in programs for name in _variables_of(program))}
+        self._variables = [variable for variable in every if variable_name(variable) in names]
+        self._reads = [variable.read_value() for variable in self._variables]
+        self._values = [tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in self._variables]
+        self._assigns = [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(self._variables, self._values, strict=True)
+        ]
+
+    def results(self) -> Any:
+        """Write the operation; return its results, or the operation if there are no results."""
+        dtypes = [tensor.dtype for tensor in self._tensors]
+        made = tf.numpy_function(self._run, [session_token(), *self._given], dtypes or tf.int32)
+        if not dtypes:
+            return made.op
+        results = list(made) if isinstance(made, list | tuple) else [made]
+        for tensor, traced in zip(results, self._tensors, strict=True):
+            tensor.set_shape(traced.shape)
+        return results
+
+    def _run(self, token: Any, *values: Any) -> Any:
+        """Read the variables, run the nodes, and assign the variables that have changed."""
+        running = RunningSession(int(token))
+        with LOCK, np.errstate(all="ignore"):
+            read = running.run(self._reads)
+            variables = {
+                variable_name(variable): Variable(variable_name(variable), np.asarray(value))
+                for variable, value in zip(self._variables, read, strict=True)
+            }
+            try:
+                found = self._executable.run(Invocation(variables, session=running), values)
+            except EndOfDataError:
+                raise StopIteration from None  # TensorFlow raises OutOfRangeError for it
+            self._assign(running, variables)
+        results: list[Array] = [np.asarray(value) for value in found]
+        return results if results else np.int32(0)
+
+    def _assign(self, running: RunningSession, variables: dict[str, Variable]) -> None:
+        changed = [
+            (assign, place, variables[variable_name(variable)].value)
+            for variable, assign, place in zip(self._variables, self._assigns, self._values, strict=True)
+            if variables[variable_name(variable)].assigned
+        ]
+        if changed:
+            running.run([assign for assign, _, _ in changed], {place: value for _, place, value in changed})
+
+
+def _variables_of(program: DeviceProgram) -> set[str]:
+    """Return the shared names of all variables that a program uses."""
+    graph: Graph = program.step.graph
+    nodes = {*program.step.trace.owners, *program.step.trace.gradient_nodes, *program.step.update_nodes}
+    return {
+        shared_name(graph.nodes[tensor.node])
+        for name in nodes
+        if name in graph.nodes
+        for tensor in graph.nodes[name].inputs
+        if tensor.node in graph.nodes and graph.nodes[tensor.node].type == "VarHandleOp"
+    }

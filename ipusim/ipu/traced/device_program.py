@@ -1,0 +1,163 @@
+"""A traced step as a program of the machine, which goes on from the values that TensorFlow's variables have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ipusim.api import Array, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.ipu.graph.cut import cut
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.node import Output, Variable
+from ipusim.ipu.graph.traced_functions import StepFunctions
+from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.traced.queues import Infeed, Outfeed
+from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+
+@dataclass(eq=False)
+class PlacedProgram:
+    """A program on the machine for one of TensorFlow's sessions.
+
+    Attributes:
+        session: the machine's session.
+        constants: values of tensors of outside of the step, which each run sets anew.
+        elements: elements of the infeed that were pulled and not taken.
+        taken: number of elements that were pulled.
+    """
+
+    session: Session
+    constants: dict[Output, Any]
+    elements: dict[int, Sequence[Array]] = field(default_factory=dict)
+    taken: int = 0
+
+
+class DeviceProgram:
+    """A program of a traced step.
+
+    Attributes:
+        name: its name.
+        step: the step.
+        outside: tensors of outside of the step that it reads.
+        carried: shared names of variables that exist in the program alone: values of a loop.
+        timelines: Timeline of the last run of each session.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: TracedStep,
+        options: Callable[[], Mapping[str, Any]],
+        *,
+        infeed: Infeed | None = None,
+        outfeed: Outfeed | None = None,
+        sent: pipelines.Outfeed,
+        reduction: models.Reduction = "SUM",
+        outside: Sequence[Output] = (),
+        carried: Sequence[str] = (),
+    ) -> None:
+        """Take the step.
+
+        Args:
+            name: name of the program.
+            step: the traced step.
+            options: returns the options of the request, by the keys of a scenario, when the program is placed.
+            infeed: queue that the first stage takes elements of.
+            outfeed: queue that the last stage sends to.
+            sent: results that are sent.
+            reduction: how gradients are accumulated.
+            outside: tensors of outside of the step that it reads.
+            carried: shared names of variables that exist in the program alone: values of a loop.
+        """
+        self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
+        self._options, self._infeed, self._outfeed = options, infeed, outfeed
+        self._sent, self._reduction = sent, reduction
+        #: Numbers of the tensors of an element that the first stage takes, or hands on.
+        self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
+        self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
+        self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
+
+    def run(self, invocation: Invocation, running: RunningSession | EagerHost, values: Sequence[Any]) -> list[Any]:
+        """Run the program once, and assign the variables that it has changed.
+
+        Args:
+            invocation: the values of TensorFlow's variables.
+            running: the session that runs it.
+            values: values of the tensors of :attr:`outside`, then those of the carried variables.
+
+        Returns:
+            The values of the carried variables behind the run.
+        """
+        outer = values[: len(self.outside)]
+        own = zip(self.carried, values[len(self.outside) :], strict=True)
+        variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
+        if self._infeed is not None:
+            self._infeed.connect(running)
+        placed = self._placed.get(running.session)
+        if placed is None:
+            placed = self._placed[running.session] = self._place(variables, outer)
+        placed.constants.update(zip(self.outside, outer, strict=True))
+        session = placed.session
+        state = session.state()
+        known = {name: np.asarray(variable.value) for name, variable in variables.items()}
+        session.set_state(
+            state._replace(
+                variables={name: known[name] for name in state.variables},
+                slots=tuple({name: known[name] for name in slots} for slots in state.slots),
+                untrained=tuple({name: known[name] for name in values} for values in state.untrained),
+            )
+        )
+        sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
+        self.timelines[running.session] = session.run(sink=sink)
+        self._assign(variables, session)
+        return [variables[name].value for name in self.carried]
+
+    def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
+        assert self._outfeed is not None
+        self._outfeed.add(running.session, element)
+
+    @staticmethod
+    def _assign(variables: Mapping[str, Variable], session: Session) -> None:
+        """Assign what a run has changed."""
+        state = session.state()
+        values: dict[str, Array] = dict(state.variables)
+        for slots in state.slots:
+            values |= slots
+        values |= state.untrained[0]
+        for name, value in values.items():
+            if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
+                variables[name].assign(np.asarray(value))
+
+    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
+        """Return the program on the machine."""
+        constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
+        functions = StepFunctions(
+            self.name,
+            self.step,
+            {name: np.asarray(variable.value) for name, variable in variables.items()},
+            lambda index: self._element(placed, index),
+            self._reduction,
+            self._sent,
+            constants=constants,
+            first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
+        )
+        job = assemble(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
+        placed = PlacedProgram(Session(replace(job)), constants)
+        return placed
+
+    def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
+        """Return what the first stage takes of an element."""
+        return tuple(values[number] for number in self._taken)
+
+    def _element(self, placed: PlacedProgram, index: int) -> Sequence[Array]:
+        """Return an element of the infeed by its number in the session; elements are pulled in order."""
+        if self._infeed is None:
+            return ()
+        while placed.taken <= index:
+            placed.elements[placed.taken] = self._of_element(self._infeed.pull())
+            placed.taken += 1
+        return placed.elements.pop(index)

@@ -1,0 +1,77 @@
+"""Which of TensorFlow's sessions runs an operation of ours, and runs inside of that session's run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+#: Sessions by the number that their runs hand to the operations of a graph.
+_SESSIONS: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()
+#: The tensor of each graph whose value is the number of the session that runs.
+_TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
+#: Options of nested runs: the caller's thread, since a session with a single thread would deadlock.
+_INSIDE: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+#: Held while a program reads variables, runs and assigns them: concurrent runs lose no change.
+LOCK: Final = threading.RLock()
+
+
+def session_token() -> Any:
+    """Return the tensor of the graph that is being built whose value tells which session runs."""
+    graph = tf.compat.v1.get_default_graph()
+    if graph not in _TOKENS:
+        with graph.as_default(), tf.control_dependencies(None):
+            _TOKENS[graph] = tf.compat.v1.placeholder_with_default(tf.constant(-1, tf.int64), [], "ipusim_session")
+    return _TOKENS[graph]
+
+
+class RunningSession:
+    """The session that runs an operation.
+
+    Attributes:
+        session: TensorFlow's session.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Find the session by the value of the token."""
+        self.session = _SESSIONS[number]
+
+    def run(self, fetches: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> list[Any]:
+        """Run nodes of the host inside of the session's run, and return the values of fetches."""
+        values: list[Any] = _RUN(self.session, list(fetches), feeds, _INSIDE)
+        return values
+
+
+class EagerHost:
+    """The host of programs of TensorFlow 2, which has no session: one for a process."""
+
+    @property
+    def session(self) -> EagerHost:
+        """The key of what a session would have for itself."""
+        return self
+
+
+#: The host of programs of TensorFlow 2.
+EAGER: Final = EagerHost()
+_RUN: Final = tf.compat.v1.Session.run
+
+
+def _run_with_token(
+    session: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+) -> Any:
+    """Run as TensorFlow's session does, and tell the graph's operations which session it is."""
+    token = _TOKENS.get(session.graph)
+    if token is None:
+        return _RUN(session, fetches, feed_dict, options, run_metadata)
+    _SESSIONS[id(session)] = session
+    return _RUN(session, fetches, {**(feed_dict or {}), token: id(session)}, options, run_metadata)
+
+
+def install() -> None:
+    """Let every session of this process tell operations which session runs them."""
+    tf.compat.v1.Session.run = _run_with_token

@@ -1,0 +1,15 @@
+"""Tests of kernels need TensorFlow; they skip with the reason where it is not installed.
+
+Where ``IPUSIM_TENSORFLOW=required`` is set, as .ci/run does, they fail instead.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tensorflow_tests import needs_tensorflow
+
+
+@pytest.fixture(autouse=True)
+def _tensorflow():
+    needs_tensorflow()

@@ -1,0 +1,55 @@
+"""Kernels of pools and their gradients, against eager TensorFlow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.golden.graph.eager import Case, check
+from tests.golden.graph.values import drawn, whole
+
+IMAGE, VOLUME = (2, 5, 6, 3), (1, 4, 5, 4, 2)
+#: Attributes, and the shape of the result.
+FORMS = [
+    ({"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}, (2, 2, 3, 3)),
+    ({"ksize": [1, 3, 2, 1], "strides": [1, 2, 1, 1], "padding": "SAME"}, (2, 3, 6, 3)),
+]
+FORMS_3D = [({"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "SAME"}, (1, 2, 3, 2, 2))]
+TIES = np.zeros(IMAGE, np.float32)
+
+
+def largest(images, attributes, result, forward, back):
+    """The pool, and its gradient with the pool's own result."""
+    strides, size = attributes["strides"][1:-1], attributes["ksize"][1:-1]
+    padded = attributes["padding"] == "SAME"
+    yield Case(forward, {"input": images}, attributes)
+    out = np.full(result, -np.inf, np.float32)
+    for at in np.ndindex(*result[1:-1]):
+        before = [
+            max((count - 1) * stride + length - extent, 0) // 2 if padded else 0
+            for count, stride, length, extent in zip(result[1:-1], strides, size, images.shape[1:-1], strict=True)
+        ]
+        starts = [place * stride - pad for place, stride, pad in zip(at, strides, before, strict=True)]
+        window = tuple(slice(max(start, 0), start + length) for start, length in zip(starts, size, strict=True))
+        axes = tuple(range(1, len(at) + 1))
+        out[(slice(None), *at)] = images[(slice(None), *window)].max(axes)
+    yield Case(back, {"orig_input": images, "orig_output": out, "grad": drawn(*result, seed=1)}, attributes)
+
+
+CASES = [
+    *(case for form in FORMS for case in largest(drawn(*IMAGE), *form, "MaxPool", "MaxPoolGrad")),
+    *(case for form in FORMS for case in largest(TIES, *form, "MaxPool", "MaxPoolGrad")),
+    *(case for form in FORMS_3D for case in largest(drawn(*VOLUME), *form, "MaxPool3D", "MaxPool3DGrad")),
+    *(Case("AvgPool", {"value": drawn(*IMAGE)}, form) for form, _ in FORMS),
+    *(Case("AvgPoolGrad", {"orig_input_shape": whole(*IMAGE), "grad": drawn(*result)}, form) for form, result in FORMS),
+    *(Case("AvgPool3D", {"input": drawn(*VOLUME)}, form) for form, _ in FORMS_3D),
+    *(
+        Case("AvgPool3DGrad", {"orig_input_shape": whole(*VOLUME), "grad": drawn(*result)}, form)
+        for form, result in FORMS_3D
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_kernel_gives_tensorflows_values(case):
+    check(case)
