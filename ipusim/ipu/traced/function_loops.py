@@ -1,4 +1,4 @@
-"""Loops of functions of TensorFlow 2 as programs of the machine: the body runs once for each iteration, on one IPU."""
+"""Loops of functions of TensorFlow 2 as programs of the machine, one iteration after another on a single IPU."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: A
     """Return a function's graph with its loops over queues as programs of the machine.
 
     A loop becomes a program if it takes elements of one queue and its number of iterations follows from values that are
-    known before; any other loop stays as it is.
+    known before; any other loop remains a node.
 
     Args:
         graph: the graph.
         options: returns the options of the request's system by the keys of a scenario.
-        owner: the function; its programs are forgotten with it.
+        owner: concrete function, whose end removes the programs.
     """
     nodes = dict(graph.nodes)
     for name, node in graph.nodes.items():
@@ -93,7 +93,7 @@ def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: A
 
 
 def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
-    """Return the node of a loop as a program's; None for a loop that stays as it is."""
+    """Return the node of a loop as a program; None for any other loop."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
     counted = _counter(loop)
     if len(feeds) != 1 or counted is None:
@@ -126,7 +126,7 @@ def _as_body(
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
     """Return a loop's body whose values lie in variables, the names of these by place, and outer values' places.
 
-    Counters that nothing else reads are no values of the body: the loop itself counts.
+    Counters without another reader are left out, since the loop itself counts.
     """
     nodes: dict[str, Node] = {}
     behind: list[Node] = []
@@ -164,12 +164,12 @@ def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
 
 @dataclass(frozen=True, eq=False)
 class _Counter:
-    """What decides when a loop ends.
+    """The counter of a loop.
 
     Attributes:
-        places: places of the values that decide.
-        alone: those of them that nothing else in the body reads.
-        condition: whether the loop goes on, of these values.
+        places: places of the deciding values.
+        alone: places without another reader in the body.
+        condition: computes from these values whether the loop goes on.
         following: their next values.
     """
 
@@ -179,7 +179,7 @@ class _Counter:
     following: Executable
 
     def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
-        """Return how often the body runs, and the values that decide behind the last iteration."""
+        """Return the number of iterations, and the deciding values behind the last iteration."""
         state = [values[place] for place in self.places]
         for number in range(_MOST):
             if not bool(self.condition.run(invocation, state)[0]):
@@ -189,7 +189,7 @@ class _Counter:
 
 
 def _counter(loop: _Loop) -> _Counter | None:
-    """Return what decides when a loop ends; None if it depends on anything else than its own first values."""
+    """Return the counter of a loop; None if the loop's end depends on data or variables."""
     places = {tensor: place for place, tensor in enumerate(loop.condition.inputs)}
     inputs = {tensor: place for place, tensor in enumerate(loop.body.inputs)}
     condition = _by_data(loop.condition, loop.condition.outputs)
@@ -214,7 +214,7 @@ def _counter(loop: _Loop) -> _Counter | None:
 
 
 def _by_data(graph: Graph, fetches: Sequence[Output]) -> Graph:
-    """Return the part of a function that its results depend on by data; control edges are left out."""
+    """Return the part of a function behind its results, without control edges."""
     arguments = set(graph.inputs)
     nodes: dict[str, Node] = {}
     read: dict[Output, None] = {}

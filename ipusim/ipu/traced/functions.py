@@ -22,7 +22,7 @@ from ipusim.ipu.traced.sessions import EAGER, LOCK
 
 tf = load()
 
-#: Concrete functions that have run, with their nodes.
+#: Programs by concrete function.
 _PROGRAMS: WeakKeyDictionary[Any, ConcreteProgram] = WeakKeyDictionary()
 #: Traced functions of plain Python functions.
 _FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
