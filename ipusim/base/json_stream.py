@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -15,12 +16,15 @@ _CHUNK: Final = 1 << 20
 _MOST_VALUE: Final = 1 << 24
 #: Characters behind a number that may be a part of it: the beginning of an exponent.
 _MAY_GO_ON: Final = 4
-_SPACE: Final = " \t\r\n"
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()
 
 
 class JsonStream:
     """The elements of a JSON text, in their order.
+
+    Attributes:
+        most_bytes: bytes of the text at most.
 
     >>> import io
     >>> stream = JsonStream(io.BytesIO(b'{"rank": 1, "events": [2, 3]}'), "trace.json", 100)
@@ -30,17 +34,17 @@ class JsonStream:
 
     def __init__(self, file: Readable, called: str, most_bytes: int) -> None:
         """Read ``file``, which messages call ``called``, up to ``most_bytes``."""
-        self._file, self._called, self._left = file, called, most_bytes
+        self._file, self._called = file, called
+        self._left = self.most_bytes = most_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._text, self._at, self._line, self._ended = "", 0, 1, False
 
     def peek(self) -> str:
         """Return the next character that is no white space; nothing at the end. Raises FileError as all others do."""
         while True:
-            while self._at < len(self._text):
-                if self._text[self._at] not in _SPACE:
-                    return self._text[self._at]
-                self._at += 1
+            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
             if not self._read():
                 return ""
 
@@ -70,8 +74,10 @@ class JsonStream:
                     continue
                 self._at = min(error.pos, len(self._text))
                 raise self._wrong(f"expected JSON, got what is none: {error.msg}") from None
-            except (RecursionError, ValueError) as error:  # nested too deep, or numbers of thousands of digits
-                raise self._wrong(f"expected JSON of ordinary depth and numbers: {error}") from None
+            except RecursionError:
+                raise self._wrong("expected JSON of ordinary depth, got values nested too deep") from None
+            except ValueError:
+                raise self._wrong("expected JSON of ordinary numbers, got one of thousands of digits") from None
             length = end - self._at
             if end + _MAY_GO_ON > len(self._text) and self._read():
                 continue
@@ -108,7 +114,10 @@ class JsonStream:
         data = self._file.read(max(_CHUNK, left))
         self._left -= len(data)
         if self._left < 0:
-            raise FileError(f"{self._called}: expected a smaller file; ask for fewer steps in a trace")
+            raise FileError(
+                f"{self._called}: expected at most {self.most_bytes:,} bytes of contents, got more: ask for fewer "
+                "steps in a trace"
+            )
         self._ended = not data
         self._line += self._text.count("\n", 0, self._at)
         self._text, self._at = self._text[self._at :] + self._decoder.decode(data, final=self._ended), 0

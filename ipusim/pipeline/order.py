@@ -23,6 +23,8 @@ from ipusim.pipeline.program import Mask, PlanShape
 
 #: The IPU behind the last row of a table.
 NOWHERE: Final = -1
+#: What no number of a pass reaches.
+_MOST: Final = 1 << 62
 #: Columns of an Order's table, and of one whose passes have time-steps.
 COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
 TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
@@ -128,13 +130,10 @@ class Order:
         pass.
         """
         rows: list[tuple[int, ...]] = []
-        try:
-            for ipu, ops in passes.items():
-                for op in ops:
-                    kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
-                    rows.append((ipu, kind, stage, micro_batch))
-        except (ValueError, TypeError) as error:
-            raise PlanError(f"passes: {error}") from None
+        for ipu, ops in passes.items():
+            if not isinstance(ops, Iterable):
+                raise PlanError(f"passes: expected the passes of IPU {ipu!r} one after the other, got {ops!r}")
+            rows.extend(_row(ipu, op) for op in ops)
         table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         return cls(schedule, shape, table=table, joined=np.array([row[1:] in joined for row in rows], bool))
 
@@ -171,6 +170,21 @@ class Order:
     def passes(self) -> Table:
         """The columns of COLUMNS alone, shape (passes, 4)."""
         return self.table[:, -len(COLUMNS) :]
+
+
+def _row(ipu: Any, op: Any) -> tuple[int, ...]:
+    """Return the row of a pass, which is an Op or its text; raises PlanError for anything else."""
+    try:
+        kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
+    except (TypeError, ValueError) as error:
+        expected = f"{error}" if isinstance(op, str) else f"expected a kind, a stage and a micro-batch, got {op!r}"
+        raise PlanError(f"passes: {expected}") from None
+    row = ipu, kind, stage, micro_batch
+    for number in row:
+        if not _is_whole(number) or abs(number) >= _MOST:
+            text = f"expected IPUs, kinds, stages and micro-batches as whole numbers below {_MOST}"
+            raise PlanError(f"passes: {text}, got {number!r} in the pass {op!r} of IPU {ipu!r}")
+    return row
 
 
 def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
     from ipusim.runs.request.expectation import Expectation
-    from ipusim.runs.request.fields import CyclesOfTime
+    from ipusim.runs.request.fields import MOST_CYCLES, CyclesOfTime
     from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, arguments, attributes
     from ipusim.runs.request.layer_spec import BuiltSpec
     from ipusim.runs.request.model_spec import NamedStageSpec, TimedStageSpec

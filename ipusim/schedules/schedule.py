@@ -165,11 +165,13 @@ class Schedule:
             The passes of each IPU in their order.
 
         Raises:
-            PlanError: for an Order of another shape; what ``order`` raises comes through.
+            PlanError: for an Order of another shape or without passes; what ``order`` raises comes through.
         """
         made = self.order(shape)
         if not isinstance(made, Order):
             raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
+        if not len(made.table):
+            raise PlanError(f"schedule {self.name!r}: expected an Order with passes, got one that has no pass")
         for part in fields(shape):
             right, got = getattr(shape, part.name), getattr(made.shape, part.name)
             if got != right:

@@ -87,8 +87,11 @@ def refusal(content, size):
         (b'{"a": "b', "t.json:1: expected JSON, got what is none: Unterminated string starting at"),
         (b'{"a": 1\n "b": 2}', "t.json:2: expected ',' or '}', got '\"'"),
         (b"{1: 2}", "t.json:1: expected a key in quotes, got 1"),
-        (b'{"a": ' + b"[" * 100_000, "t.json:1: expected JSON of ordinary depth and numbers: "),
-        (b'{"a": {"b": ' + b"9" * 5000 + b"}}", "t.json:1: expected JSON of ordinary depth and numbers: "),
+        (b'{"a": ' + b"[" * 100_000, "t.json:1: expected JSON of ordinary depth, got values nested too deep"),
+        (
+            b'{"a": {"b": ' + b"9" * 5000 + b"}}",
+            "t.json:1: expected JSON of ordinary numbers, got one of thousands of ",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(content, message):

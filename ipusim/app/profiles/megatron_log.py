@@ -17,8 +17,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from ipusim.api import runs
 from ipusim.app.profiles.names import MEGATRON, UPDATE, Called, Names
-from ipusim.app.profiles.timings import MOST, Measured, Timing
+from ipusim.app.profiles.timings import LONGEST_US, MOST, Measured, Timing
 from ipusim.app.profiles.torch_trace import MOST_BYTES, unpacked
 from ipusim.base.errors import FileError
 from ipusim.base.files import open_file
@@ -63,6 +64,11 @@ def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> M
     for called, rank, ms in log.times:
         if ms:
             us = ms * 1000 / (1 if called.what == UPDATE else count)
+            if us > LONGEST_US:
+                raise FileError(
+                    f"{path}: expected passes of at most {LONGEST_US:,} us, got {runs.show(float(us))} us of "
+                    f"{called.what} on rank {rank}"
+                )
             timings.append(Timing(rank, called.what, called.stage, us))
     return Measured(str(path), "Megatron-LM's timers", tuple(timings), log.stages, count)
 

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from ipusim.api import hardware, runs
+
 #: Measurements of a file at most: what a stranger's file takes of memory.
 MOST: Final = 1 << 20
+#: Microseconds of a pass at most: a scenario takes no more cycles, on the machine that an import begins with.
+LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
 
 
 @dataclass(frozen=True)

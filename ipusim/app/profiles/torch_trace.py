@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import re
 import zlib
 from collections import Counter, defaultdict
@@ -20,8 +21,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from ipusim.api import runs
 from ipusim.app.profiles.names import TORCH, Called, Names
-from ipusim.app.profiles.timings import MOST, Measured, Timing
+from ipusim.app.profiles.timings import LONGEST_US, MOST, Measured, Timing
 from ipusim.base.errors import FileError, printable
 from ipusim.base.files import open_file
 from ipusim.base.json_stream import JsonStream
@@ -29,6 +31,13 @@ from ipusim.base.units import enumerated
 
 #: Bytes of a trace, unpacked.
 MOST_BYTES: Final = 1 << 31
+#: By how many times gzip makes a trace smaller, at most, and bytes up to which it does not matter: 10 to 30 times are
+#: usual.
+_MOST_PACKED: Final = 100
+_UNPACKED_ANYWAY: Final = 1 << 22
+#: Events of a trace at most, and bytes of an event at least: those of torch's profiler have two hundred.
+_MOST_EVENTS: Final = 1 << 23
+_LEAST_EVENT: Final = 32
 #: How JSON begins, and not a line of a log that has its rank in brackets.
 _JSON: Final = re.compile(rb"\s*(\{\s*[\"}]|\[\s*[{\]])")
 _GZIP: Final = b"\x1f\x8b"
@@ -141,7 +150,7 @@ def _read(path: Path, names: Names) -> _Trace:
     """Return the spans of ``names`` in a trace."""
     trace = _Trace()
     with open_file(path) as file:
-        stream = JsonStream(unpacked(file), str(path), MOST_BYTES)
+        stream = JsonStream(unpacked(file), str(path), _most_bytes(file))
         try:
             if stream.peek() == "[":
                 _note_all(stream, names, trace, path)
@@ -158,6 +167,14 @@ def _read(path: Path, names: Names) -> _Trace:
     return trace
 
 
+def _most_bytes(file: BinaryIO) -> int:
+    """Return how many bytes of a file's contents are read, by its size if gzip has packed it."""
+    packed = file.read(len(_GZIP)) == _GZIP
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return min(MOST_BYTES, max(_MOST_PACKED * size, _UNPACKED_ANYWAY)) if packed else MOST_BYTES
+
+
 def _rank(value: Any) -> int | None:
     rank = value.get("rank") if isinstance(value, dict) else None
     return rank if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0 else None
@@ -165,13 +182,16 @@ def _rank(value: Any) -> int | None:
 
 def _note_all(stream: JsonStream, names: Names, trace: _Trace, path: Path) -> None:
     """Note the events of the list that comes next."""
-    for event in stream.items():
-        _note(event, names, trace)
+    most = min(_MOST_EVENTS, stream.most_bytes // _LEAST_EVENT)
+    for number, event in enumerate(stream.items(), 1):
+        if number > most:
+            raise FileError(f"{path}: expected at most {most:,} events in a file of its size, got more")
+        _note(event, names, trace, path)
         if trace.count > MOST:
             raise FileError(f"{path}: expected at most {MOST:,} passes, got more: profile fewer steps")
 
 
-def _note(event: Any, names: Names, trace: _Trace) -> None:
+def _note(event: Any, names: Names, trace: _Trace, path: Path) -> None:
     """Note a complete event that is named as a pass; of others how long they are."""
     if not isinstance(event, dict) or event.get("ph") != "X":
         return
@@ -184,6 +204,11 @@ def _note(event: Any, names: Names, trace: _Trace) -> None:
     trace.kernels |= category == _KERNEL
     called = names[name]
     if called is not None:
+        if length > LONGEST_US:
+            raise FileError(
+                f"{path}: expected passes of at most {LONGEST_US:,} us, got a dur of {runs.show(length)} us of the "
+                f"event {runs.show(name)}"
+            )
         trace.count += 1
         lanes = trace.spans.setdefault((called, category == _DEVICE), defaultdict(list))
         lanes[str(event.get("pid")), str(event.get("tid"))].append(Fraction(str(length)))

@@ -225,3 +225,40 @@ def test_a_number_of_stages_has_to_be_the_names_or_a_divisor_of_the_ranks(own):
     ranks = read_measured([own(span("Forward 0", 1), name=str(rank), rank=rank) for rank in range(4)])
     with pytest.raises(OptionError, match="stages: expected a number of stages that divides the 4 ranks, got 3"):
         stages_of(ranks, 3)
+
+
+@pytest.mark.parametrize("dur", [10**400, 1e18, 75_187_970])
+def test_a_pass_longer_than_any_scenario_takes_is_refused_with_its_name_and_value(own, dur):
+    path = own(span("PP:0F0", 5), span("PP:0B0", dur))
+    with pytest.raises(
+        FileError, match=r"expected passes of at most 75,187,969 us, got a dur of 1?[0-9.e+]+ us of "
+    ) as no:
+        read_measured([path])
+    assert str(no.value).startswith(f"{path}: ")
+    assert str(no.value).endswith("of the event 'PP:0B0'")
+    assert len(str(no.value)) < 500
+
+
+def test_the_longest_pass_is_imported_and_checked(own, tmp_path):
+    stages = stages_of(read_measured([own(span("PP:0F0", 75_187_969), span("PP:0B0", 75_187_969.0))]))
+    (tmp_path / "p.csv").write_text(csv_text(stages))
+    (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["t.json"]))
+    assert load_job(tmp_path / "p.yaml").costs.passes[0, 0] <= 10**11
+
+
+@pytest.mark.parametrize(
+    ("filling", "said"),
+    [
+        (b" " * (1 << 26), "expected at most 6,"),
+        (b'{"ph": "M", "name": "process_name", "pid": 1},' * (1 << 17), "expected at most 4,194,304 bytes of contents"),
+        (b"0," * (1 << 19), "expected at most 131,072 events in a file of its size, got more"),
+    ],
+    ids=["spaces", "events", "no events"],
+)
+def test_an_archive_of_far_more_than_a_trace_is_refused_at_once(tmp_path, filling, said):
+    """gzip makes a trace 10 to 30 times smaller, and white space a thousand times."""
+    path = tmp_path / "rank.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + filling + json.dumps(span("PP:0F0", 5)).encode() + b"]}"))
+    with pytest.raises(FileError) as no:
+        read_measured([path])
+    assert str(no.value).startswith(f"{path}: {said}")

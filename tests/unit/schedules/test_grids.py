@@ -278,6 +278,27 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
         ),
         (lambda order: order.table, "schedule 'mine': expected an Order, got array("),
         (
+            lambda order: Order.of("mine", order.shape, {}),
+            "schedule 'mine': expected an Order with passes, got one that",
+        ),
+        (
+            lambda order: Order.of("mine", order.shape, {0: [(0, 0, 0.5)]}),
+            "got 0.5 in the pass (0, 0, 0.5) of IPU 0",
+        ),
+        (lambda order: Order.of("mine", order.shape, {"a": ["F0.0"]}), "got 'a' in the pass 'F0.0' of IPU 'a'"),
+        (
+            lambda order: Order.of("mine", order.shape, {0: [(0, 0)]}),
+            "passes: expected a kind, a stage and a micro-batch, got (0, 0)",
+        ),
+        (
+            lambda order: Order.of("mine", order.shape, {0: None}),
+            "expected the passes of IPU 0 one after the other, got",
+        ),
+        (
+            lambda order: Order.of("mine", order.shape, {0: [(0, 0, 10**30)]}),
+            "micro-batches as whole numbers below 4611686018427387904, got 1000000",
+        ),
+        (
             partial(relaid, copy_rule="merged"),
             "copy_rule: expected one of CopyRule.MERGED, CopyRule.EACH_STAGE, CopyRule.CROSSING, got 'merged'",
         ),
@@ -290,7 +311,10 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
         (partial(relaid, table=np.zeros((10, 4), int)), "table: expected whole numbers in rows of time_step, ipu,"),
         (partial(relaid, table=np.full((1, 5), 0.5)), "got float64 of shape (1, 5)"),
     ],
-    ids=["count", "mapping", "no Order", "copy rule", "emitted", "offsets", "depths", "columns", "fractions"],
+    ids=[
+        *("count", "mapping", "no Order", "no pass", "half a pass", "no IPU", "too short", "no passes", "too large"),
+        *("copy rule", "emitted", "offsets", "depths", "columns", "fractions"),
+    ],
 )
 def test_an_order_that_is_not_what_was_asked_for_is_refused(load, mine, change, text):
     mine(change)
