@@ -36,7 +36,7 @@ class JsonStream:
         """Read ``file``, which messages call ``called``, up to ``most_bytes``."""
         self._file, self._called = file, called
         self._left = self.most_bytes = most_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._text, self._at, self._line, self._ended = "", 0, 1, False
 
     def peek(self) -> str:
@@ -57,9 +57,9 @@ class JsonStream:
             self._take(":")
             yield key
 
-    def items(self) -> Iterator[Any]:
-        """Yield the values of the list that comes next."""
-        for _ in self._between("[", "]"):
+    def items(self, may_be_open: bool = False) -> Iterator[Any]:
+        """Yield the values of the list that comes next; if it ``may_be_open``, the file may end behind any of them."""
+        for _ in self._between("[", "]", may_be_open):
             yield self.value()
 
     def value(self) -> Any:
@@ -84,14 +84,18 @@ class JsonStream:
             self._at += length
             return value
 
-    def _between(self, opening: str, closing: str) -> Iterator[None]:
+    def _between(self, opening: str, closing: str, may_be_open: bool = False) -> Iterator[None]:
         """Yield before each element between two brackets."""
         self._take(opening)
         if self.peek() == closing:
             self._at += 1
             return
         while True:
+            if may_be_open and not self.peek():
+                return
             yield
+            if may_be_open and not self.peek():
+                return
             self._take(f",{closing}")
             if self._text[self._at - 1] == closing:
                 return

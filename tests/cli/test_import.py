@@ -19,7 +19,8 @@ FILES = {"torch": SCENARIOS / "measured_trace.json", "megatron": SCENARIOS / "me
 @pytest.mark.parametrize("tool", FILES)
 def test_it_prints_a_table_and_writes_it_with_a_scenario_that_runs(tmp_path, tool):
     printed = ipusim("import", FILES[tool])
-    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.returncode == 0
+    assert printed.stderr.startswith("Believed\n")
     done = ipusim("import", FILES[tool], "--out", "plan.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "plan.yaml, plan.csv")
     assert (tmp_path / "plan.csv").read_text() == printed.stdout
@@ -47,7 +48,7 @@ def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json"]
     (tmp_path / "t.json").write_text('[{"ph": "X", "name": "a\\nb\\u001b[31m", "dur": 5}]')
     done = ipusim("import", "t.json", cwd=tmp_path)
-    assert done.stderr.endswith("the longest are a\\nb\\x1b[31m: say with --name PASS=NAME what is what\n")
+    assert "the longest spans of other names are 'a\\nb\\x1b[31m': say with --name PASS=NAME which" in done.stderr
     missing = ipusim("import", "none.json", cwd=tmp_path)
     assert (missing.returncode, missing.stderr) == (2, "none.json: No such file or directory\n")
 
@@ -58,7 +59,7 @@ def test_a_scenario_names_the_file_that_it_is_made_of_in_one_line_of_comment(tmp
     trace.write_bytes((SCENARIOS / "measured_trace.json").read_bytes())
     shown = printable(trace.stem)
     done = ipusim("import", trace.name, "--out", "plan.yaml", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
     head = (tmp_path / "plan.yaml").read_text().splitlines()[:2]
     assert head[0] == f"# 4 stages as torch.profiler measured in {shown}.json."
     assert head[1].startswith("# Machine, ")

@@ -1,0 +1,65 @@
+"""Spans of one thread that lie within each other: a pass keeps its own time apart from the time of others in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, UPDATE, WAIT
+from ipusim.app.profiles.spans import Span
+from ipusim.base.errors import FileError
+
+
+def outermost(spans: Sequence[Span], told: Counter[str]) -> Iterator[Span]:
+    """Yield the passes and updates of one thread, which note the receives, updates and recomputations inside them.
+
+    A span lies within another if its middle does: profilers round ends. ``told`` counts spans that are not yielded, by
+    a text that says where their time went.
+
+    Raises FileError, whose text is the reason, for a pass within a pass of another kind that is no recomputation.
+    """
+    open_spans: list[tuple[Span, Fraction]] = []
+    waits_until = Fraction(-1)
+    for span in sorted(spans, key=lambda span: (span.start_us or 0, -span.us)):
+        start = span.start_us or Fraction(0)
+        while open_spans and start + span.us / 2 >= open_spans[-1][1]:
+            open_spans.pop()
+        outer = open_spans[-1][0] if open_spans else None
+        if span.what == WAIT:
+            if outer is not None and start + span.us / 2 >= waits_until:
+                waits_until = start + span.us
+                outer.waited_us += span.us
+                told["receives inside passes, whose time is taken off"] += 1
+            continue
+        if outer is None or outer.what == OVERLAP or (outer.is_part and span.is_part):
+            open_spans.append((span, start + span.us))
+            yield span
+        elif (
+            span.what == outer.what
+            and span.what != UPDATE
+            and (span.stage, span.micro_batch)
+            != (
+                outer.stage,
+                outer.micro_batch,
+            )
+        ):
+            raise FileError(_within(span, outer))
+        elif span.what == outer.what:
+            told[f"{span.what} spans inside others of the same kind, whose time has theirs"] += 1
+        elif span.what == FORWARD and outer.what in BACKWARD:
+            outer.recomputed_us += span.us
+            told["forward passes inside backward passes: recomputation, whose time is in backward"] += 1
+        elif span.what == UPDATE:
+            outer.waited_us += span.us
+            told["updates inside passes, whose time is taken off"] += 1
+            yield span
+        else:
+            raise FileError(_within(span, outer))
+
+
+def _within(span: Span, outer: Span) -> str:
+    return (
+        f"expected passes side by side, got one of {span.what} within one of {outer.what}, at "
+        f"{float(span.start_us or 0):.16g} us: say with --name PASS=NAME which of the two is a pass"
+    )
