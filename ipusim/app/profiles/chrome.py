@@ -9,21 +9,18 @@ metadata (M) name processes. Torch 2's profiler (Kineto, schemaVersion 1) adds `
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.api import runs
-from ipusim.app.profiles.names import PASSES, STEP, TORCH, Called, Names
-from ipusim.app.profiles.nesting import outermost
+from ipusim.app.profiles.names import PASSES, TORCH, Names
 from ipusim.app.profiles.source import Source
-from ipusim.app.profiles.spans import LONGEST_US, MOST, Fact, Options, Recording, Span
-from ipusim.app.profiles.workers import by_worker
+from ipusim.app.profiles.spans import LONGEST_US, Fact, Options, Recording
+from ipusim.app.profiles.workers import Lanes, exact
 from ipusim.base.errors import FileError
-from ipusim.base.units import counted
 
 #: How a Chrome trace begins, and not a line of a log that has its rank in brackets.
 STARTS: Final = re.compile(rb"\s*(\{\s*[\"}]|\[\s*([{\]]|\Z))")
@@ -35,8 +32,7 @@ _RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
 _LATEST_US: Final = float(1 << 62)
 #: Events inside of each other on one thread, at most.
 _DEEPEST: Final = 10_000
-#: A process and a thread, and whether they are a device's.
-_Lane = tuple[str, str, bool]
+#: Start, name and category of a span that has begun.
 _Begun = tuple[Any, str, Any]
 
 
@@ -61,49 +57,43 @@ def read(source: Source, options: Options) -> Recording:
 
 
 class _Reader:
-    """Spans of passes by threads, as events come."""
+    """Spans and facts, as events come."""
 
     def __init__(self, source: Source, names: Names) -> None:
         self._source, self._names = source, names
-        self._found = Recording(source.path, "torch.profiler")
-        self._lanes: dict[_Lane, list[tuple[Any, Any, str, Called]]] = defaultdict(list)
+        self.found = Recording(source.path, "torch.profiler")
+        self._lanes = Lanes(self.found, names)
         self._begun: dict[tuple[Any, ...], list[_Begun]] = defaultdict(list)
-        self._extents: dict[str, tuple[float, float]] = {}
-        self._sort: dict[str, int] = {}
-        self._dropped: Counter[str] = Counter()
-        self._kernels = False
-        self._count = 0
+        self._kernels = self._device = False
 
     def note_all(self, events: Iterable[Any]) -> None:
         """Note events."""
         for event in events:
             is_event = isinstance(event, dict)
             self._source.event(is_event)
-            if not is_event:
-                continue
-            kind = event.get("ph")
+            kind = event.get("ph") if is_event else None
             if kind == "X":
-                self._span(event, event.get("ts", 0), event.get("dur"), event.get("name"), event.get("cat"))
+                self._span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
             elif kind in ("B", "b"):
                 begun = self._begun[self._key(event, kind)]
                 if len(begun) == _DEEPEST:
                     raise FileError(f"{self._source.path}: expected events of ordinary depth, got {_DEEPEST:,} begun")
                 begun.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
             elif kind in ("E", "e"):
-                self._end(event, self._begun[self._key(event, kind.upper() if kind == "E" else "b")])
+                self._end(event, self._begun[self._key(event, "b" if kind == "e" else "B")])
             elif kind == "M":
                 self._metadata(event)
 
     @staticmethod
     def _key(event: dict[str, Any], kind: str) -> tuple[Any, ...]:
-        thread = (str(event.get("pid")), str(event.get("tid")))
-        if kind in ("B", "E"):
-            return thread
-        return (thread[0], str(event.get("cat")), str(event.get("id", event.get("id2"))), str(event.get("name")))
+        """Return what the beginning and the end of a span have in common."""
+        if kind == "B":
+            return str(event.get("pid")), str(event.get("tid"))
+        return tuple(str(event.get(key)) for key in ("pid", "cat", "id", "id2", "name"))
 
     def _end(self, event: dict[str, Any], begun: list[_Begun]) -> None:
         if not begun:
-            self._dropped["that end without a beginning"] += 1
+            self._lanes.leave_out("that end without a beginning")
             return
         start, name, category = begun.pop()
         said = event.get("name", name)
@@ -112,47 +102,29 @@ class _Reader:
                 f"{self._source.path}: expected the end of {runs.show(name)}, which began last on its thread, got the "
                 f"end of {runs.show(said)}"
             )
-        if not (_is_time(start) and _is_time(event.get("ts"))):
-            self._dropped["without times"] += 1
-            return
-        self._span(event, start, Fraction(str(event["ts"])) - Fraction(str(start)), name, category)
+        end = event.get("ts")
+        length = exact(end) - exact(start) if _is_time(start) and _is_time(end) else None
+        self._span(event, name, start, length, category)
 
-    def _span(self, event: dict[str, Any], start: Any, length: Any, name: Any, category: Any) -> None:
+    def _span(self, event: dict[str, Any], name: Any, start: Any, length: Any, category: Any) -> None:
+        """Note a span; those of a pass whose length is none are left out with a note."""
         if not isinstance(name, str):
             return
-        called = self._names[name]
-        if category == _KERNEL:
-            self._kernels = True
-        if isinstance(length, bool) or not isinstance(length, int | float | Fraction) or not 0 <= length < math.inf:
-            self._dropped["without a length"] += called is not None
+        self._kernels |= category == _KERNEL
+        if not (_is_time(start) and (_is_time(length) or isinstance(length, Fraction)) and length >= 0):
+            called = self._names[name]
+            if called is not None and called.what in PASSES and isinstance(length, int | float) and length > LONGEST_US:
+                self.found.refuse_length(length, name)
+            self._lanes.leave_out("without a time or length", called is not None)
             return
-        if called is not None and called.what in PASSES and length > LONGEST_US:
-            raise FileError(
-                f"{self._source.path}: expected passes of at most {LONGEST_US:,} us, got a dur of {runs.show(length)} "
-                f"us of the event {runs.show(name)}"
-            )
-        if not _is_time(start) or length > _LATEST_US:
-            self._dropped["without a time"] += called is not None
-            return
-        process, end = str(event.get("pid")), float(start) + float(length)
-        before = self._extents.get(process)
-        if before is None:
-            self._extents[process] = (start, end)
-        elif start < before[0] or end > before[1]:
-            self._extents[process] = (min(before[0], start), max(before[1], end))
-        if called is None:
-            self._found.pass_by(name, float(length))
-            return
-        self._count += 1
-        if self._count > MOST:
-            raise FileError(f"{self._source.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
-        self._lanes[process, str(event.get("tid")), category == _DEVICE].append((start, length, name, called))
+        self._device |= category == _DEVICE
+        self._lanes.add(name, (str(event.get("pid")), str(event.get("tid")), category == _DEVICE), start, length)
 
     def note_run(self, info: Any) -> None:
         """Note what ``distributedInfo`` says."""
         if not isinstance(info, dict):
             return
-        place, facts = f"{self._source.path}: distributedInfo", self._found.facts
+        place, facts = f"{self._source.path}: distributedInfo", self.found.facts
         for key in ("rank", "world_size"):
             if _is_whole(info.get(key)):
                 facts.state(key, info[key], place)
@@ -172,60 +144,22 @@ class _Reader:
         if not isinstance(said, dict):
             return
         if name == "process_sort_index" and _is_whole(said.get("sort_index")):
-            self._sort[process] = said["sort_index"]
+            self.found.order[process] = said["sort_index"]
         text = said.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
         if isinstance(text, str) and (match := _RANK.search(text)):
             rank, place = int(match[1]), f"{self._source.path}: {name} of process {process}"
-            before = self._found.ranks.setdefault(process, Fact(rank, place))
+            before = self.found.ranks.setdefault(process, Fact(rank, place))
             if before.value != rank:
                 raise FileError(f"{place}: expected rank {before.value}, as {before.place} says, got rank {rank}")
 
     def recording(self) -> Recording:
         """Return all that was noted."""
-        found = self._found
-        if unused := self._names.unused(name for name, _ in found.names.most_common()):
-            raise FileError(f"{found.path}: {unused}")
-        self._dropped["that begin without an end"] += sum(map(len, self._begun.values()))
-        told: Counter[str] = Counter()
-        lanes: dict[_Lane, list[Span]] = {}
-        steps = set()
-        for lane, raw in self._lanes.items():
-            made = []
-            for start, length, _, called in raw:
-                if called.what == STEP:
-                    steps.add(called.micro_batch)
-                    continue
-                span = Span(
-                    called.what,
-                    called.stage,
-                    called.micro_batch,
-                    lane[0],
-                    lane[1],
-                    Fraction(str(start)),
-                    Fraction(str(length)),
-                )
-                span.kind, span.is_part = called.kind, called.is_part
-                made.append(span)
-            try:
-                lanes[lane] = [*outermost(made, told)]
-            except FileError as error:
-                raise FileError(f"{found.path}: {error}") from None
-        if steps:
-            found.facts.state("steps", len(steps), f"{found.path}: ProfilerStep#")
-        found.spans, notes = by_worker(lanes, found)
-        found.notes += notes
-        found.notes += [f"{found.path}: {number:,} {text}." for text, number in told.items()]
-        for text, number in self._dropped.items():
-            if number:
-                found.notes.append(
-                    f"{found.path}: {counted(number, 'event')} {text} {'is' if number == 1 else 'are'} left out."
-                )
-        if self._kernels and found.spans and not any(lane[2] for lane in lanes):
+        self._lanes.leave_out("that begin without an end", sum(map(len, self._begun.values())))
+        found = self._lanes.finish()
+        if self._kernels and found.spans and not self._device:
             found.notes.append(
                 f"{found.path}: its passes have no spans on the device, so that these are the times of the host."
             )
-        found.extents = {process: Fraction(end) - Fraction(start) for process, (start, end) in self._extents.items()}
-        found.order = self._sort
         return found
 
 

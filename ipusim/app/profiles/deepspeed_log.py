@@ -52,8 +52,7 @@ def read(source: Source, options: Options) -> Recording:
             span.rank, span.step = rank, max(steps[rank], 0)
             span.micro_batches = 1 if called.what == UPDATE else options.count
             found.add(span, name)
-    if unused := names.unused(found.names):
-        raise FileError(f"{source.path}: {unused}")
+    names.refuse_unused(source.path, found.names)
     if not found.spans:
         listed = ", ".join([*found.names][:8]) or "none"
         raise FileError(f"{source.path}: expected DeepSpeed's timers {names}, got {listed}: set wall_clock_breakdown")

@@ -203,8 +203,7 @@ class _Log:
     def _refuse(self) -> None:
         """Refuse a log in which no timer is a pass."""
         path = self._found[0].path
-        if unused := self._names.unused(self._timers):
-            raise FileError(f"{path}: {unused}")
+        self._names.refuse_unused(path, self._timers)
         if self._times:
             return
         if self._timers:

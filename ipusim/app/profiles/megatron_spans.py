@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 from fractions import Fraction
@@ -19,9 +18,9 @@ from typing import Any, Final
 
 from ipusim.api import runs
 from ipusim.app.profiles.names import MEGATRON_SPANS, Names
-from ipusim.app.profiles.nesting import outermost
 from ipusim.app.profiles.source import Source
-from ipusim.app.profiles.spans import Fact, Options, Recording, Span
+from ipusim.app.profiles.spans import Fact, Options, Recording
+from ipusim.app.profiles.workers import Lanes
 from ipusim.base.errors import FileError
 
 #: How such files begin: OTLP, and the console exporter's spans.
@@ -39,37 +38,18 @@ _Raw = tuple[str, Fraction, Fraction, dict[str, Any], dict[str, Any]]
 
 def read(source: Source, options: Options) -> Recording:
     """Return the passes in spans of Megatron-LM; raises FileError for spans without a rank, and damaged ones."""
-    names = Names(options.names, MEGATRON_SPANS)
     found = Recording(
         source.path, "Megatron-LM's spans", stages_from="the resource attribute dl.pipeline_parallel.size"
     )
-    lanes: dict[str, list[Span]] = defaultdict(list)
-    extents: dict[str, tuple[Fraction, Fraction]] = {}
+    lanes = Lanes(found, Names(options.names, MEGATRON_SPANS))
     for name, start, us, attributes, resource in _spans(source):
         source.event()
         process = str(resource.get("service.instance.id", ""))
         if process not in found.ranks:
             _note_resource(found, process, resource)
-        first, last = extents.get(process, (start, start))
-        called = names[name]
-        if called is None:
-            found.pass_by(name, float(us))
-            continue
-        extents[process] = (min(first, start), max(last, start + us))
         number = attributes.get("megatron.microbatch_id")
-        span = Span(called.what, called.stage, called.micro_batch, process, "", start, us)
-        span.micro_batch = number if isinstance(number, int) else called.micro_batch
-        span.kind, span.is_part = called.kind, called.is_part
-        lanes[process].append(span)
-    told: Counter[str] = Counter()
-    for spans in lanes.values():
-        for span in outermost(spans, told):
-            found.add(span, span.what)
-    found.notes += [f"{source.path}: {number:,} {text}." for text, number in told.items()]
-    found.extents = {process: last - first for process, (first, last) in extents.items()}
-    if unused := names.unused(found.names):
-        raise FileError(f"{source.path}: {unused}")
-    return found
+        lanes.add(name, (process, "", False), start, us, number if isinstance(number, int) else None)
+    return lanes.finish()
 
 
 def _note_resource(found: Recording, process: str, resource: dict[str, Any]) -> None:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from ipusim.api import runs
-from ipusim.base.errors import OptionError
+from ipusim.base.errors import FileError, OptionError
 from ipusim.base.near_names import did_you_mean
 
 #: Figures of a stage, by the keys of a scenario's stages.
@@ -145,15 +146,14 @@ class Names:
         """Return the patterns of passes, for messages."""
         return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
 
-    def unused(self, others: Iterable[str]) -> str:
-        """Return a sentence on the first chosen rule that fits no name, with the nearest of ``others``; else ''."""
+    def refuse_unused(self, path: Path, others: Iterable[str]) -> None:
+        """Raise FileError for the first chosen rule that fits no name of ``path``, with the nearest of ``others``."""
         names = [*others]
         for rule in self.rules:
             if rule.is_chosen and rule not in self._used:
                 pattern = rule.patterns[0]
                 near = did_you_mean(_PARTS.sub("", pattern), names) or f"; names are {', '.join(names[:6]) or 'none'}"
-                return f"expected spans named {pattern} for {rule.what}, got none{near}"
-        return ""
+                raise FileError(f"{path}: expected spans named {pattern} for {rule.what}, got none{near}")
 
 
 def _rule(text: str, is_chosen: bool = False) -> Rule:

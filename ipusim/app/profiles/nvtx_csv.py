@@ -43,10 +43,7 @@ def read(source: Source, options: Options) -> Recording:
                 f"{place}: expected a median in nanoseconds and a number of instances, got {median!r}, {number!r}"
             )
         for _ in range(int(number)):
-            span = Span(called.what, called.stage, called.micro_batch, "", "", None, Fraction(median) / 1000)
-            span.kind = called.kind
-            found.add(span, name)
-    if unused := names.unused(found.names):
-        raise FileError(f"{path}: {unused}")
+            found.add(Span.of(called, called.micro_batch, "", "", None, Fraction(median) / 1000), name)
+    names.refuse_unused(path, found.names)
     found.notes.append(f"{path}: a summary has medians alone, so that least and most are not known.")
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.api import hardware, runs
+from ipusim.app.profiles.names import Called
 from ipusim.base.errors import FileError
 
 #: Spans of passes in a file at most.
@@ -63,6 +64,15 @@ class Span:
     rank: int = -1
     kind: str = ""
     is_part: bool = False
+
+    @classmethod
+    def of(
+        cls, called: Called, micro_batch: int | None, process: str, thread: str, start_us: Fraction | None, us: Fraction
+    ) -> Span:
+        """Return the span of a name's meaning."""
+        span = cls(called.what, called.stage, micro_batch, process, thread, start_us, us)
+        span.kind, span.is_part = called.kind, called.is_part
+        return span
 
     @property
     def pass_us(self) -> Fraction:
@@ -147,13 +157,17 @@ class Recording:
     def add(self, span: Span, name: str) -> None:
         """Add a span called ``name``; raises FileError for a length or a number of spans that no scenario takes."""
         if not 0 <= span.us / span.micro_batches <= LONGEST_US:
-            raise FileError(
-                f"{self.path}: expected passes of at most {LONGEST_US:,} us, got a dur of "
-                f"{runs.show(float(span.us / span.micro_batches))} us of the event {runs.show(name)}"
-            )
+            self.refuse_length(float(span.us / span.micro_batches), name)
         if len(self.spans) >= MOST:
             raise FileError(f"{self.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
         self.spans.append(span)
+
+    def refuse_length(self, us: float, name: str) -> None:
+        """Raise FileError for a length of a pass called ``name`` that no scenario takes."""
+        raise FileError(
+            f"{self.path}: expected passes of at most {LONGEST_US:,} us, got a dur of {runs.show(us)} us of the event "
+            f"{runs.show(name)}"
+        )
 
     def pass_by(self, name: str, us: float = 0) -> None:
         """Note the length of a span that is in no pass."""

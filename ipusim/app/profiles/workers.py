@@ -1,20 +1,83 @@
-"""Which threads of a trace are ranks, and which of a pass's spans count: the device's, where there are any."""
+"""Spans with starts, by threads: which lie within others, which threads are ranks, and which of a pass count."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
-from ipusim.app.profiles.names import FORWARD, OVERLAP, PASSES, UPDATE
-from ipusim.app.profiles.spans import Recording, Span
+from ipusim.app.profiles.names import FORWARD, OVERLAP, PASSES, STEP, UPDATE, Names
+from ipusim.app.profiles.nesting import outermost
+from ipusim.app.profiles.spans import LONGEST_US, MOST, Recording, Span
 from ipusim.base.errors import FileError
 
 #: A process and a thread, and whether they are a device's.
 _Lane = tuple[str, str, bool]
 
 
-def by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple[list[Span], list[str]]:
+class Lanes:
+    """Spans of one file by their threads, as a reader adds them."""
+
+    def __init__(self, found: Recording, names: Names) -> None:
+        """Begin without spans; ``found`` gets those that count, by ``names``."""
+        self._found, self._names = found, names
+        self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
+        self._extents: dict[str, tuple[Any, Any]] = {}
+        self._count = 0
+        self._left_out: Counter[str] = Counter()
+
+    def add(self, name: str, lane: _Lane, start: Any, us: Any, micro_batch: int | None = None) -> None:
+        """Add a span that starts at ``start`` and lasts ``us`` microseconds, numbers that Fraction takes."""
+        end, extent = start + us, self._extents.get(lane[0])
+        if extent is None or start < extent[0] or end > extent[1]:
+            first, last = extent or (start, end)
+            self._extents[lane[0]] = (min(first, start), max(last, end))
+        called = self._names[name]
+        if called is None:
+            self._found.pass_by(name, float(us))
+        elif called.what == STEP:
+            return
+        else:
+            self._count += 1
+            if self._count > MOST:
+                raise FileError(f"{self._found.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
+            if us > LONGEST_US and called.what in PASSES:
+                self._found.refuse_length(float(us), name)
+            number = called.micro_batch if micro_batch is None else micro_batch
+            self._lanes[lane].append(Span.of(called, number, lane[0], lane[1], exact(start), exact(us)))
+
+    def leave_out(self, text: str, number: int = 1) -> None:
+        """Count spans that are left out, by the reason."""
+        self._left_out[text] += number
+
+    def finish(self) -> Recording:
+        """Return the recording with the spans that count; raises FileError as the functions here do."""
+        found, told = self._found, Counter[str]()
+        self._names.refuse_unused(found.path, (name for name, _ in found.names.most_common()))
+        try:
+            lanes = {lane: [*outermost(spans, told)] for lane, spans in self._lanes.items()}
+        except FileError as error:
+            raise FileError(f"{found.path}: {error}") from None
+        spans, notes = _by_worker(lanes, found)
+        for span in spans:
+            found.add(span, span.kind)
+        found.notes += notes
+        found.notes += [f"{found.path}: {number:,} {text}." for text, number in told.items()]
+        found.notes += [
+            f"{found.path}: {number:,} spans {text} are left out." for text, number in self._left_out.items() if number
+        ]
+        found.extents = {process: exact(end) - exact(start) for process, (start, end) in self._extents.items()}
+        return found
+
+
+def exact(value: Any) -> Fraction:
+    """Return a number as it is written."""
+    return Fraction(str(value) if isinstance(value, float) else value)
+
+
+def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple[list[Span], list[str]]:
     """Return the spans that count, whose ``process`` is a rank, and notes on those that do not.
 
     Where a device has a pass of a stage, the host's spans of it do not count: they end when kernels are launched. Of
