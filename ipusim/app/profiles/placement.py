@@ -114,10 +114,16 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     """
     facts = measured.facts
     if stages is None and measured.stages:
-        return {rank: measured.stages[rank] for rank in ranks}, f"{STATED} by {facts[_PIPELINE].place}"
+        return {rank: measured.stages[rank] for rank in ranks}, f"{STATED} by {facts[_PIPELINE].short_place}"
     stated = facts.get(_PIPELINE)
     number = stages or (stated.value if stated else len(ranks))
-    how = f"{STATED} by --stages" if stages else f"{STATED} by {stated.place}" if stated else f"{ASSUMED}, one a rank"
+    how = (
+        f"{STATED} by --stages"
+        if stages
+        else f"{STATED} by {stated.short_place}"
+        if stated
+        else f"{ASSUMED}, one a rank"
+    )
     if stated is None and stages is None and measured.stages_from:
         raise FileError(
             f"expected {measured.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "
@@ -142,7 +148,7 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     unsaid = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"
     return {
         rank: place // inner % number for place, rank in enumerate(ranks)
-    }, f"{how}, order by {mapping.place}{unsaid}"
+    }, f"{how}, order by {mapping.short_place}{unsaid}"
 
 
 def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> None:

@@ -15,7 +15,7 @@ from ipusim.app.profiles import chrome, deepspeed_log, megatron_log, megatron_sp
 from ipusim.app.profiles.ranks import Measured, ranked
 from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording
-from ipusim.base.errors import FileError, printable
+from ipusim.base.errors import FileError
 
 #: Called now and then with a function that says how far reading is.
 _Progress = Callable[[Callable[[], str]], None]
@@ -110,11 +110,7 @@ def _kind(path: Path) -> Reader:
     source = Source(path)
     with source.reading() as opened:
         start = opened.start()
-    reader = next(reader for reader in READERS if reader.has(start))
-    if reader is READERS[-1]:
-        for begins, words in _OTHERS.items():
-            if begins.match(start):
-                raise FileError(
-                    f"{printable(str(path))}: expected a trace, report or log that has a reader, got {words}"
-                )
-    return reader
+    for begins, words in _OTHERS.items():
+        if begins.match(start):
+            raise FileError(f"{path}: expected a trace, report or log that has a reader, got {words}")
+    return next(reader for reader in READERS if reader.has(start))

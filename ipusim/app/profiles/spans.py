@@ -92,6 +92,11 @@ class Fact:
     value: Any
     place: str
 
+    @property
+    def short_place(self) -> str:
+        """The place without the folder of its file."""
+        return self.place.rpartition("/")[2]
+
 
 class Facts(dict[str, Fact]):
     """Facts by their keys, none of which is stated twice with different values."""
