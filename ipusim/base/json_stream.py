@@ -17,6 +17,8 @@ _MOST_VALUE: Final = 1 << 24
 #: Characters behind a number that may be a part of it: the beginning of an exponent.
 _MAY_GO_ON: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_BLANK: Final = ("", " ", "\t", "\r", "\n")
+_COMMA: Final = re.compile(r"[ \t\r\n]*,[ \t\r\n]*(?=[^ \t\r\n])")
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -64,7 +66,7 @@ class JsonStream:
 
     def value(self) -> Any:
         """Return the value that comes next, as a whole."""
-        if not self.peek():
+        if self._text[self._at : self._at + 1] in _BLANK and not self.peek():
             raise self._wrong("expected a value, got the end of the file: it is cut off")
         while True:
             try:
@@ -94,6 +96,10 @@ class JsonStream:
             if may_be_open and not self.peek():
                 return
             yield
+            # Nearly always the comma and what follows it have been read, so that one match takes both.
+            if comma := _COMMA.match(self._text, self._at):
+                self._at = comma.end()
+                continue
             if may_be_open and not self.peek():
                 return
             self._take(f",{closing}")

@@ -32,6 +32,32 @@ def test_it_prints_a_table_and_writes_it_with_a_scenario_that_runs(tmp_path, too
         assert checked.stdout.startswith(f"{name}: stages 4, schedule grouped in lock-step")
 
 
+def test_the_table_of_what_was_believed_goes_to_stderr_and_into_the_scenario(tmp_path):
+    printed = ipusim("import", FILES["megatron"])
+    (row,) = [line.split() for line in printed.stderr.splitlines() if line.startswith(" measured_timers.log")]
+    said = "ranks stated; stages stated by measured_timers.log:1; micro-batches stated"
+    assert " ".join(row) == f"measured_timers.log 0 to 7 0 to 3 8 {said}"
+    assert printed.stdout.startswith("stage,forward [us],backward [us],update [us],source\n0,")
+    assert "Passes and updates with names take " in printed.stderr
+    ipusim("import", FILES["megatron"], "--out", "plan.yaml", cwd=tmp_path)
+    assert (
+        f"# measured_timers.log: rank 0 to 7, stage 0 to 3, micro-batches 8; {said}.\n"
+        in (tmp_path / "plan.yaml").read_text()
+    )
+
+
+def test_a_schedule_whose_sends_hang_is_refused_and_each_rank_named(tmp_path):
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    hung = ipusim("schedule", "mine.csv", "--blocking", cwd=tmp_path)
+    assert (hung.returncode, hung.stdout) == (2, "")
+    assert hung.stderr.startswith(
+        "mine.csv: with sends that block, ranks hang: rank 0 waits in 0SEND_F1 (behind F0.1) "
+    )
+    (tmp_path / "mine.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
+    done = ipusim("schedule", "mine.csv", "--blocking", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "mine.csv: with sends that block, every send meets its receive.\n")
+
+
 def test_it_writes_over_no_file_of_anybody_elses(tmp_path):
     (tmp_path / "plan.csv").write_text("stage,forward\na,1\n")
     done = ipusim("import", FILES["torch"], "--out", "plan.yaml", cwd=tmp_path)

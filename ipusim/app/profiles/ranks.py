@@ -75,9 +75,8 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
                 span.rank = ranks[span.process]
             of_rank[span.rank].append(span)
             covered[span.rank] += span.us
-        for process, extent in recording.extents.items():
-            if process in ranks:
-                extents[ranks[process]] += extent
+        for process, rank in {span.process: span.rank for span in recording.spans}.items():
+            extents[rank] += recording.extents.get(process.partition(" thread ")[0], 0)
         if "stage" in recording.facts:
             stages.update(dict.fromkeys(of_rank, recording.facts["stage"].value))
         kept, told = list[Span](), list[str]()
