@@ -276,8 +276,11 @@ def _log(rng: random.Random) -> Drawn:
     elif defect == "contradiction":
         lines.append(f"  pipeline_model_parallel_size ......... {stages + 1}")
         found.reason = "pipeline stages, as"
-    missing = rng.randrange(world - 1) if defect == "rank" and world > 1 else None
-    if missing is not None:
+    missing = set[int]()
+    if defect == "rank" and world > 1:
+        # One rank, or the second half of a world whose size the head states.
+        missing = {rng.randrange(world - 1)} if head != "dotted" else {*range((world + 1) // 2, world)}
+        lines += [f"  world_size {'.' * 22} {world}"] if head == "dotted" else []
         found.reason = "got none of rank"
     nodes = [[*lines], list[str]()] if rng.random() < 0.3 else [[*lines]]
     body = nodes[-1]
@@ -296,7 +299,7 @@ def _log(rng: random.Random) -> Drawn:
             ):
                 body.append(f"  {timer}:")
                 for rank in range(world):
-                    if rank != missing:
+                    if rank not in missing:
                         body.append(f"     rank {rank:2}: {times[stage_of(rank)]}.00")
                     if foreign and rng.random() < 0.1:
                         body.append(
@@ -413,6 +416,15 @@ def _other(rng: random.Random) -> Drawn:
         ]
     )
     return Drawn(f"no reader: {form}", {"file": content}, [], 0, reason)
+
+
+def first_of_forms() -> dict[str, Drawn]:
+    """Return the first run of each form that is one file and read right."""
+    found: dict[str, Drawn] = {}
+    for run in map(drawn, range(150)):
+        if len(run.files) == 1 and run.right and not run.reason and not run.names:
+            found.setdefault(run.form, run)
+    return found
 
 
 def write(found: Drawn, folder: Path) -> list[Path]:

@@ -102,6 +102,7 @@ class _Log:
             if _BLOCK in line:
                 self._leave()
                 self._in_block, self._step = True, self._step + 1
+                self._note_batch()
             elif any(words in line for words in _WITHOUT_RANKS):
                 self._leave()
                 self._without_ranks = self._without_ranks or place
@@ -155,28 +156,17 @@ class _Log:
             self._times.append((self._found[-1], called, rank, ms, self._step, count))
         elif called is None:
             self._found[-1].pass_by(self._timer, float(ms) * 1000)
-        self._check_batch()
 
-    def _check_batch(self) -> None:
-        """Refuse a batch that grows while the number of micro-batches is stated once, as in a ramp-up."""
+    def _note_batch(self) -> None:
+        """Take the count of a batch that ramps up from its size; refuse one whose count is not known."""
         if self._batch is None or self._count is None or self._chosen_count:
             return
-        facts = self._facts
-        size, replicas = facts.get("micro_batch_size"), facts.get("data_parallel_size")
-        if size and replicas and self._batch.value != size.value * replicas.value * self._count.value:
-            number = Fraction(self._batch.value, size.value * replicas.value)
-            if number.denominator == 1:
-                self._count = Fact(int(number), self._batch.place)
-            return
-        key = f"global batch size with {self._count.value} micro-batches"
-        if self._count is not None and not (size and replicas):
-            try:
-                facts.state(key, self._batch.value, self._batch.place)
-            except FileError as error:
-                raise FileError(
-                    f"{error}: the batch ramps up; say by the option count how many micro-batches an iteration has, or "
-                    "take a part of the log"
-                ) from None
+        sizes = [self._facts[key].value for key in ("micro_batch_size", "data_parallel_size") if key in self._facts]
+        if len(sizes) < 2:
+            key = f"samples in batches of {self._count.value} micro-batches (--count states another number)"
+            self._facts.state(key, self._batch.value, self._batch.place)
+        elif not self._batch.value % (sizes[0] * sizes[1]):
+            self._count = Fact(self._batch.value // (sizes[0] * sizes[1]), self._batch.place)
 
     def recordings(self) -> list[Recording]:
         """Return all that was noted; raises FileError if no timer is a pass, or its micro-batches are not counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +13,7 @@ from ipusim.app.profiles.names import FORWARD
 from ipusim.app.profiles.ranks import ASSUMED, STATED, Measured
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError, OptionError
-from ipusim.base.units import enumerated, enumerated_rows
+from ipusim.base.units import enumerated
 
 _PIPELINE: Final = "pipeline_model_parallel_size"
 #: Missing stages or ranks that a message lists.
@@ -49,16 +50,9 @@ def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None)
             raise OptionError("stages", f"expected {len(names)}, as the names say, got {stages}")
         return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
     owner, how = _by_rank(measured, ranks, stages)
-    numbers = {*owner.values()}
-    missing = [number for number in range(max(numbers) + 1) if number not in numbers]
-    if missing:
-        raise FileError(
-            f"expected passes of every stage, got none of {enumerated_rows(missing)}: import the traces of all ranks"
-        )
-    placement = Placement([str(number) for number in range(len(numbers))], lambda span: str(owner[span.rank]), how)
     if measured.order == ASSUMED:
         _refuse_other_order(passes, owner)
-    return Placement(placement.names, placement.stage, f"{how}{replica}")
+    return Placement(_in_order([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{how}{replica}")
 
 
 def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
@@ -70,7 +64,7 @@ def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
         raise FileError(f"{stated.place}: expected {world} ranks, got rank {ranks[-1]}")
     if not missing:
         return ""
-    if len(ranks) > 1 and missing[0] == len(ranks) and not world % len(ranks) and not measured.stages:
+    if len(ranks) > 1 and missing[0] == len(ranks) and not world % len(ranks) and _PIPELINE not in measured.facts:
         return f", {ASSUMED} to be one replica of {world // len(ranks)}"
     if measured.stages and {*measured.stages.values()} == {*range(measured.facts[_PIPELINE].value)}:
         return ""
@@ -117,13 +111,8 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
         return {rank: measured.stages[rank] for rank in ranks}, f"{STATED} by {facts[_PIPELINE].short_place}"
     stated = facts.get(_PIPELINE)
     number = stages or (stated.value if stated else len(ranks))
-    how = (
-        f"{STATED} by --stages"
-        if stages
-        else f"{STATED} by {stated.short_place}"
-        if stated
-        else f"{ASSUMED}, one a rank"
-    )
+    how = f"{STATED} by {stated.short_place}" if stated else f"{ASSUMED}, one a rank"
+    how = f"{STATED} by --stages" if stages else how
     if stated is None and stages is None and measured.stages_from:
         raise FileError(
             f"expected {measured.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "
@@ -137,9 +126,9 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     mapping = facts.get("use_tp_pp_dp_mapping")
     if mapping is None or not mapping.value:
         return {rank: place * number // len(ranks) for place, rank in enumerate(ranks)}, how
-    inner = 1
-    for key in ("tensor_model_parallel_size", "context_parallel_size"):
-        inner *= facts[key].value if key in facts else 1
+    inner = math.prod(
+        facts[key].value for key in ("tensor_model_parallel_size", "context_parallel_size") if key in facts
+    )
     if len(ranks) % (inner * number):
         raise FileError(
             f"expected {inner} x {number} ranks in each pipeline, as {mapping.place} and the sizes before it say, got "

@@ -66,7 +66,7 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
     spans, known, next_step = list[Span](), list[tuple[str, tuple[int, ...], str]](), Counter[int]()
     places, order = _places(recordings)
     for recording, (ranks, how) in zip(recordings, places, strict=True):
-        facts.add({key: fact for key, fact in recording.facts.items() if key not in ("rank", "stage", "steps")})
+        facts.add({key: fact for key, fact in recording.facts.items() if key not in ("rank", "stage")})
         notes += recording.notes
         names += recording.names
         of_rank: dict[int, list[Span]] = defaultdict(list)
@@ -111,58 +111,52 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
 
 def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
     """Return of each file the rank of every process and how it is known, and how the order of ranks is known."""
-    stated = [_stated(recording) for recording in recordings]
-    workers = [
-        list(dict.fromkeys(span.process for span in recording.spans if span.rank < 0)) for recording in recordings
+    workers = [[*dict.fromkeys(span.process for span in found.spans if span.rank < 0)] for found in recordings]
+    stated = [_stated(found, processes) for found, processes in zip(recordings, workers, strict=True)]
+    facts = [fact for ranks in stated for fact in ranks.values()]
+    silent = [
+        found for found, processes, ranks in zip(recordings, workers, stated, strict=True) if {*processes} - {*ranks}
     ]
-    with_ranks = [
-        number
-        for number, ranks in enumerate(stated)
-        if workers[number] and all(process in ranks for process in workers[number])
-    ]
-    needed = [number for number, processes in enumerate(workers) if processes]
-    if with_ranks == needed:
+    if facts and silent:
+        raise FileError(
+            f"{silent[0].path}: expected the rank of each process, as {facts[0].place} says one, got none: name files "
+            "rank0, rank1 and so on, or import those of one kind"
+        )
+    if not silent:
         return [
             (
                 {process: fact.value for process, fact in ranks.items()},
-                enumerated(sorted({f"stated by {_kind(fact)}" for fact in ranks.values()}), 2) if ranks else STATED,
+                enumerated(sorted({f"{STATED} by {_kind(fact)}" for fact in ranks.values()})) if ranks else STATED,
             )
             for ranks in stated
         ], STATED
-    if with_ranks or any(stated):
-        silent = next(number for number in needed if number not in with_ranks)
-        other = next(fact for ranks in stated for fact in ranks.values())
-        raise FileError(
-            f"{recordings[silent].path}: expected the rank of each process, as {other.place} says one, got none: name "
-            "files rank0, rank1 and so on, or import those of one kind"
-        )
-    if len(needed) > 1:
-        numbers, how = _numbers([recordings[number] for number in needed])
-        if any(len(workers[number]) > 1 for number in needed):
+    if len(silent) > 1:
+        if (most := max(map(len, workers))) > 1:
             raise FileError(
-                f"{recordings[needed[0]].path}: expected one process in each of several files without ranks, got "
-                f"{max(map(len, workers))}: import a file of each rank"
+                f"{silent[0].path}: expected one process in each of several files without ranks, got {most}: import a "
+                "file of each rank"
             )
-        by_file = dict(zip(needed, numbers, strict=True))
+        numbers, how = _numbers(silent)
+        by_path = {found.path: number for found, number in zip(silent, numbers, strict=True)}
         return [
-            (dict.fromkeys(workers[number], by_file.get(number, 0)), f"{how}") for number in range(len(recordings))
-        ], how.split()[0]
-    only = needed[0] if needed else 0
-    recording = recordings[only]
-    processes = sorted(workers[only], key=_natural)
-    how = ASSUMED if len(processes) > 1 else STATED
-    text = f"{ASSUMED}: processes by their numbers" if len(processes) > 1 else f"{ASSUMED}: one process"
-    indices = {process: recording.order.get(process.split(" thread ")[0]) for process in processes}
-    if len(processes) > 1 and None not in indices.values() and len({*indices.values()}) > 1:
-        processes.sort(key=lambda process: (indices[process] or 0, _natural(process)))
-        how, text = INFERRED, f"{INFERRED} from process_sort_index"
+            (dict.fromkeys(processes, by_path.get(found.path, 0)), how)
+            for found, processes in zip(recordings, workers, strict=True)
+        ], how.partition(" ")[0].rstrip(":")
+    (processes,) = filter(None, workers)
+    order = silent[0].order
+    indices = {process: order.get(process.partition(" thread ")[0], -1) for process in processes}
+    inferred = -1 not in indices.values() and len({*indices.values()}) > 1
+    processes.sort(key=lambda process: (inferred and indices[process], _natural(process)))
+    many = len(processes) > 1
+    how = (
+        f"{INFERRED} from process_sort_index" if inferred else f"{ASSUMED}: {'in order of numbers' if many else 'one'}"
+    )
     ranks = {process: number for number, process in enumerate(processes)}
-    return [(ranks if number == only else {}, text) for number in range(len(recordings))], how
+    return [(ranks, how)] * len(recordings), INFERRED if inferred else ASSUMED if many else STATED
 
 
-def _stated(recording: Recording) -> dict[str, Fact]:
+def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
     """Return the ranks of processes that the file or its name states."""
-    processes = [*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)]
     ranks = {process: recording.ranks[process] for process in processes if process in recording.ranks}
     if len(processes) != 1:
         return ranks

@@ -52,13 +52,13 @@ class Source:
         self._stream = gzip.GzipFile(fileobj=self._file) if self._is_packed else self._file
         self._progress = progress
         self._bytes = self._bytes_at_event = self._packed_at_event = 0
-        if self._size > MOST_BYTES:
-            raise self._too_large(self._size)
 
     @contextmanager
     def reading(self) -> Iterator[Source]:
-        """Close the file at the end; a damaged archive is a FileError."""
+        """Close the file at the end; a file above the bound and a damaged archive are a FileError."""
         try:
+            if self._size > MOST_BYTES:
+                raise self._too_large(self._size)
             yield self
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise FileError(f"{self.path}: expected a whole file that gzip has packed: {error}") from None

@@ -151,16 +151,11 @@ def _known(
     for file, of_file, ranked in measured.known[:_MOST_FILES]:
         stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*of_file}]
         told = f"ranks {ranked}; stages {placement.how}; micro-batches {how}" if of_file else "facts alone"
-        rows.append(
-            (file, enumerated_rows(of_file) if of_file else "-", _listed_stages(placement, stages), count, told)
-        )
+        listed = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
+        rows.append((file, enumerated_rows(of_file) if of_file else "-", listed, count, told))
     if (left := len(measured.known) - _MOST_FILES) > 0:
         rows.append((f"and {left} more", "", "", "", ""))
     return tuple(rows)
-
-
-def _listed_stages(placement: Placement, stages: Sequence[int]) -> str:
-    return enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
 
 
 def _refuse_missing(names: Sequence[str], there: set[tuple[str, str]]) -> None:
