@@ -104,7 +104,7 @@ def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
 
 
 def first_titles(path: Path) -> tuple[str, ...]:
-    """Return the cells of the first row of a CSV file; none for a file that is no CSV. Raises OSError."""
+    """Return the cells of the first row of a CSV file; empty for other files. Raises OSError."""
     try:
         return next(read_lines(path, _MOST_TITLES), CsvLine(1, ())).cells
     except FileError:

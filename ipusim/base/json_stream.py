@@ -96,7 +96,7 @@ class JsonStream:
             if may_be_open and not self.peek():
                 return
             yield
-            # Nearly always the comma and what follows it have been read, so that one match takes both.
+            # One match takes the comma and the white space behind it, if both have been read.
             if comma := _COMMA.match(self._text, self._at):
                 self._at = comma.end()
                 continue

@@ -69,7 +69,7 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
 
 
 def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> str:
-    """Return which ranks wait for each other for ever if each send waits for its receive; empty if none do.
+    """Return the ranks of a deadlock under blocking sends, each with its cell; empty without a deadlock.
 
     Without ``copies`` a receive is before its pass, and a send behind it.
     """

@@ -23,13 +23,15 @@ def write(path):
         category = "user_annotation" if is_pass else "cpu_op"
         events.append(
             f'  {{\n    "ph": "X", "cat": "{category}", "name": "{name}", "pid": 4100, "tid": 4100,\n'
-            f'    "ts": {1_000_000 + number * 10}.{number % 1000:03}, "dur": 9.125,\n    "args": {{\n'
+            f'    "ts": @{number * 10:07}.{number % 1000:03}, "dur": 9.125,\n    "args": {{\n'
             f'      "External id": {number},"Record function id": 0, "Ev Idx": {number}\n    }}\n  }}'
         )
     block = ",\n".join(events).encode()
     with path.open("wb") as file:
         file.write(b'{"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": [\n')
-        file.write(b",\n".join([block] * BLOCKS) + b"]}\n")
+        for number in range(BLOCKS):
+            file.write(b",\n" * (number > 0) + block.replace(b"@", b"%d" % (number + 1)))
+        file.write(b"]}\n")
 
 
 def measure(path):

@@ -30,7 +30,7 @@ _KERNEL: Final = "kernel"
 _RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
 #: Microseconds that a time may be away from 0: beyond that floats are no times.
 _LATEST_US: Final = float(1 << 62)
-#: Events inside of each other on one thread, at most.
+#: Largest depth of nested events on a thread.
 _DEEPEST: Final = 10_000
 #: Start, name and category of a span that has begun.
 _Begun = tuple[Any, str, Any]

@@ -22,7 +22,7 @@ from ipusim.base.errors import FileError
 _BLOCK: Final = "times across ranks (ms):"
 #: Blocks without the times of ranks.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
-#: A timer below the head of a block: alone on its line, behind a prefix of the launcher if there is one.
+#: The line of a timer in a block, which may begin with a prefix of the launcher.
 _TIMER: Final = re.compile(r"(?:^|.*\s\s|\t)([a-z][\w/-]*):\s*")
 _RANK: Final = re.compile(r"\brank\s+(\d{1,6}):\s+(\d{1,12}(?:\.\d{1,9})?)\s*$")
 _ITERATION: Final = re.compile(r"\biteration\s+(\d{1,12})\s*/")
@@ -44,7 +44,7 @@ _LINES: Final = {
     re.compile(r"\btensor-model-parallel[- ]size: (\d{1,6})\b"): "tensor_model_parallel_size",
     re.compile(r"\bpipeline-model-parallel[- ]size: (\d{1,6})\b"): "pipeline_model_parallel_size",
 }
-#: Words that a line of the head has, so that few lines are held against its expressions.
+#: Words of the head's lines: other lines are not matched against the expressions.
 _HEAD: Final = re.compile(r"parallel|world|micro|mapping")
 _WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
 #: Facts that place ranks.

@@ -1,4 +1,4 @@
-"""Spans of one thread that lie within each other: a pass keeps its own time apart from the time of others in it."""
+"""Nested spans of one thread: the time of a pass without receives, updates and recomputations inside it."""
 
 from __future__ import annotations
 

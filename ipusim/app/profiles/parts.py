@@ -16,7 +16,7 @@ def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterat
     """Yield the spans of one rank, with one span for all parts of a pass.
 
     A pass begins at the first of its parts, and ends where a span of another pass begins or, with ``parts``, after that
-    many spans of the pass. Its length is the sum of its parts.
+    many spans of the pass. Its length is the sum of the parts.
 
     Raises FileError, whose text is the reason, if passes have different numbers of a part, and for spans of several
     names that one rule takes for the same pass.

@@ -36,7 +36,7 @@ class Placement:
 
 
 def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None) -> Placement:
-    """Return the stages of ``passes``; ``stages`` is their number as a person states it.
+    """Return the stages of ``passes``; ``stages`` is the number stated by --stages.
 
     Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
     passes of which only some say their stage.
@@ -76,7 +76,7 @@ def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
 
 
 def _refuse_partly_named(passes: Sequence[Span]) -> None:
-    """Refuse passes of which some say their stage, and others do not."""
+    """Refuse a mixture of passes with and without a stage in their names."""
     silent = next((span for span in passes if not span.stage), None)
     if silent is not None:
         raise FileError(
@@ -86,7 +86,7 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
 
 
 def _in_order(stages: Sequence[str]) -> list[str]:
-    """Return stages by their numbers, or named ones as they come; raises FileError if a number is missing."""
+    """Return stages in order of their numbers, or of appearance; raises FileError if a number is missing."""
     names = list(dict.fromkeys(stages))
     if not all(name.isdecimal() for name in names):
         return names

@@ -1,4 +1,4 @@
-"""Which rank each process of the files is: stated by a file, inferred from names, or assumed."""
+"""Ranks of processes: stated by a file, inferred from names, or assumed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.base.errors import FileError
 from ipusim.base.units import enumerated
 
 STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
-#: A rank in the name of a file; a local rank is one of its node alone.
+#: A rank in the name of a file; local ranks repeat on each node.
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
 _DIGITS: Final = re.compile(r"\d+")
 
@@ -36,7 +36,7 @@ class Measured:
         names: microseconds of spans in no pass, by name.
         notes: sentences for a person.
         stages_from: words for the line that would state the number of stages; empty if a rank may be a stage.
-        coverage: least and largest share of a rank's time that is in passes and updates; None if it is not known.
+        coverage: least and largest share of a rank's time that is in passes and updates; None without times of events.
     """
 
     files: str
@@ -176,7 +176,7 @@ def _kind(fact: Fact) -> str:
 
 
 def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
-    """Return ranks of files without one, by the numbers in which their names differ."""
+    """Return ranks of files by the numbers in their names, and how these ranks are known."""
     names = [recording.path.name for recording in recordings]
     fields = [tuple(map(int, (digits[:18] for digits in _DIGITS.findall(name)))) for name in names]
     given = [*range(len(names))], f"{ASSUMED}: files in their order"

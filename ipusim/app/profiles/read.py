@@ -1,6 +1,6 @@
 """The readers of profilers' files, and how their files begin.
 
-A reader returns a :class:`~ipusim.app.profiles.spans.Recording`. To add one, write its module and its row here.
+A reader returns a :class:`~ipusim.app.profiles.spans.Recording`. A new reader is a module and a row of ``READERS``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[So
     return lambda sources, options: [recording(source, options) for source in sources]
 
 
-#: The readers, the first of which that knows a file's first bytes reads it. A log of Megatron has no mark of its own.
+#: The readers, the first of which that knows a file's first bytes reads it. Logs of Megatron have no mark at the beginning.
 READERS: Final = (
     Reader("a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _each(nsys_sqlite.read)),
     Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _each(nvtx_csv.read)),

@@ -36,7 +36,7 @@ class Source:
 
     Attributes:
         path: the file.
-        events: events that were read so far.
+        events: number of events read.
     """
 
     def __init__(self, path: Path, progress: Callable[[Callable[[], str]], None] = lambda _: None) -> None:

@@ -17,7 +17,7 @@ from ipusim.base.errors import FileError
 MOST: Final = 1 << 20
 #: Microseconds of a pass at most: a scenario takes no more cycles, on the machine that an import begins with.
 LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
-#: Names that are remembered beside those of passes.
+#: Most names that a recording holds beside passes.
 _REMEMBERED: Final = 4096
 #: Facts in words, by their keys.
 _FACTS: Final = {
@@ -99,7 +99,7 @@ class Fact:
 
 
 class Facts(dict[str, Fact]):
-    """Facts by their keys, none of which is stated twice with different values."""
+    """Facts by keys; a fact has one value in all files."""
 
     def state(self, key: str, value: Any, place: str) -> None:
         """Add a fact; raises FileError that names both places if another one states a different value."""
@@ -140,7 +140,7 @@ class Recording:
         tool: the program that measured.
         spans: passes and updates.
         facts: facts of the whole run, such as ``world_size``.
-        ranks: rank of each process that states one.
+        ranks: stated ranks by process.
         order: sort indices of processes without a rank.
         names: microseconds of spans that are in no pass, by name; the first few thousand names.
         extents: microseconds from the first to the last event of each process.

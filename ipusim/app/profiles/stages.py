@@ -42,7 +42,7 @@ class Stages:
         stages: the figures of each by its name, or its number as text, in their order; of a stage by passes and the
             update, in the order of PASSES.
         mapping: the IPU of each stage, as ranks shared stages.
-        count: micro-batches behind a weight update; None if that is not known.
+        count: micro-batches behind a weight update; None if unknown.
         notes: sentences for a person.
         known: of each file its name, ranks, stages, micro-batches and how these are known.
     """

@@ -1,4 +1,4 @@
-"""Steps of a training: weight updates, what lies before each, and steps that are unlike the others."""
+"""Steps of a training, each ending with a weight update: warm-up steps and steps of another count are left out."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span],
             counts[rank, stage, step] = len(steps[step] if whole else set().union(*steps.values()))
         elif not updated or (rank, step) in updated:
             counts[rank, stage, step] = number
-    if not counts or not (updated or named):
+    if not counts or not (updated or named or any(span.micro_batches > 1 for span in spans)):
         return [*spans], None
     frequent = Counter(counts.values())
     usual = max(

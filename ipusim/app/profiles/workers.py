@@ -1,4 +1,4 @@
-"""Spans with starts, by threads: which lie within others, which threads are ranks, and which of a pass count."""
+"""Spans by threads: nested spans, threads that are ranks, and the device's spans in place of the host's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Lane = tuple[str, str, bool]
 
 
 class Lanes:
-    """Spans of one file by their threads, as a reader adds them."""
+    """Spans of one file by threads."""
 
     def __init__(self, found: Recording, names: Names) -> None:
-        """Begin without spans; ``found`` gets those that count, by ``names``."""
+        """Take a recording without spans, and the names of passes."""
         self._found, self._names = found, names
         self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
         self._extents: dict[str, tuple[Any, Any]] = {}
@@ -137,7 +137,7 @@ def _ranks_of_threads(
         for span in spans:
             owner = thread if thread in running else owners.get(span.stage)
             if owner is None and span.what == UPDATE:
-                # One thread updates the stages of all, so that each has an equal part.
+                # One thread updates the stages of every worker thread: equal parts of its time.
                 us = span.us / len(running)
                 kept += [replace(span, process=f"{process} thread {name}", us=us) for name in running]
                 continue
