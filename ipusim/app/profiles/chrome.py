@@ -143,7 +143,8 @@ class _Reader:
         process, name, said = str(event.get("pid")), event.get("name"), event.get("args")
         if not isinstance(said, dict):
             return
-        if name == "process_sort_index" and _is_whole(said.get("sort_index")):
+        # Kineto sorts processes by their own numbers, which say nothing of ranks.
+        if name == "process_sort_index" and _is_whole(said.get("sort_index")) and str(said["sort_index"]) != process:
             self.found.order[process] = said["sort_index"]
         text = said.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
         if isinstance(text, str) and (match := _RANK.search(text)):

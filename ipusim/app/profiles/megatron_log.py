@@ -29,11 +29,13 @@ _ITERATION: Final = re.compile(r"\biteration\s+(\d{1,12})\s*/")
 _ELAPSED: Final = re.compile(r"elapsed time per iteration \(ms\):\s*(\d{1,12}(?:\.\d{1,9})?)")
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,12})\b")
 _COUNT: Final = re.compile(r"number of micro-?batches to constant (\d{1,9})\b")
-#: Sizes and switches of the head, with the names of older lines.
+#: Sizes and switches of the head: dotted, as YAML or as options. Others of the same name, such as those of a process
+#: group or of an encoder's configuration, are written with an equals sign or behind another word.
 _ARGUMENT: Final = re.compile(
-    r"\b(pipeline[-_]model[-_]parallel[-_]size|tensor[-_]model[-_]parallel[-_]size|context[-_]parallel[-_]size"
+    r"(?<!\w)(?<!\w-)(?P<option>--)?(?P<name>pipeline[-_]model[-_]parallel[-_]size|tensor[-_]model[-_]parallel[-_]size|context[-_]parallel[-_]size"
     r"|virtual[-_]pipeline[-_]model[-_]parallel[-_]size|world[-_]size|data[-_]parallel[-_]size|micro[-_]batch[-_]size"
-    r"|use[-_]tp[-_]pp[-_]dp[-_]mapping)(?:\s*\.{2,}\s*|\s*[:=]\s*|\s+)(\d{1,9}|True|true|False|false)\b"
+    r"|use[-_]tp[-_]pp[-_]dp[-_]mapping)(?:\s*\.{2,}\s*|\s*:\s*|(?(option)[\s=]+|(?!)))"
+    r"(?P<value>\d{1,9}|True|true|False|false)\b"
 )
 _SWITCH: Final = re.compile(r"--use-tp-pp-dp-mapping\b(?!\s*[=.])")
 _LINES: Final = {
@@ -127,7 +129,7 @@ class _Log:
             self._count = Fact(int(match[1]), place)
         said = {key: match[1] for expression, key in _LINES.items() if (match := expression.search(line))}
         if not said:
-            said = {match[1].replace("-", "_"): match[2] for match in _ARGUMENT.finditer(line)}
+            said = {match["name"].replace("-", "_"): match["value"] for match in _ARGUMENT.finditer(line)}
         if _SWITCH.search(line):
             said["use_tp_pp_dp_mapping"] = "True"
         for key, text in said.items():

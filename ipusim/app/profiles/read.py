@@ -46,7 +46,7 @@ def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[So
     return lambda sources, options: [recording(source, options) for source in sources]
 
 
-#: The readers, the first of which that knows a file's first bytes reads it. Logs of Megatron have no mark at the beginning.
+#: The readers in the order in which they are asked: logs of Megatron have no mark at the beginning.
 READERS: Final = (
     Reader("a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _each(nsys_sqlite.read)),
     Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _each(nvtx_csv.read)),

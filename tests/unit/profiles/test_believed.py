@@ -199,6 +199,24 @@ def test_facts_of_a_log_that_contradict_each_other_are_refused_with_both_places(
         read_measured([path])
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torchrun --nproc 2 pretrain.py --pipeline-model-parallel-size 2 --encoder-pipeline-model-parallel-size 1",
+        "torchrun pretrain.py --pipeline-model-parallel-size=2",
+        "0:   pipeline_model_parallel_size: 2",
+        "[default0]:using world size: 2, data-parallel-size: 1, tensor-model-parallel size: 1, "
+        "pipeline-model-parallel size: 2",
+    ],
+)
+def test_a_head_states_the_stages_as_options_yaml_or_a_line_and_other_groups_do_not(log, line):
+    others = ["init_process_group(rank=0, world_size=1)", "TransformerConfig(pipeline_model_parallel_size=1, layers=2)"]
+    path = log(line, *others, SIZES[1], *block(1, 8, 16))
+    stages = stages_of(read_measured([path]))
+    assert medians(stages) == [(2000, 2000), (4000, 4000)]
+    assert "stages stated by a.log:1; " in stages.known[0][4]
+
+
 def test_half_of_the_ranks_of_a_log_are_no_replica_where_ranks_of_a_stage_follow_each_other(log):
     path = log("world_size ......... 4", *SIZES, *block(1, 8, 8))
     with pytest.raises(FileError, match="got none of rank 2 and 3 of world_size 4"):
