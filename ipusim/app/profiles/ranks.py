@@ -18,6 +18,8 @@ from ipusim.base.units import enumerated
 STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
 #: A rank in the name of a file; local ranks repeat on each node.
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
+#: Number of ranks above which numbers are no ranks.
+_MOST_RANKS: Final = 1 << 16
 _DIGITS: Final = re.compile(r"\d+")
 
 
@@ -195,7 +197,8 @@ def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
         return given
     in_order = sorted(first)
     how = f"{INFERRED} from the number in the name of each file"
-    return (first if in_order[0] == 0 and in_order[-1] < 1 << 20 else [in_order.index(number) for number in first]), how
+    # Larger numbers are times or processes: their order alone says something.
+    return (first if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in first]), how
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

@@ -230,3 +230,14 @@ def test_a_batch_that_ramps_up_is_counted_by_its_size_or_refused(log):
     stages = stages_of(read_measured([log("micro_batch_size .... 2", "data_parallel_size .... 2", *lines)]))
     assert (medians(stages), stages.count) == ([(2000, 2000), (4000, 4000)], 8)
     assert "Micro-batches of a step differ: 4 in 1, 8 in 2 steps. The medians are of steps with 8." in stages.notes
+
+
+def test_numbers_in_names_of_files_are_ranks_in_their_order_and_begin_at_0(trace):
+    files = [trace(event("Forward 0", 0, 10 + number), name=f"w{number}.json") for number in (10, 2, 1)]
+    with pytest.raises(FileError, match=r"got none of rank 0, 3, 4, 5, 6, 7, 8 and 9: import these too, or say by"):
+        stages_of(read_measured(files))
+    assert medians(stages_of(read_measured(files), 3)) == [(11,), (12,), (20,)]
+    times = [trace(event("Forward 0", 0, 10 + n), name=f"t{1_700_000_000 - n}.json") for n in range(2)]
+    found = stages_of(read_measured(times))
+    assert medians(found) == [(11,), (10,)]
+    assert found.known[0][4].startswith("ranks inferred from the number in the name of each file; ")
