@@ -11,11 +11,11 @@ from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
 
-def outermost(spans: Sequence[Span], told: Counter[str]) -> Iterator[Span]:
+def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> Iterator[Span]:
     """Yield the passes and updates of one thread, which note the receives, updates and recomputations inside them.
 
     A span lies within another if its middle does: profilers round ends. ``told`` counts spans that are not yielded, by
-    a text that says where their time went.
+    a noun and words on their time.
 
     Raises FileError, whose text is the reason, for a pass within a pass of another kind that is no recomputation.
     """
@@ -30,7 +30,7 @@ def outermost(spans: Sequence[Span], told: Counter[str]) -> Iterator[Span]:
             if outer is not None and start + span.us / 2 >= waits_until:
                 waits_until = start + span.us
                 outer.waited_us += span.us
-                told["receives inside passes, whose time is taken off"] += 1
+                told["receive", "inside passes: time that is taken off"] += 1
             continue
         if outer is None or outer.what == OVERLAP or (outer.is_part and span.is_part):
             open_spans.append((span, start + span.us))
@@ -46,13 +46,13 @@ def outermost(spans: Sequence[Span], told: Counter[str]) -> Iterator[Span]:
         ):
             raise FileError(_within(span, outer))
         elif span.what == outer.what:
-            told[f"{span.what} spans inside others of the same kind, whose time has theirs"] += 1
+            told[f"{span.what} span", "inside others of the same kind: in their time"] += 1
         elif span.what == FORWARD and outer.what in BACKWARD:
             outer.recomputed_us += span.us
-            told["forward passes inside backward passes: recomputation, whose time is in backward"] += 1
+            told["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
         elif span.what == UPDATE:
             outer.waited_us += span.us
-            told["updates inside passes, whose time is taken off"] += 1
+            told["update", "inside passes: time that is taken off"] += 1
             yield span
         else:
             raise FileError(_within(span, outer))

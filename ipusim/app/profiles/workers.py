@@ -12,6 +12,7 @@ from ipusim.app.profiles.names import FORWARD, OVERLAP, PASSES, STEP, UPDATE, Na
 from ipusim.app.profiles.nesting import outermost
 from ipusim.app.profiles.spans import LONGEST_US, MOST, Recording, Span
 from ipusim.base.errors import FileError
+from ipusim.base.units import counted
 
 #: A process and a thread, and whether they are a device's.
 _Lane = tuple[str, str, bool]
@@ -54,7 +55,7 @@ class Lanes:
 
     def finish(self) -> Recording:
         """Return the recording with the spans that count; raises FileError as the functions here do."""
-        found, told = self._found, Counter[str]()
+        found, told = self._found, Counter[tuple[str, str]]()
         self._names.refuse_unused(found.path, (name for name, _ in found.names.most_common()))
         try:
             lanes = {lane: [*outermost(spans, told)] for lane, spans in self._lanes.items()}
@@ -64,9 +65,11 @@ class Lanes:
         for span in spans:
             found.add(span, span.kind)
         found.notes += notes
-        found.notes += [f"{found.path}: {number:,} {text}." for text, number in told.items()]
+        found.notes += [f"{found.path}: {counted(number, noun)} {text}." for (noun, text), number in told.items()]
         found.notes += [
-            f"{found.path}: {number:,} spans {text} are left out." for text, number in self._left_out.items() if number
+            f"{found.path}: {counted(number, 'span')} {text}: left out."
+            for text, number in self._left_out.items()
+            if number
         ]
         found.extents = {process: exact(end) - exact(start) for process, (start, end) in self._extents.items()}
         return found

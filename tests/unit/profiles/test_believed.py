@@ -84,7 +84,7 @@ def test_a_forward_pass_inside_backward_is_recomputation_and_a_receive_inside_it
     )
     stages = stages_of(read_measured([path]))
     assert medians(stages) == [(10, 35)]
-    assert f"{path}: 1 receives inside passes, whose time is taken off." in stages.notes
+    assert f"{path}: 1 receive inside passes: time that is taken off." in stages.notes
     assert "Backward passes are recomputation for 15% of their time." in stages.notes
     with pytest.raises(
         FileError, match="expected passes side by side, got one of backward within one of forward, at 1 us"

@@ -100,6 +100,17 @@ def test_tables_that_are_no_stages_are_named():
         measured_text(CASES / "total-row" / "a.csv")
 
 
+def test_a_column_without_a_title_is_refused_where_it_has_cells(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(",stage,forward [ms]\n0,0,1\n1,1,2\n")
+    with pytest.raises(
+        FileError, match=r"a\.csv:1: expected a title above column 1, got none above '0': leave an index out"
+    ):
+        measured_text(path)
+    path.write_text("stage,forward [ms],\n0,1,\n1,2,\n")  # as spreadsheets write an empty column
+    assert "2 stages as measured" in measured_text(path)
+
+
 def test_the_scenario_says_what_was_believed():
     text = scenario_text(stages("megatron-tp-pp-dp"), "p.csv", ["a.log"])
     (line,) = re.findall(r"^# a\.log: (.*)$", text, re.MULTILINE)
