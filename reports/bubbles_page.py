@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from matplotlib.patches import PathPatch
 
 from ipusim.app.compare.compare import compare
 from ipusim.app.render.comparison import Compared, comparison
-from ipusim.app.render.figures import to_png
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.panel import FILLED, rectangles
 from ipusim.app.render.tables import Table
 from ipusim.pipeline.plan import Sync
 from ipusim.pricing.costs import Costs, Send
@@ -22,7 +24,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find
-from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
 from reports.markdown import markdown
 
@@ -256,6 +258,8 @@ FORMS: Final[tuple[Form, ...]] = (
 CASES: Final = (Case(4, 8, 200, 200, 200), Case(8, 32, 200, 200, 200), Case(8, 32, 200, 300, 100))
 #: Cycles of a copy in the last table, and of forward and backward there.
 _COPY, _FORWARD, _BACKWARD = 7, 100, 200
+#: Opacity of the shade on passes of the second stage of an IPU.
+_SHADE: Final = 0.3
 
 
 _ASSUMED: Final = """\
@@ -373,6 +377,7 @@ def bubbles_page() -> str:
             _ASSUMED,
             "![One execution with one stage on each IPU](bubbles-one.png)\n",
             "![The same work with two stages on each IPU](bubbles-two.png)\n",
+            "![The same, with backward passes in two halves](bubbles-two-halves.png)\n",
             "## What an IPU waits, and keeps\n",
             "Each cell is the closed form's cycles and the simulation's; where they agree it is one number.\n",
             markdown(_waits()),
@@ -485,19 +490,47 @@ def _lock_step() -> Table:
 def bubbles_pictures() -> dict[str, bytes]:
     """Draw the traces of the schedules, those with one stage an IPU and those with two."""
     case = Case(4, 8, 20_000, 20_000, 20_000)
-    pictures = {}
-    for name, per_ipu, title in (
-        ("bubbles-one.png", 1, "Four IPUs with a stage each, eight micro-batches, copies that take no time"),
-        ("bubbles-two.png", 2, "The same work in two stages on each IPU"),
-    ):
-        forms = [
-            form for form in FORMS if form.per_ipu == per_ipu and find(form.schedule).syncs[0] is Sync.POINT_TO_POINT
-        ]
-        request = request_of(case, forms[0].schedule, per_ipu).replace(
-            {"pipeline.device_mapping": None, "pipeline.virtual_stages": per_ipu}
-        )
-        request = Request.from_dict(request.to_dict(), name=title)
-        rows = compare(request, [form.schedule for form in forms])
-        runs = [Compared(row.timeline, row.name) for row in rows if row.timeline is not None]
-        pictures[name] = to_png(comparison(runs, title=title))
-    return pictures
+    one = "Four IPUs with a stage each, eight micro-batches, copies that take no time"
+    two = "The same work in two stages on each IPU"
+    single, double = (runs_of(case, per_ipu, title) for per_ipu, title in ((1, one), (2, two)))
+    halved = [(timeline.kind == SpanKind.INPUT_GRADIENT).any() for timeline in (run.timeline for run in double)]
+    whole = [run for run, in_halves in zip(double, halved, strict=True) if not in_halves]
+    parted = [run for run, in_halves in zip(double, halved, strict=True) if in_halves]
+    return {
+        "bubbles-one.png": to_png(comparison(single, title=one)),
+        "bubbles-two.png": to_png(in_two_shades(whole, two)),
+        "bubbles-two-halves.png": to_png(in_two_shades(parted, f"{two}, backward passes in two halves")),
+    }
+
+
+def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
+    """Return the runs of all schedules with so many stages an IPU, named ``title``."""
+    forms = [form for form in FORMS if form.per_ipu == per_ipu and find(form.schedule).syncs[0] is Sync.POINT_TO_POINT]
+    request = request_of(case, forms[0].schedule, per_ipu).replace(
+        {"pipeline.device_mapping": None, "pipeline.virtual_stages": per_ipu}
+    )
+    request = Request.from_dict(request.to_dict(), name=title)
+    rows = compare(request, [form.schedule for form in forms])
+    return [Compared(row.timeline, row.name) for row in rows if row.timeline is not None]
+
+
+def in_two_shades(runs: Sequence[Compared], title: str) -> Chart:
+    """Return the traces of runs, with passes of the second stage of an IPU in another shade than those of the first.
+
+    Colours with black numbers become lighter, those with white numbers darker.
+    """
+    chart = comparison(runs, title=f"{title}\nin another shade: passes of the second stage of an IPU")
+    panels = [axes for axes in chart.axes if axes.get_ylim()[1] == 0]
+    for axes, run in zip(panels, runs, strict=True):
+        timeline = run.timeline
+        second = [stages[1] for stages in timeline.info.stages_of_ipu.values()]
+        passes = timeline.rows(*PASSES)
+        passes = passes[np.isin(timeline.stage[passes], second)]
+        for kind in np.unique(timeline.kind[passes]).tolist():
+            rows = passes[timeline.kind[passes] == kind]
+            middle = timeline.ipu[rows] + 0.5
+            boxes = rectangles(timeline.start[rows], timeline.end[rows], middle + FILLED / 2, middle - FILLED / 2)
+            look = SpanKind(kind).row.look
+            shade = "black" if look is not None and look.number == "#ffffff" else "white"
+            axes.add_artist(PathPatch(boxes, facecolor=shade, alpha=_SHADE, linewidth=0, zorder=2.15))
+    return chart

@@ -15,11 +15,10 @@ from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.scenario import load_request
 from ipusim.base.units import format_seconds
-from reports.gallery import SCENARIOS, SCHEDULES
+from reports.gallery import ORDERS, SCENARIOS, SCHEDULES
 from reports.markdown import markdown
 
 _KIB = 1024
-_ORDERS = ("ZIGZAG", "SNAKE", "HOOF")
 _MACHINES = {"c2_server": "C2 server", "pod16": "POD16"}
 
 
@@ -50,11 +49,12 @@ def orders() -> str:
     """Compare the selection orders of a 16-IPU pipeline on two machines, with tensors of three sizes."""
     text = (
         "# Selection orders\n\nA pipeline of 16 stages under each order, whose large tensors leave even stages, "
-        "2 MiB behind stages 0 and 8.\n\n"
+        "2 MiB behind stages 0 and 8. On a C2 server, the routes of its copies and the load of each link:\n\n"
+        "![selection_orders](selection_orders.png)\n\n"
     )
     for system, machine in _MACHINES.items():
         change = [] if system == "c2_server" else [f"--set system.name={system}"]
-        command = _command("selection_orders", f"--orders {','.join(_ORDERS)}", *change)
+        command = _command("selection_orders", f"--orders {','.join(ORDERS)}", *change)
         text += f"## On a {machine}\n\n{_compared(_by_order(system, None))}\n{command}\n"
     run = _by_order("c2_server", None).rows[1].result
     assert run is not None, "SNAKE runs"
@@ -82,7 +82,7 @@ def _times() -> Table:
             times = [format_seconds(run.throughput.weight_update_period_s) for run in runs]
             bests = [label for label, row in zip(found.labels, found.rows, strict=True) if _as_good(found, row)]
             rows.append((machine, words, *times, " and ".join(bests)))
-    return Table("", ("machine", "large tensors behind", *_ORDERS, "best"), tuple(rows))
+    return Table("", ("machine", "large tensors behind", *ORDERS, "best"), tuple(rows))
 
 
 def _as_good(found: Comparison, row: Row) -> bool:
@@ -111,7 +111,7 @@ def _by_order(system: str, kib: Callable[[int], int] | None) -> Comparison:
         sizes = {f"pipeline.stages.{stage}.output_bytes": kib(stage) * _KIB for stage in range(last)}
         sizes |= {f"pipeline.stages.{stage + 1}.gradient_bytes": kib(stage) * _KIB for stage in range(last)}
         request = request.replace(sizes)
-    return Comparison(compare(request, orders=_ORDERS))
+    return Comparison(compare(request, orders=ORDERS))
 
 
 def _compared(found: Comparison) -> str:

@@ -17,6 +17,7 @@ from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.summary import EvaluationSummary, StageCycles, Summary, SumOfGradients
 from ipusim.analysis.throughput import Throughput
 from ipusim.analysis.utilisation import IpuUse
+from ipusim.analysis.verdict import Verdict
 from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES
 from ipusim.timeline.time_parts import TimePart
@@ -64,13 +65,22 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         **{f"waterfall.shares.{part.key}": f"{part.words} as a part of the run" for part in TimePart},
         "disturbances.slowdown": "the run's time by that of the same run without disturbances; no key without any",
         "disturbances.cycles_without": "of the run without them",
-        "disturbances.waits[].ipu": "logical IPU that waits longer for another than in that run",
+        "disturbances.waits[].ipu": "logical IPU that waits longer for another than in that run; beside disturbed "
+        "cables for a disturbed IPU alone",
         "disturbances.waits[].for_ipu": "which one",
         "disturbances.waits[].cycles": "by how much longer",
         "disturbances.idle_cycles.NAME": "that all IPUs together are idle more than in that run, by cause",
+        "disturbances.slow_ipus[]": "logical IPUs that disturbances make slower",
+        "disturbances.cables[].link[]": "the two logical IPUs of a cable that is slower, late or dead",
+        "disturbances.cables[].dead": "whether it is dead",
+        "disturbances.cables[].used": "whether copies go over it without disturbances",
+        "disturbances.cables[].detour[]": "logical IPUs on the detour round a dead cable, in the order of travel",
+        "disturbances.cable_cycles": "that all IPUs together wait longer for copies over these cables or round them",
         "disturbances.passes": "whether disturbances end within the run, whose states behind that were looked at",
         "disturbances.recovery_micro_batches": "that the first stage begins behind their end until the state of the "
         "machine is that of the run without them; `null` where it never is",
+        "find_verdict": "",
+        "find_faster_order": "",
         "find_waterfall": "",
         "find_disturbances": "",
     },
@@ -131,7 +141,8 @@ _MEMORY: Final = {
     "peak_cycle": "from which on it holds that",
     "peak_pass": "in which it does",
     "sram_bytes": "of one IPU; null where that is not limited",
-    "fits": "whether every IPU has the memory for what it holds",
+    "fits": "the answer to whether every IPU has the memory for what it holds: `fits`, `fits only without the "
+    "estimated code`, `does not fit`, or `not known`, where stages do not say what they hold",
     "verdict": "in a sentence",
     **{f"holders.{holder.key}": f"{holder}, at the peak" for holder in Holder},
 }
@@ -180,6 +191,8 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
             if issubclass(kind, RunTimes) and key.endswith("_cycles") and not is_dataclass(inner):
                 yield path.removesuffix("_cycles") + "_s", "s", "the same in seconds"
     names = {each.name for each in fields(kind)}
+    if kind is Summary:
+        yield from _rows(Verdict, f"{above}verdict.")
     yield from ((f"{above}{key}", _unit(key), text) for key, text in more.items() if text and key not in names)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_chart
+from ipusim.app.compare.link_loads import link_chart
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.memory import memory_chart
@@ -15,6 +16,7 @@ from ipusim.app.render.titles import default_title
 from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job, load_request
 from ipusim.runs.execute import execute
+from ipusim.runs.run import Run
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
@@ -32,6 +34,8 @@ RESNET50_PIPELINE = (
 )
 #: The schedules of the tutorial's figures.
 SCHEDULES = ("grouped", "interleaved", "sequential")
+#: The selection orders, in the order of the pages.
+ORDERS = ("ZIGZAG", "SNAKE", "HOOF")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Picture:
         file: which file of the run, or of the comparison, it is.
         schedules: those compared in it, if it is a comparison.
         syncs: the sync modes that they are compared in; none for their own.
+        orders: the selection orders under which the links of the system are drawn; none for another picture.
     """
 
     scenario: str
@@ -53,21 +58,32 @@ class Picture:
     file: str = "trace.png"
     schedules: tuple[str, ...] = ()
     syncs: tuple[str, ...] = ()
+    orders: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         """The command that makes the picture."""
-        words = [f"ipusim {'compare' if self.schedules else 'run'} scenarios/{self.scenario}.yaml"]
+        words = [f"ipusim {'compare' if self.schedules or self.orders else 'run'} scenarios/{self.scenario}.yaml"]
+        words += [f"--orders {','.join(self.orders)}"] if self.orders else []
         words += [f"--schedules {','.join(self.schedules)}"] if self.schedules else []
         words += [f"--sync {','.join(self.syncs)}"] if self.syncs else []
         return " ".join([*words, *(f"--set {change}" for change in self.changes)])
 
+    def run(self) -> Run:
+        """Return the run of the scenario with the picture's changes."""
+        return execute(load_job(SCENARIOS / f"{self.scenario}.yaml", self.changes))
+
     def figure(self) -> Chart:
         """Run the scenario and return the picture as a figure."""
-        path = SCENARIOS / f"{self.scenario}.yaml"
+        if self.orders:
+            request = load_request(SCENARIOS / f"{self.scenario}.yaml", self.changes)
+            links = link_chart(Comparison(compare(request, orders=self.orders)))
+            assert links is not None, "of several orders"
+            return links
         if self.schedules:
-            return comparison_chart(Comparison(compare(load_request(path, self.changes), self.schedules, self.syncs)))
-        result = execute(load_job(path, self.changes))
+            request = load_request(SCENARIOS / f"{self.scenario}.yaml", self.changes)
+            return comparison_chart(Comparison(compare(request, self.schedules, self.syncs)))
+        result = self.run()
         shown = picture_window(result.timeline)
         if self.file == "memory.png":
             return memory_chart(result.timeline, result.memory, shown)
@@ -131,8 +147,11 @@ GALLERY = (
     ),
     Picture(
         "selection_orders",
-        "Sixteen stages on a ladder of IPU-Links, whose boundaries carry unequal bytes. The picture is of SNAKE, which "
-        "AUTO chooses; [all three orders compared](selection_orders.md).",
+        "Sixteen stages on a ladder of IPU-Links, whose boundaries carry unequal bytes: the routes of their copies "
+        "under each selection order, and how busy each link is. AUTO chooses SNAKE; [the orders "
+        "compared](selection_orders.md).",
+        file="links.png",
+        orders=ORDERS,
     ),
     Picture(
         "small_superstep",
@@ -202,9 +221,9 @@ GALLERY = (
     ),
     Picture(
         "inference",
-        "Forward passes only, in every IPU on another micro-batch. A time-step lasts as long as IPU 0 reads from the "
-        "host; the passes of so small a model are short beside it.",
-        ("numerics=off",),
+        "Forward passes only, in every IPU on another micro-batch, with synthetic data, which no host sends. With the "
+        "host's, a time-step lasts as long as IPU 0 reads from it; the passes of so small a model are short beside it.",
+        ("numerics=off", "use_synthetic_data=true"),
     ),
     Picture(
         "bert_large",

@@ -8,9 +8,13 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, Final
 
+import numpy as np
+
 from ipusim.analysis.disturbed import DisturbanceCost
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.panel import FILLED
+from ipusim.app.render.style import REDONE, STAGE_SIZE
 from ipusim.app.render.sweep import ChartAxis, Panel, sweep_chart
 from ipusim.app.render.tables import Table
 from ipusim.pipeline.plan import Sync
@@ -18,6 +22,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
+from ipusim.timeline.kinds import SpanKind
 from reports.markdown import markdown
 
 #: Schedules and sync modes of the tables, in order.
@@ -158,17 +163,38 @@ def stragglers_pictures() -> dict[str, bytes]:
     """Draw traces under a slow IPU and a bad cable, and what jitter costs."""
     shown = [MODES[0], *(mode for mode in MODES if mode[1] is Sync.POINT_TO_POINT)]
     slow = [_compared(*mode, 16, [dict(_PASSING)]) for mode in shown]
-    late = [{"link": [1, 2], "delay": _LATE}]
-    cables = [_compared(*mode, 16, late) for mode in MODES if mode[1] is Sync.POINT_TO_POINT]
     return {
         "stragglers-slow.png": to_png(
             comparison(slow, title="IPU 1 takes three times as long from 1.5 to 3 million cycles")
         ),
-        "stragglers-cable.png": to_png(
-            comparison(cables, title=f"The cable of IPUs 1 and 2 delays by {_LATE:,} cycles")
-        ),
+        "stragglers-cable.png": to_png(with_cable(*delayed())),
         "stragglers-jitter.png": to_png(_jitter_chart()),
     }
+
+
+def delayed() -> tuple[list[Compared], list[int]]:
+    """Return the point-to-point runs with a cable that delays tensors, and the IPUs of that cable."""
+    ipus = [1, 2]
+    late = [{"link": ipus, "delay": _LATE}]
+    return [_compared(*mode, 16, late) for mode in MODES if mode[1] is Sync.POINT_TO_POINT], ipus
+
+
+def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
+    """Return the traces of runs with the cable of two neighbours, and each tensor's time on it, between their rows."""
+    title = f"The cable of IPUs {ipus[0]} and {ipus[1]} delays by {_LATE:,} cycles"
+    chart = comparison(runs, title=f"{title}\neach red line is a tensor on that cable, {_LATE:,} cycles long")
+    between = max(ipus)
+    panels = [axes for axes in chart.axes if axes.get_ylim()[1] == 0]
+    for axes, run in zip(panels, runs, strict=True):
+        timeline = run.timeline
+        sent = timeline.rows(SpanKind.SEND)
+        sent = sent[np.isin(timeline.ipu[sent], ipus) & (timeline.end[sent] > timeline.start[sent])]
+        edges = between + (1 - FILLED) / 2 * np.where(timeline.ipu[sent] < between, -1, 1)
+        x, y = np.stack([timeline.start[sent], timeline.end[sent]]), np.stack([edges, 2 * between - edges])
+        axes.plot(x, y, color=REDONE, linewidth=1.5, zorder=5)
+        place = axes.get_yaxis_transform()
+        axes.text(-0.003, between, "cable", color=REDONE, size=STAGE_SIZE, transform=place, ha="right", va="center")
+    return chart
 
 
 def _compared(schedule: str, sync: Sync, count: int, disturbances: Disturbances) -> Compared:

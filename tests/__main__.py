@@ -1,7 +1,8 @@
 """The one test command: ``python -m tests`` checks style, types, imports and behaviour; extra words go to pytest.
 
-``python -m tests --all`` draws more examples of every property and runs the slowest tests too; ``--every`` draws all
-examples, and runs those too that are run by name, as they take a minute and look at what seldom changes.
+``python -m tests --all`` draws more examples of every property, runs the slowest tests too, and measures the ratios of
+``tests/bench`` that are stable; ``--every`` draws all examples, and runs those too that are run by name, as they take a
+minute and look at what seldom changes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ CHECKS = {
     "mypy": ("-m", "mypy"),
 }
 TESTS = ("-m", "pytest", "--numprocesses", "auto", "--dist", "worksteal")
+#: Ratios of times, behind all else, which would disturb them.
+RATIOS = ("-m", "pytest", "tests/bench", "-m", "stable", "--quiet")
 
 
 def checked() -> dict[str, subprocess.CompletedProcess[str]]:
@@ -44,9 +47,13 @@ def main(words: list[str]) -> int:
         print("== pytest", flush=True)
         tests = subprocess.run([sys.executable, *TESTS, *words], cwd=ROOT, check=False)
     failed = ["pytest"] if tests.returncode else []
-    for name, done in checks.result().items():
-        print(f"== {name}\n{done.stdout}", end="")
-        if done.returncode:
+    done = checks.result()
+    if {"--all", "--every"} & {*words}:
+        print("== ratios", flush=True)
+        failed += ["ratios"] if subprocess.run([sys.executable, *RATIOS], cwd=ROOT, check=False).returncode else []
+    for name, check in done.items():
+        print(f"== {name}\n{check.stdout}", end="")
+        if check.returncode:
             failed.append(name)
     print(f"== failed: {', '.join(failed)}" if failed else "== all checks passed")
     return 1 if failed else 0

@@ -10,6 +10,7 @@ import numpy as np
 from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
 from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
 from ipusim.analysis.executions import executions_of
+from ipusim.analysis.fits import usable
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.analysis.waterfall import Waterfall
@@ -56,7 +57,7 @@ def check_changes(job):
     for each in found:
         assert (each.after is None) == bool(each.refusal), each
         assert each.gain <= 1
-    keys = [(each.change.machine, each.too_large > 0, -each.gain) for each in found]
+    keys = [(each.change.machine, not usable(each.fits), -each.gain) for each in found]
     assert keys == sorted(keys)
 
 

@@ -26,6 +26,7 @@ _DRAWN = (
     "tutorial_step1_single_ipu",
     "schedules_four_ipus",
     "zero_bubble",
+    "selection_orders",
     "small_superstep",
     "memory_by_schedule",
     "optimizer_state_offload",

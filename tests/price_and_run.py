@@ -8,12 +8,12 @@ from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.machine.clock import Clock
 from ipusim.machine.cross_replica import replicas_of
-from ipusim.machine.disturbances import speeds_of
 from ipusim.machine.executor import NullExecutor, Replicas
 from ipusim.machine.facility import Context
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.rerouted import rerouted
 from ipusim.machine.simulate import simulate
+from ipusim.machine.speeds import speeds_of
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.analysis.bubble import bubble_of
+    from ipusim.analysis.bubble import Bubble, bubble_of
     from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
-    from ipusim.analysis.disturbed import DisturbanceCost
-    from ipusim.analysis.effects import effects_of
+    from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
+    from ipusim.analysis.effects import SYNTHETIC_DATA, effects_of
     from ipusim.analysis.executions import Execution, executions_of, find_execution
     from ipusim.analysis.figures import OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
-    from ipusim.analysis.fit import Fit, remote_verdict
+    from ipusim.analysis.fit import Fit
+    from ipusim.analysis.fits import Fits, usable
     from ipusim.analysis.fullest_memory import FullestMemory, fullest
     from ipusim.analysis.learning import LOSS, Learning, received
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
-    from ipusim.analysis.orders import OrderReport, faster_order
+    from ipusim.analysis.orders import FasterOrder, OrderReport
     from ipusim.analysis.phases import PHASES, Phase, execution_phases, phases_of, time_steps
     from ipusim.analysis.plain import as_plain
     from ipusim.analysis.recovery import redone_work
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.summary import LearningSummary
     from ipusim.analysis.throughput import throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
-    from ipusim.analysis.verdict import slowest_stages
+    from ipusim.analysis.verdict import Verdict, slowest_stages, verdict_of
     from ipusim.analysis.waterfall import Waterfall
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -9,10 +9,29 @@ from typing import Any
 import numpy as np
 
 from ipusim.analysis.causes import CAUSES, idle_by_root
+from ipusim.analysis.plain import as_plain
 from ipusim.analysis.utilisation import ratio
 from ipusim.base.looks import key_of
 from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class DisturbedCable:
+    """A cable that is slower or dead, or on which signals take longer.
+
+    Attributes:
+        link: the two logical IPUs that it joins, in ascending order.
+        dead: whether it carries nothing.
+        used: whether copies cross the cable in the run without disturbances.
+        detour: logical IPUs between its ends on the detour round a dead cable, from the first of ``link`` on; empty
+            for other cables.
+    """
+
+    link: tuple[int, int]
+    dead: bool
+    used: bool
+    detour: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -22,7 +41,8 @@ class DisturbanceCost:
     Attributes:
         cycles, plain_cycles: of the run, and of the same without disturbances.
         waits: cycles that an IPU waits more for another than in that, by the numbers of both; those above 0. Where one
-            waits for another that waits meanwhile, that is for the one that this waits for in the end.
+            waits for another that waits meanwhile, that is for the one that this waits for in the end. Where a cable
+            is disturbed, of IPUs that are disturbed themselves alone: healthy ones wait for the cable's copies.
         idle: cycles that all IPUs together are idle more than in that, by what they are idle for in the end: none of
             them more than all causes together, as waits for one may come in place of waits for another.
         recovery: how many micro-batches the first stage begins behind the last change of a disturbance until the state
@@ -31,6 +51,10 @@ class DisturbanceCost:
         passes: whether disturbances end for good within the run, and its states behind that were looked at: those of
             runs of up to 50,000 spans are, unless so many tensors pile up that they are not all noted.
         loses: whether an IPU is lost within the run, so that work is.
+        slow_ipus: logical IPUs that are slower, ascending.
+        cables: the cables that are slower, late or dead.
+        cable_cycles: further cycles in which IPUs, all together, wait for copies over these cables or round them. If
+            cables alone are disturbed, these are all further idle cycles of the run, else those for copies.
     """
 
     cycles: int
@@ -40,6 +64,9 @@ class DisturbanceCost:
     recovery: int | None
     passes: bool
     loses: bool = False
+    slow_ipus: tuple[int, ...] = ()
+    cables: tuple[DisturbedCable, ...] = ()
+    cable_cycles: int = 0
 
     @property
     def slowdown(self) -> float:
@@ -66,12 +93,30 @@ class DisturbanceCost:
             "cycles_without": self.plain_cycles,
             "waits": [{"ipu": ipu, "for_ipu": source, "cycles": more} for (ipu, source), more in self.waits.items()],
             "idle_cycles": {key_of(cause.words): more for cause, more in self.idle.items()},
+            "slow_ipus": list(self.slow_ipus),
+            "cables": [as_plain(cable) for cable in self.cables],
+            "cable_cycles": self.cable_cycles,
             "passes": self.passes,
             "recovery_micro_batches": self.recovery,
         }
 
 
-def more_idle(timeline: Timeline, plain: Timeline) -> tuple[dict[tuple[int, int], int], dict[Idle, int]]:
+@dataclass(frozen=True)
+class MoreIdle:
+    """The idle cycles that a run has more than the one without disturbances.
+
+    Attributes:
+        cycles: further idle cycles of all IPUs together; below 0 for fewer.
+        waits: further cycles in which an IPU waits for another, by the numbers of both, where above 0.
+        by_cause: further idle cycles of all IPUs by cause, where above 0, and ``cycles`` at most.
+    """
+
+    cycles: int
+    waits: Mapping[tuple[int, int], int]
+    by_cause: Mapping[Idle, int]
+
+
+def more_idle(timeline: Timeline, plain: Timeline) -> MoreIdle:
     """Return the idle cycles by cause that a run has more than the one without disturbances.
 
     Args:
@@ -79,11 +124,11 @@ def more_idle(timeline: Timeline, plain: Timeline) -> tuple[dict[tuple[int, int]
         plain: of the one without.
 
     Returns:
-        The cycles that an IPU waits longer for another, by the numbers of both; and those of all IPUs together by
-        cause. Those above 0 alone, and none above what all IPUs are idle more for all causes.
+        The cycles in all, by the IPU that is waited for, and by cause.
     """
     more = idle_by_root(timeline) - idle_by_root(plain)
     by_ipu, by_cause = more.sum(axis=2), np.minimum(more.sum(axis=(0, 1)), more.sum())
     np.fill_diagonal(by_ipu, 0)
     waits = {(int(ipu), int(source)): int(by_ipu[ipu, source]) for ipu, source in np.argwhere(by_ipu > 0).tolist()}
-    return waits, {cause: int(by_cause[number]) for number, cause in enumerate(CAUSES) if by_cause[number] > 0}
+    causes = {cause: int(by_cause[number]) for number, cause in enumerate(CAUSES) if by_cause[number] > 0}
+    return MoreIdle(int(more.sum()), waits, causes)

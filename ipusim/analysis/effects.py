@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ipusim.hardware.system import System
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 
+#: Name of the effect of ``use_synthetic_data``.
+SYNTHETIC_DATA: Final = "synthetic data"
+
 
 def effects_of(program: PipelineProgram, system: System) -> dict[str, str]:
     """Return name and effect of every option that changes how the pipeline runs; empty for a plain one."""
-    return dict(_effects(program, system))
+    synthetic = {SYNTHETIC_DATA: "the host is left out: feeds take no time"} if program.has_synthetic_data else {}
+    return synthetic | dict(_effects(program, system))
 
 
 def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, str]]:

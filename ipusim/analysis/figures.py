@@ -13,12 +13,16 @@ from ipusim.base.units import enumerated, format_bytes, format_figure, format_se
 
 #: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
 SCHEMA_VERSION: Final = 4
+#: The changes of version 4.
+_BEFORE_4: Final = (
+    "answers true or false to whether a program fits, compares the run with the arithmetic alone on one IPU, and "
+    "counts gaps in main as fill and drain, so that its parts of the time are left out"
+)
 #: What is different in a ``summary.json`` of each version before, in words behind "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
-    2: "calls holders of memory and options by their words, numbers no time-steps with -1, and counts gaps in main as "
-    "fill and drain, so that its parts of the time are left out",
-    3: "counts gaps in main as fill and drain, so that its parts of the time are left out",
+    2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_BEFORE_4}",
+    3: _BEFORE_4,
 }
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
@@ -73,8 +77,6 @@ class Figure:
 
     def text(self, value: Any) -> str:
         """Return its value for people, with its unit."""
-        if self.unit == "fits":
-            return "fits" if value else "too large"
         if self.names and isinstance(value, list):
             return f"{enumerated(value)} tie"
         if isinstance(value, str | bool | list | dict):
@@ -159,7 +161,7 @@ FIGURES: Final = (
     ),
     Figure("utilisation", "share", "arithmetic / (IPUs x makespan), which with the bubble is 1", "utilisation"),
     Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
-    Figure("speed_up", "number", "times as fast as one IPU with the memory for it", "verdict.speed_up"),
+    Figure("speed_up", "number", "times as fast as the same work on one IPU", "verdict.speed_up"),
     Figure(
         "slowest_stage",
         "name",
@@ -168,7 +170,7 @@ FIGURES: Final = (
         names="stages",
     ),
     _cost("time_steps", "count", "of an execution, in lock-step", "time_steps"),
-    Figure("memory", "fits", "whether every IPU holds what it needs", "memory.fits"),
+    Figure("memory", "fits", "the answer to whether every IPU holds what it needs", "memory.fits"),
     _cost(
         "peak",
         "bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ipusim.analysis.fits import Fits
 from ipusim.base.units import format_bytes, numbered
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
@@ -25,12 +26,28 @@ class Fit:
         footprint: what the program holds.
         peaks: of each IPU that holds a stage.
         sram_bytes: In-Processor-Memory of one IPU; None where it is not limited.
+        known: whether the request says what stages hold.
+        streaming: a sentence on the Streaming Memory that is too small; empty where it suffices or is not limited.
     """
 
     plan: Plan
     footprint: Footprint
     peaks: tuple[Peak, ...]
     sram_bytes: int | None
+    known: bool = True
+    streaming: str = ""
+
+    @property
+    def fits(self) -> Fits:
+        """The answer to whether all IPUs, and the Streaming Memory beside them, hold what they need.
+
+        What stages are not known to hold comes to what is known, which may be too large by itself.
+        """
+        if self.too_large or self.streaming:
+            return Fits.NO
+        if not self.known:
+            return Fits.UNKNOWN
+        return Fits.WITHOUT_CODE if self.over else Fits.YES
 
     @property
     def fullest(self) -> Peak:
@@ -64,33 +81,50 @@ class Fit:
         return "" if dict(peak.holders)[Holder.CODE] else ", without code"
 
     def verdict(self) -> str:
-        """Return one sentence for people: that all fits, or which IPU does not and why."""
+        """Return the answer in a sentence or two for people, with the fullest IPU, or those that do not fit and why."""
+        match self.fits:
+            case Fits.UNKNOWN:
+                return f"Memory: {Fits.UNKNOWN}: the scenario does not say what its stages hold."
+            case Fits.NO:
+                return f"Memory: {Fits.NO}: {self.out_of_memory}"
+            case Fits.WITHOUT_CODE:
+                worst, *others = self.over
+                code, needed = format_bytes(self._assumed_bytes(worst)), self._needed(worst)
+                return (
+                    f"Memory: {Fits.WITHOUT_CODE}: with the {code} of code that are assumed IPU {worst.ipu} needs "
+                    f"{format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
+                )
         if self.sram_bytes is None:
-            return "Memory is not limited here."
-        if not self.over:
-            most = self.fullest.bytes
-            full = [peak for peak in self.peaks if peak.bytes == most]
-            codes = {self._code(peak) for peak in full}
-            code = codes.pop() if len(codes) == 1 else ""
-            each, which = (" each", "are") if full[1:] else ("", "is")
-            return (
-                f"Memory: every IPU fits; the fullest {which} {numbered('IPU', [peak.ipu for peak in full])} with "
-                f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{each}{code}."
-            )
-        worst, *others = self.too_large or self.over
-        needed = f"{format_bytes(self._beyond(worst))} more than its {format_bytes(self.sram_bytes)}"
+            return f"Memory: {Fits.YES}: it is not limited here."
+        most = self.fullest.bytes
+        full = [peak for peak in self.peaks if peak.bytes == most]
+        codes = {self._code(peak) for peak in full}
+        code = codes.pop() if len(codes) == 1 else ""
+        each, which = (" each", "are") if full[1:] else ("", "is")
+        return (
+            f"Memory: every IPU fits; the fullest {which} {numbered('IPU', [peak.ipu for peak in full])} with "
+            f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{each}{code}."
+        )
+
+    @property
+    def out_of_memory(self) -> str:
+        """Sentences on the IPUs that do not fit, and on the Streaming Memory; empty where nothing is too small."""
+        return " ".join(filter(None, [self._too_full(), self.streaming]))
+
+    def _too_full(self) -> str:
         if not self.too_large:
-            assumed = format_bytes(self._assumed_bytes(worst))
-            return (
-                f"Memory: every IPU fits without code; with the {assumed} of code that are assumed IPU {worst.ipu} "
-                f"needs {format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
-            )
+            return ""
+        worst, *others = self.too_large
         holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
-            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, {needed}{self._code(worst)}. "
-            f"Largest: {holders}.{_neither(others)}"
+            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
+            f"{self._needed(worst)}{self._code(worst)}. Largest: {holders}.{_neither(others)}"
         )
+
+    def _needed(self, peak: Peak) -> str:
+        assert self.sram_bytes is not None, "or nothing would be too large"
+        return f"{format_bytes(self._beyond(peak))} more than its {format_bytes(self.sram_bytes)}"
 
     @property
     def largest(self) -> Holder:
@@ -130,6 +164,9 @@ def _neither(others: list[Peak]) -> str:
     return f" {numbered('IPU', [peak.ipu for peak in sorted(others)])} {do} not fit either."
 
 
-def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None) -> Fit:
-    """Compare what ``footprint`` holds under ``plan`` with ``sram_bytes`` of each IPU; None sets no limit."""
-    return Fit(plan, footprint, peaks(plan, footprint), sram_bytes)
+def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None, *, known: bool = True, streaming: str = "") -> Fit:
+    """Compare what ``footprint`` holds under ``plan`` with ``sram_bytes`` of each IPU; None sets no limit.
+
+    ``known`` and ``streaming`` are those of :class:`Fit`.
+    """
+    return Fit(plan, footprint, peaks(plan, footprint), sram_bytes, known, streaming)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ipusim.analysis.fit import Fit
+from ipusim.analysis.fits import Fits
 from ipusim.analysis.memory import memory_curves, moment, stashed_micro_batches
-from ipusim.pipeline.holders import Holder
 from ipusim.timeline.timeline import Timeline
 
 
@@ -18,7 +18,7 @@ class IpuMemory:
     Attributes:
         ipu: logical IPU.
         peak_bytes, peak_cycle, peak_pass: how much most of all, from which cycle of the first execution on, in what.
-        excess_bytes: by how much that is more than its memory; 0 where it fits.
+        excess_bytes: by how much that is more than its memory; 0 where it fits without the estimated code.
         resident_bytes: all the time.
         remote_bytes: in Streaming Memory beside that.
         fifo_held_bytes: the most that really lies in the FIFOs' buffers.
@@ -52,17 +52,10 @@ class MemorySummary:
     """Memory of all IPUs against their capacity; ``sram_bytes`` is None without a limit."""
 
     sram_bytes: int | None
-    fits: bool
+    fits: Fits
     verdict: str
     ipus: tuple[IpuMemory, ...]
     stages: tuple[StageMemory, ...]
-
-    @property
-    def is_known(self) -> bool:
-        """Whether stages say what they hold, or more than there is room for travels; else that is a part alone."""
-        own = [holder.key for holder in (Holder.PARAMETERS, Holder.STATE, Holder.FIFOS)]
-        holds = any(ipu.holders[key] for ipu in self.ipus for key in own)
-        return holds or any(stage.kept_bytes for stage in self.stages) or not self.fits
 
 
 def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
@@ -92,4 +85,4 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
         )
         for number, (name, stage) in enumerate(zip(timeline.info.stages, fit.footprint.stages, strict=True))
     )
-    return MemorySummary(fit.sram_bytes, not fit.too_large, fit.verdict(), ipus, stages)
+    return MemorySummary(fit.sram_bytes, fit.fits, fit.verdict(), ipus, stages)

@@ -12,7 +12,7 @@ from ipusim.analysis.disturbed import DisturbanceCost
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.learning import Learning
 from ipusim.analysis.memory_summary import MemorySummary
-from ipusim.analysis.orders import OrderReport
+from ipusim.analysis.orders import FasterOrder, OrderReport
 from ipusim.analysis.plain import as_plain
 from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.verdict import Verdict
@@ -94,7 +94,8 @@ class Summary(RunTimes):
         stage_cycles: of each stage.
         memory: what the IPUs hold.
         learning: what the arithmetic gave; None where only time is simulated.
-        verdict: how well the IPUs are used, and the slowest stages.
+        find_verdict: gives use of the IPUs, slowest stages, and the time on one IPU.
+        find_faster_order: gives the selection order with a shorter run; None if there is none.
         find_waterfall: gives the parts of the run's time; None where callers find them.
         find_disturbances: gives what disturbances cost; None without any.
 
@@ -121,9 +122,20 @@ class Summary(RunTimes):
     stage_cycles: tuple[StageCycles, ...]
     memory: MemorySummary
     learning: LearningSummary | None
-    verdict: Verdict
+    find_verdict: Callable[[], Verdict] = field(repr=False, compare=False)
+    find_faster_order: Callable[[], FasterOrder | None] = field(repr=False, compare=False)
     find_waterfall: Callable[[], Waterfall | None] = field(repr=False, compare=False)
     find_disturbances: Callable[[], DisturbanceCost | None] = field(repr=False, compare=False)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict on the run; the first call simulates its work on one IPU."""
+        return self.find_verdict()
+
+    @cached_property
+    def faster_order(self) -> FasterOrder | None:
+        """The selection order with a shorter run; the first call simulates the run in each order."""
+        return self.find_faster_order()
 
     @cached_property
     def waterfall(self) -> Waterfall | None:

@@ -1,4 +1,4 @@
-"""The verdict on a run: how well its IPUs are used, its slowest stages, and what one IPU makes of the same work."""
+"""The verdict on a run: how well its IPUs are used, its slowest stages, and the time of its work on one IPU."""
 
 from __future__ import annotations
 
@@ -14,6 +14,21 @@ from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
+class OneIpu:
+    """The outcome of a run's work on one IPU.
+
+    Attributes:
+        run_cycles: length of the run, of as many executions; None if one IPU cannot run the program.
+        excess_bytes: bytes by which the program exceeds the IPU's memory; 0 also if the scenario states no memory.
+        refusal: reason why one IPU cannot run the program; empty otherwise.
+    """
+
+    run_cycles: int | None
+    excess_bytes: int = 0
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The findings on a run beside the parts of its time, which its waterfall has.
 
@@ -22,39 +37,52 @@ class Verdict:
         slowest_stage: the one whose passes of a micro-batch take longest, the first of several.
         slowest_stages: all whose passes take as long.
         slowest_ratio: their cycles against the mean of all stages.
-        single_ipu_cycles: the same passes and weight updates of one execution, of all replicas of all hosts, one after
-            the other without copies, syncs, host or recomputation: the least that one IPU with the memory would take.
-        speed_up: that against the mean time of an execution of the run; below 1 the pipeline is slower than one IPU.
+        single_ipu_cycles: mean cycles of an execution of the same work on one IPU with the memory for it, as simulated
+            under schedule ``single`` with the same model, feeds, host, optimizer and samples per weight update; None if
+            one IPU cannot run the program.
+        single_ipu_excess_bytes: bytes by which the program exceeds that IPU's memory; 0 also if the scenario states no
+            memory.
+        single_ipu_refusal: reason why one IPU cannot run the program; empty otherwise.
+        speed_up: length of the run on one IPU over that of this run, below 1 for a slower pipeline; None if one IPU
+            cannot run the program.
     """
 
     efficiency: float
     slowest_stage: int
     slowest_stages: tuple[int, ...]
     slowest_ratio: float
-    single_ipu_cycles: int
-    speed_up: float
+    single_ipu_cycles: int | None
+    single_ipu_excess_bytes: int
+    single_ipu_refusal: str
+    speed_up: float | None
 
 
-def verdict(timeline: Timeline, costs: Costs, shape: PlanShape, once: Costs) -> Verdict:
-    """Return the verdict on a run of a Plan of ``shape`` that was priced at ``costs``.
+def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, alone: OneIpu) -> Verdict:
+    """Return the verdict on a run.
 
-    ``once`` are its costs without passes that compute activations again, in whole or in part.
+    Args:
+        timeline: the whole run.
+        costs: prices of the run's Plan.
+        shape: shape of that Plan.
+        alone: outcome of the same work on one IPU.
+
+    Returns:
+        The verdict.
     """
     info = timeline.info
     holders = sorted(info.stages_of_ipu)
     run_cycles = throughput_of(timeline).run_cycles
     busy = int(cycles_by_kind(timeline)[holders][:, list(COMPUTE_KINDS)].sum())
     passes, slowest = _stage_cycles(costs, shape), slowest_stages(costs, shape)
-    # Both copies of a stage, where there are two, update the same weights.
-    updates = sum(costs.updates.values()) // len(shape.copies) if info.training else 0
-    single = sum(_stage_cycles(once, shape)) * info.count * info.replicas * info.hosts + updates
     return Verdict(
         efficiency=ratio(busy, len(holders) * run_cycles),
         slowest_stage=slowest[0],
         slowest_stages=slowest,
         slowest_ratio=ratio(passes[slowest[0]] * len(passes), sum(passes)),
-        single_ipu_cycles=single,
-        speed_up=ratio(single * info.executions, run_cycles),
+        single_ipu_cycles=None if alone.run_cycles is None else -(-alone.run_cycles // info.executions),
+        single_ipu_excess_bytes=alone.excess_bytes,
+        single_ipu_refusal=alone.refusal,
+        speed_up=None if alone.run_cycles is None else ratio(alone.run_cycles, run_cycles),
     )
 
 

@@ -27,12 +27,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Look into the folders of scenarios too, where the command line does not say what to test."""
+    """Look into the folders of scenarios too, where the command line does not say what to test.
+
+    Raises UsageError for a folder that does not exist.
+    """
+    for folder in config.getini("ipusim_scenarios"):
+        if not Path(folder).is_dir():
+            raise pytest.UsageError(f"ipusim_scenarios: {folder}: expected a folder of scenarios, got none there")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         known = [Path(config.invocation_params.dir, arg.partition("::")[0]).resolve() for arg in config.args]
         for folder in config.getini("ipusim_scenarios"):
             if not any(Path(folder).resolve().is_relative_to(known_folder) for known_folder in known):
                 config.args.append(str(folder))
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str:
+    """Return how many scenarios of those folders have no pin; empty if all have one."""
+    if not (folders := config.getini("ipusim_scenarios")):
+        return ""
+    from ipusim.app.regression.suite import without_pin, words_on_pins  # noqa: PLC0415 - as below
+
+    unpinned = without_pin(folders)
+    return f"ipusim_scenarios: {words_on_pins(len(unpinned))}" if unpinned else ""
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:

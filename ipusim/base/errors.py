@@ -7,13 +7,20 @@ error here keeps its whole state in positional arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 #: Characters of a word, of a line, and lines of a message that are shown, about: more was quoted out of the input.
 _WORD: Final = 500
-_LINE: Final = 4000
+_LINE: Final = 2000
 MOST_LINES: Final = 200
+#: Characters of a message of one problem, about.
+MOST_SHOWN: Final = 2000
+#: Python's own words for a number that it will not read or write.
+_DIGITS: Final = re.compile(
+    r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits)?"
+    r"(; use sys\.set_int_max_str_digits\(\) to increase the limit)?"
+)
 _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
@@ -27,16 +34,41 @@ def bounded(text: str) -> str:
 
     Its lines end at line feeds alone; whatever else is not printable was quoted out of the input, and is escaped.
     """
+    text = _DIGITS.sub(r"expected whole numbers of at most \1 digits, got one of more", text)
     text = "\n".join(map(printable, text.split("\n")))
     if len(text) <= _WORD:
         return text
-    lines = _LONG_WORD.sub(lambda word: _without_middle(word[0], _WORD), text).splitlines()
+    lines = _LONG_WORD.sub(lambda word: without_middle(word[0], _WORD), text).splitlines()
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"... and {len(lines) - MOST_LINES:,} more lines"]
-    return "\n".join(_without_middle(line, _LINE) for line in lines)
+    return "\n".join(without_middle(line, _LINE) for line in lines)
 
 
-def _without_middle(text: str, most: int) -> str:
+def of_one_problem(text: str) -> str:
+    """Return the message of a single problem as it is shown, which is short of a page: it loses lines in its middle."""
+    lines = bounded(text).splitlines()
+    half = MOST_SHOWN // 2
+    if sum(map(len, lines)) <= MOST_SHOWN + half:
+        return "\n".join(lines)
+    first = _within(lines, half)
+    last = _within(lines[:first:-1], half)
+    left = len(lines) - first - last
+    shown = [*lines[:first], f"[... {left:,} lines ...]", *lines[len(lines) - last :]]
+    return "\n".join(without_middle(line, half) for line in shown)
+
+
+def _within(lines: Sequence[str], most: int) -> int:
+    """Return how many of the first lines have no more than ``most`` characters: at least one."""
+    total = 0
+    for number, line in enumerate(lines):
+        total += len(line) + 1
+        if total > most and number:
+            return number
+    return len(lines)
+
+
+def without_middle(text: str, most: int) -> str:
+    """Return a text without its middle where it has more characters than ``most``."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}[... {len(text) - 2 * half:,} characters ...]{text[-half:]}"
 
@@ -64,7 +96,7 @@ class IpusimError(Exception):
 
     def __str__(self) -> str:
         """Return the message."""
-        return bounded(super().__str__())
+        return of_one_problem(super().__str__())
 
     @property
     def message(self) -> str:
@@ -171,6 +203,16 @@ class TimelineError(IpusimError):
 
 class OutputError(IpusimError):
     """A result that cannot be written where it was asked for."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra; no package index has ipusim, so it is one of a checkout.
+
+    Example:
+        >>> install_command("view")
+        "pip install -e '.[view]' in a checkout of ipusim"
+    """
+    return f"pip install -e '.[{extra}]' in a checkout of ipusim"
 
 
 class MissingPackageError(IpusimError, ImportError):

@@ -53,6 +53,29 @@ def open_file(path: Path) -> BinaryIO:
     return _open_regular(path, 0)
 
 
+def resolve(path: Path) -> Path:
+    """Return the absolute path without symbolic links, alike on every version of Python.
+
+    Raises:
+        OSError: for links in a circle, of which `Path.resolve` makes a RuntimeError before Python 3.13.
+        ValueError: for a name with a null character.
+    """
+    _check_name(path)
+    resolved = Path(os.path.realpath(path))
+    try:
+        resolved.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "its symbolic links lead in a circle", str(path)) from None
+    return resolved
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a null character in one text, which the versions of Python word in several."""
+    if "\0" in str(path):
+        raise ValueError("embedded null byte")
+
+
 def open_run_file(path: Path, folder: int | None = None) -> BinaryIO:
     """Open a file of an untrusted run folder to read its bytes.
 
@@ -100,6 +123,7 @@ def has_run_file(path: Path) -> bool:
 
 
 def _open_regular(path: Path, flags: int, folder: int | None = None) -> BinaryIO:
+    _check_name(path)
     # Without waiting: a named pipe without a writer would not even open.
     flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -200,7 +224,7 @@ def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
     """
     with naming(path):
         check_target(path)
-        target = path.resolve() if follow else path.absolute()
+        target = resolve(path) if follow else path.absolute()
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as waiting:
             new = Path(waiting) / target.name

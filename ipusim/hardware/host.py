@@ -27,6 +27,8 @@ class HostSpec:
         sync_ns: time of one synchronisation of an IPU with the host.
         network_ns: time from one host to another for no bytes.
         sources: for each figure where it is from, or ``assumed``.
+        data_rate_bytes_per_s: rate at which the host makes samples for the infeeds of all its replicas together; None
+            without a limit.
 
     Raises QuantityError when a rate is not above zero or the sync time is negative.
     """
@@ -41,12 +43,13 @@ class HostSpec:
     sync_ns: Fraction
     network_ns: Fraction
     sources: Mapping[str, str] = field(repr=False, hash=False)
+    data_rate_bytes_per_s: Fraction | None = None
 
     def __post_init__(self) -> None:
         """Refuse rates that would never finish."""
         for name in RATES:
-            rate: Fraction = getattr(self, name)
-            if rate <= 0:
+            rate: Fraction | None = getattr(self, name)
+            if rate is not None and rate <= 0:
                 raise QuantityError(f"host: expected {name} above 0 bytes/s, got {rate}")
         if self.operations_per_s <= 0:
             raise QuantityError(f"host: expected operations_per_s above 0, got {self.operations_per_s}")

@@ -14,11 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 from ipusim.hardware.rates import Rates
 
-Channel = Literal["rung", "machine rung", "rung crossing", "rail", "gateway", "gateway pair"]
+Channel = Literal[
+    "rung", "machine rung", "rung crossing", "rail", "gateway", "gateway pair", "rung detour", "machine rung detour"
+]
+#: End of the channels that limit a detour.
+_DETOUR: Final = " detour"
 
 
 @dataclass(frozen=True, order=True)
@@ -30,7 +34,8 @@ class LinkDirection:
             of the first IPUs of two machines for their GW-Links.
         channel: ``rung`` for traffic that ends on this rung, ``machine rung`` for the same in
             an IPU-Machine, ``rung crossing`` for traffic that goes on to another rung, ``rail`` for a hop
-            between rungs, ``gateway`` for one between pods, ``gateway pair`` between two pods alone.
+            between rungs, ``gateway`` for one between pods, ``gateway pair`` between two pods alone; ``rung detour``
+            and ``machine rung detour`` for the limit of all links of a detour round the dead cable of a rung.
     """
 
     source: int
@@ -42,8 +47,15 @@ class LinkDirection:
         return _bytes_per_s(self.channel, rates)
 
     def latency_ns(self, rates: Rates) -> Fraction:
-        """Return the time of a signal over this hop."""
+        """Return the time of a signal over this hop; 0 for a limit, which is no hop."""
+        if self.is_limit:
+            return Fraction(0)
         return rates.gateway_latency_ns if self.channel.startswith("gateway") else rates.hop_latency_ns
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether it limits a detour, and is no link."""
+        return self.channel.endswith(_DETOUR)
 
     @property
     def label(self) -> str:
@@ -67,4 +79,28 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
         "gateway": rates.gateway_links * gateway_link,
         "gateway pair": 2 * rates.gateway_links * gateway_link,
     }
-    return of_channel[channel]
+    return of_channel[channel.removesuffix(_DETOUR)]
+
+
+def limited(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
+    """Return the route between the two IPUs of a rung, with a limit to its rate if it is a detour.
+
+    A detour carries no more than the rung's own links would. In an IPU-Machine those were measured at less than the
+    nominal rate of two rail links (26.5 and 29.2 GB/s), which no measurement has shown for any two IPUs.
+
+    Args:
+        route: link directions from one IPU of a rung to the other.
+        rung: channel of the traffic between both.
+
+    Returns:
+        The route; behind the links of a detour the limit, in which all traffic between the two IPUs shares the rate.
+
+    Example:
+        >>> direct = (LinkDirection(0, 1, "machine rung"),)
+        >>> limited(direct, "machine rung") == direct
+        True
+    """
+    if len(route) == 1:
+        return route
+    channel: Channel = "rung detour" if rung == "rung" else "machine rung detour"
+    return (*route, LinkDirection(route[0].source, route[-1].target, channel))

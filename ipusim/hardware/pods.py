@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.links import Channel, LinkDirection
+from ipusim.hardware.links import Channel, LinkDirection, limited
 from ipusim.hardware.topology import Route, Topology, hops_to
 
 #: IPUs of a pod: the largest number that IPU-Links join (Graphcore's Pod datasheets).
@@ -147,7 +147,7 @@ class PodRing:
             alone = number == pods.index(pods[number]) and number + 2 == len(path)
             rung: Channel = self.rung if alone else "rung crossing"
             links.append(LinkDirection(one, other, rung if one // 2 == other // 2 else "rail"))
-        return tuple(links)
+        return limited(tuple(links), self.rung) if source != target and source // 2 == target // 2 else tuple(links)
 
     @property
     def _channel(self) -> Channel:

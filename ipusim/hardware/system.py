@@ -241,6 +241,18 @@ class System(Placed):
         """
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
+    def host_data_cycles(self, byte_count: int) -> int:
+        """Return the cycles in which the host makes bytes of samples, for whichever of its replicas.
+
+        Args:
+            byte_count: how many.
+
+        Returns:
+            Cycles of the tile clock; 0 without a limit to the host's data rate, and on the free system.
+        """
+        rate = self.host.data_rate_bytes_per_s
+        return 0 if rate is None else self.transfer_cycles(byte_count, rate)
+
     def host_compute_cycles(self, calls: int, operations: Fraction | int) -> int:
         """Return the cycles in which the host does floating-point operations.
 

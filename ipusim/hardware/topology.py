@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.links import Channel, LinkDirection
+from ipusim.hardware.links import Channel, LinkDirection, limited
 
 Route = tuple[LinkDirection, ...]
 
@@ -95,7 +95,8 @@ class Topology:
 
         The route is a shortest path; of equals the one that takes the rung first,
         then the one through the lower IPU number. Empty when source and target are
-        the same. Raises DeviceError for an IPU that is not in the device.
+        the same; a detour between the IPUs of a rung ends with its limit. Raises
+        DeviceError for an IPU that is not in the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:
@@ -114,9 +115,10 @@ class Topology:
             nearer = (there for there in self.neighbours[here] if hops[there] < hops[here])
             path.append(min(nearer, key=lambda there: (len(path) == 1 and not _same_rung(source, there), there)))
         rung: Channel = self.rung if len(path) == 2 else "rung crossing"  # which detours of a dead rung do as well
-        return tuple(
+        route = tuple(
             LinkDirection(here, there, rung if _same_rung(here, there) else "rail") for here, there in pairwise(path)
         )
+        return limited(route, self.rung) if source != target and _same_rung(source, target) else route
 
 
 def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, int]:

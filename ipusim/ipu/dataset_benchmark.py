@@ -2,7 +2,7 @@
 
 What is measured is the host's code, which a simulation does not know: Graphcore's programs measure theirs with it, such
 as graphcore/examples at commit de5eb78, ai_for_simulation/cosmoflow/tensorflow1/train.py. The rate goes into a scenario
-as ``system.host.host_fill``, and the simulated host is then as fast as the real one:
+as ``system.host.data_rate``, which all replicas share, and the simulated host is then as fast as the real one:
 
 >>> import json
 >>> import numpy as np
@@ -13,7 +13,7 @@ as ``system.host.host_fill``, and the simulated host is then as fast as the real
 ...     epochs = json.loads(session.run(benchmark)[0])["epochs"]
 >>> epochs[0]["elements_processed"], epochs[0]["total_bytes_processed"]
 (100, 26214400)
->>> host_fill = f"system.host.host_fill={epochs[0]['bandwidth']} GB/s"  # ipusim run scenario.yaml --set "..."
+>>> data_rate = f"system.host.data_rate={epochs[0]['bandwidth']} GB/s"  # ipusim run scenario.yaml --set "..."
 """
 
 from __future__ import annotations

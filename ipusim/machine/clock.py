@@ -13,8 +13,9 @@ import simpy
 from simpy.events import NORMAL
 
 from ipusim.hardware.resources import Resource
-from ipusim.machine.disturbances import Pace, Speeds, What, Work
+from ipusim.machine.disturbances import Pace, What, Work
 from ipusim.machine.resources import Workers
+from ipusim.machine.speeds import Speeds
 from ipusim.timeline.kinds import SpanKind
 
 Process = Generator[simpy.Event, Any, Any]
@@ -110,7 +111,7 @@ class Clock(simpy.Environment):
             if not isinstance(what, Work):
                 known = steady.get((workers, what))
                 if known is None:
-                    known = steady[workers, what] = not any(speeds.touching(worker, what) for worker in workers)
+                    known = steady[workers, what] = not any(speeds.touches(worker, what) for worker in workers)
                 if known:
                     return start + cycles
             if len(workers) == 1:
@@ -144,7 +145,7 @@ class Clock(simpy.Environment):
 
     def is_steady(self, workers: Iterable[Resource]) -> bool:
         """Whether work of all ``workers`` takes as long as it costs, whenever it is done."""
-        return self.steady or not any(map(self._speeds.touching, workers))
+        return self.steady or not any(map(self._speeds.touches, workers))
 
     def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
         """Return a function from a pass's cycles at full speed to those it takes; None where its start matters."""
@@ -177,7 +178,7 @@ class Clock(simpy.Environment):
 
     def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
         """Return the whole cycle in which a resource has done its part of work."""
-        if not self._speeds.touching(worker, what):
+        if not self._speeds.touches(worker, what):
             return start + cycles
         start += self._speeds.delay(worker, what, start)
         left: int | Fraction = cycles

@@ -1,10 +1,15 @@
-"""How time passes where the System is disturbed: a rule for each kind of disturbance."""
+"""How time passes where the System is disturbed: a rule for each kind of disturbance.
+
+:mod:`ipusim.machine.speeds` makes the speed of each resource of all rules together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache, singledispatch
+from functools import singledispatch
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Final, NamedTuple, get_args
 
 from ipusim.hardware.disturbances import (
@@ -27,7 +32,8 @@ from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 
-_FULL: Final = Fraction(1)
+#: The speed of a resource that nothing slows.
+FULL: Final = Fraction(1)
 _STILL: Final = Fraction(0)
 #: The parts of the host's work that there is one of for all replicas.
 _OF_ALL: Final = {"network": NETWORK, "program": HOST_PROGRAM}
@@ -54,18 +60,36 @@ What = SpanKind | Work
 Pace = tuple[Fraction, int | None]
 
 
+class Window(NamedTuple):
+    """A time in which a resource is slower, or begins later.
+
+    Attributes:
+        first: its first cycle.
+        until: the cycle behind its last one; None if it has no end.
+        speed: of the resource within it; 0 stands still.
+        late: the cycles by which a link begins to carry later.
+    """
+
+    first: int
+    until: int | None
+    speed: Fraction = FULL
+    late: int = 0
+
+
 class Rule(NamedTuple):
     """The effect of a disturbance.
 
     Attributes:
-        pace: of a resource at some work, from a cycle on.
+        pace: of a resource at some work, from a cycle on, beside the ``windows``.
         steady_from: the cycle from which on its pace stays as it is for ever; None where it never does.
-        delay: of work of a resource that begins in a cycle; None where it delays nothing.
+        delay: of work of a resource that begins in a cycle, beside the ``windows``; None where it delays nothing.
         changes: the cycles in which anything of it changes; empty where they are not known, or there are none.
         touches: whether it ever slows or delays a resource, at any work; by default any of them.
         passes: whether passes alone are slowed, and no other work of a resource.
         factor: how many times as long a resource takes for some work, whenever it begins: a numerator and a
             denominator, as whole numbers are quicker than fractions; None where that depends on the cycle.
+        windows: of each resource the times in which it is slower or late at all work: a table, as one of many
+            disturbances is looked up by the cycle.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
@@ -75,6 +99,7 @@ class Rule(NamedTuple):
     touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
     passes: bool = False
     factor: Callable[[Resource, Work], tuple[int, int]] | None = None
+    windows: Mapping[Resource, tuple[Window, ...]] = MappingProxyType({})
 
 
 @singledispatch
@@ -102,7 +127,7 @@ def _slower(disturbance: Slower, system: System) -> Rule | None:
 @rule.register
 def _delayed(disturbance: Delayed, system: System) -> Rule | None:
     first, until, delay = disturbance.from_, disturbance.until, disturbance.delay
-    return _between(cable(system, disturbance.link), _FULL, first, until, delay) if delay and first != until else None
+    return _between(cable(system, disturbance.link), FULL, first, until, delay) if delay and first != until else None
 
 
 @rule.register
@@ -142,7 +167,8 @@ def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
     """Return the link directions of a cable, whatever they carry."""
     one, other = (system.ipus[ipu] for ipu in link)
     both = (one, other), (other, one)
-    return frozenset(Resource("link", LinkDirection(*ends, of).label) for ends in both for of in get_args(Channel))
+    directions = (LinkDirection(*ends, of) for ends in both for of in get_args(Channel))
+    return frozenset(Resource("link", direction.label) for direction in directions if not direction.is_limit)
 
 
 def _host(system: System, part: HostPart) -> frozenset[Resource]:
@@ -179,25 +205,19 @@ def _watched(disturbance: Watched, system: System) -> Rule | None:
 
 
 def _full(worker: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
-    return _FULL, None
+    return FULL, None
 
 
 def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
     """Return the rule of resources that have another speed from one cycle to another, and links that are late then."""
-
-    def pace(_: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
-        if until is not None and cycle >= until:
-            return _FULL, None
-        return (_FULL, first) if cycle < first else (speed, until)
-
-    def delay(_: Resource, work: Work, cycle: int) -> int:
-        return late if work.kind == SpanKind.LINK and first <= cycle and (until is None or cycle < until) else 0
-
     known = tuple(cycle for cycle in (first, until) if cycle)
-    return Rule(pace, first if until is None else until, delay if late else None, known, slow.__contains__)
+    windows = dict.fromkeys(slow, (Window(first, until, speed, late),))
+    steady = first if until is None else until
+    return Rule(_full, steady, changes=known, touches=windows.__contains__, windows=windows)
 
 
-def _rules(system: System) -> list[Rule]:
+def rules_of(system: System) -> list[Rule]:
+    """Return the rules of all disturbances of a system that change anything, for its logical IPUs."""
     rules = [rule_of for disturbance in system.disturbances if (rule_of := rule(disturbance, system)) is not None]
     moves = moves_of(system)
     return [_of_hardware(rule_of, moves) for rule_of in rules] if moves else rules
@@ -205,6 +225,9 @@ def _rules(system: System) -> list[Rule]:
 
 def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
     """Return the rule of disturbances of physical IPUs, which logical ones change with their moves."""
+    if rule.windows:
+        windows = _windows_of_hardware(rule.windows, moves)
+        return rule._replace(windows=windows, touches=windows.__contains__)
 
     def on(worker: Resource, cycle: int) -> Resource:
         return Resource("IPU", moved_to(int(worker.name), moves, cycle)) if worker.kind == "IPU" else worker
@@ -214,98 +237,53 @@ def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
 
     def pace(worker: Resource, work: Work, cycle: int) -> Pace:
         worker, following = on(worker, cycle), [move.from_ for move in moves if move.from_ > cycle]
-        speed, until = rule.pace(worker, work, cycle) if rule.touches(worker) else (_FULL, None)
+        speed, until = rule.pace(worker, work, cycle) if rule.touches(worker) else (FULL, None)
         return speed, min([*following, *([] if until is None else [until])], default=None)
 
     return rule._replace(pace=pace, touches=touches, factor=None)
 
 
-class Speeds:
-    """How fast work goes on, and how late it begins, under all disturbances of a system."""
-
-    def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
-        """Take the rules of all disturbances, and the skips, which leave cycles out."""
-        self._rules, self._skips = rules, skips
-        self._late = any(rule_of.delay is not None for rule_of in rules)
-        self._touching = cache(self._found_touching)
-
-    def touching(self, worker: Resource, what: What | None = None) -> list[Rule]:
-        """Return the rules that slow or delay a resource at any time; without any it is always at full speed.
-
-        Args:
-            worker: the resource.
-            what: it works at; None for anything.
-        """
-        is_pass = what is None or (what.__class__ is Work and what.stage != NONE)
-        return self._touching(worker, is_pass)
-
-    def _found_touching(self, worker: Resource, is_pass: bool) -> list[Rule]:
-        return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
-
-    def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
-        """Return the pace of a resource at some work, from a cycle on."""
-        rules = self.touching(worker, what)
-        if not rules:
-            return _FULL, None
-        work = what if isinstance(what, Work) else Work(what)
-        more = self._more(cycle) if self._skips else 0
-        speed, until = rules[0].pace(worker, work, cycle + more)
-        for rule_of in rules[1:]:
-            part, as_long = rule_of.pace(worker, work, cycle + more)
-            speed *= part
-            until = as_long if until is None else until if as_long is None else min(until, as_long)
-        return speed, None if until is None else until - more
-
-    def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
-        """Return a function from work and its cycles at full speed to those it takes; None where its start matters."""
-        factors = [rule_of.factor for rule_of in self.touching(worker)]
-        if None in factors:
-            return None
-
-        def taken(work: Work, cycles: int) -> int:
-            whole = 1
-            for factor in factors:
-                longer, parts = factor(worker, work)  # type: ignore[misc]
-                cycles, whole = cycles * longer, whole * parts
-            return -(-cycles // whole)
-
-        return taken
-
-    def delay(self, worker: Resource, what: What, cycle: int) -> int:
-        """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
-        touching = self.touching(worker, what) if self._late else ()
-        delays = [rule_of.delay for rule_of in touching if rule_of.delay is not None]
-        if not delays:
-            return 0
-        work = what if isinstance(what, Work) else Work(what)
-        more = self._more(cycle)
-        return sum(late(worker, work, cycle + more) for late in delays)
-
-    def _more(self, cycle: int) -> int:
-        """Return how many cycles have been left out before a cycle."""
-        return sum(skip.cycles for skip in self._skips if skip.at <= cycle)
+def _windows_of_hardware(
+    windows: Mapping[Resource, tuple[Window, ...]], moves: Sequence[Moved]
+) -> dict[Resource, tuple[Window, ...]]:
+    """Return the windows of logical IPUs of those of physical ones: each for as long as it is on that one."""
+    moved: dict[Resource, tuple[Window, ...]] = {}
+    begins: list[int | None] = [0, *sorted({move.from_ for move in moves}), None]
+    for worker, of in windows.items():
+        if worker.kind != "IPU":
+            moved[worker] = of
+            continue
+        for ipu in {int(worker.name)}.union(*({move.ipu, move.spare} for move in moves)):
+            for begin, end in pairwise(begins):
+                if begin is not None and moved_to(ipu, moves, begin) == worker.name:
+                    logical = Resource("IPU", ipu)
+                    moved[logical] = moved.get(logical, ()) + tuple(_within(of, begin, end))
+    return {worker: of for worker, of in moved.items() if of}
 
 
-def speeds_of(system: System) -> Speeds | None:
-    """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
-    rules = _rules(system)
-    return Speeds(rules, [skip for skip in system.disturbances if isinstance(skip, Skip)]) if rules else None
+def _within(windows: Sequence[Window], begin: int, end: int | None) -> Iterator[Window]:
+    """Yield the parts of windows from one cycle to another; None for no end."""
+    for window in windows:
+        ends = [cycle for cycle in (window.until, end) if cycle is not None]
+        first, until = max(window.first, begin), min(ends, default=None)
+        if until is None or first < until:
+            yield window._replace(first=first, until=until)
 
 
 def disturbs(system: System) -> bool:
     """Whether any disturbance of a system changes anything: not one of factor 1, or of no length."""
-    return bool(_rules(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
+    return bool(rules_of(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
 
 
 def steady_from(system: System) -> int | None:
     """Return the cycle from which on the speed of everything stays as it is; None where it never does."""
-    cycles = [rule_of.steady_from for rule_of in _rules(system)]
+    cycles = [rule_of.steady_from for rule_of in rules_of(system)]
     return None if None in cycles else max((cycle for cycle in cycles if cycle is not None), default=0)
 
 
 def changes(system: System) -> tuple[int, ...]:
     """Return the cycles in which the speed of anything changes, rising; none where one of them is not known."""
-    rules = _rules(system)
+    rules = rules_of(system)
     if any(rule_of.steady_from is None or rule_of.steady_from != max(rule_of.changes, default=0) for rule_of in rules):
         return ()
     return tuple(sorted({cycle for rule_of in rules for cycle in rule_of.changes}))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from math import ceil, exp, log1p, prod, sqrt
+from typing import Final
+
+from ipusim.hardware.disturbances import Jitter, Lost
+from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
+from ipusim.machine.jitter import FARTHEST
+from ipusim.machine.speeds import speeds_of
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.terms import Thing, things
+from ipusim.timeline.host_track import HostTrack
 
+#: Most cycles of a run on all of its tracks together: figures are sums of a Timeline's columns, which have 64 bits.
+MAX_SUM: Final = 2**63 - 1
 #: Spans of a weight update on an IPU: itself, waits before and behind it, a load, a store, an all-gather and its wait.
 _OF_UPDATE = 7
 #: Spans of what IPUs hand over to the host before an update: the way there, the wait, the work, and the way back.
@@ -36,6 +46,46 @@ def most_cycles(plan: Plan, system: System, costs: Costs, executions: int) -> in
     """Return how long ``executions`` executions last at most: as if all was done one after the other."""
     # Where tensors share links, a time is rounded up each time that others begin or end.
     return executions * sum(thing.times * (sum(thing.cycles) + thing.spans) for thing in _things(plan, system, costs))
+
+
+def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: int) -> int:
+    """Return the cycles that a run lasts at most under the disturbances of its system.
+
+    All work is slowed as that of the slowest resource is in its slowest window, and each span waits for the delays of
+    all cables. Each loss of an IPU may undo the whole run.
+
+    Args:
+        system: the device.
+        cycles: upper bound without disturbances, of all work one after the other.
+        spans: upper bound of the spans of the run.
+        executions: of the pipeline.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> from ipusim.hardware.build import build_system
+        >>> from ipusim.hardware.disturbances import Slower
+        >>> slow = Slower(Fraction(3), ipu=0)
+        >>> most_disturbed_cycles(build_system("m2000", mapping=(0, 1)).disturbed([slow, slow]), 1000, 20, 1)
+        9180
+    """
+    speeds = speeds_of(system)
+    courses = {} if speeds is None else speeds.courses
+    jitters = [event for event in system.disturbances if isinstance(event, Jitter)]
+    losses = [event for event in system.disturbances if isinstance(event, Lost)]
+    slowest = 1
+    for worker in {*courses, *(Resource("IPU", ipu) for ipu in range(system.count if jitters else 0))}:
+        drawn = [jitter for jitter in jitters if worker.kind == "IPU" and jitter.ipu in (None, worker.name)]
+        longer = prod(ceil(exp(FARTHEST * sqrt(log1p(float(jitter.jitter) ** 2)))) for jitter in drawn)
+        slowest = max(slowest, ceil(longer / courses[worker].least_speed if worker in courses else longer))
+    standing = sum(course.standing_cycles for course in courses.values())
+    late = sum(course.most_late for course in courses.values())
+    saved = sum(executions * loss.checkpoint + loss.detect + loss.restart for loss in losses)
+    return (1 + len(losses)) * (slowest * (cycles + spans) + standing + late * spans) + saved
+
+
+def tracks_of(system: System, costs: Costs) -> int:
+    """Return the tracks that spans of a run lie on: IPUs, link directions, and what each replica's host does."""
+    return system.count + len(costs.links) + len(HostTrack) * system.replicas
 
 
 def _things(plan: Plan, system: System, costs: Costs) -> list[Thing]:

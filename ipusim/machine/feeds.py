@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from fractions import Fraction
 from functools import partial
 
 import simpy
 
+from ipusim.machine import resources
 from ipusim.machine.clock import Spans
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.host import HostStream
+from ipusim.machine.shared_rate import SharedRate
 from ipusim.pipeline.instructions import Code
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -20,8 +23,8 @@ from ipusim.timeline.timeline import NONE
 class Feeds(Facility):
     """The infeed and the outfeed of a replica; copies cost something where a stream of the host does."""
 
-    def __init__(self, context: Context, replica: int) -> None:
-        """Connect them to the host."""
+    def __init__(self, context: Context, replica: int, data: SharedRate | None) -> None:
+        """Connect them to the host, which makes the elements of all infeeds at the rate of ``data``."""
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
             Code.INFEED: self._take,
@@ -34,7 +37,7 @@ class Feeds(Facility):
         self._clock, self._record, self._steps = context.clock, context.recorder.record, context.steps
         self._executor = context.executor(replica)
         self._overlapped = context.plan.shape.overlapped_io
-        self._streams = tuple(_streams(context, replica))
+        self._streams = tuple(_streams(context, replica, data))
         #: The copies of the streams that cost anything, by track and IPU.
         self._copies = {(stream.track, stream.ipu): stream.transfer for stream in self._streams}
         #: The copies of each IPU's I/O tiles that are under way.
@@ -116,7 +119,7 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - t
     return cause
 
 
-def _streams(context: Context, replica: int) -> Iterator[HostStream]:
+def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterator[HostStream]:
     """Yield a replica's infeed and outfeed, where the host or the copies cost anything, of each copy of its stages."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
     sent = program.outfeed_elements
@@ -133,7 +136,7 @@ def _streams(context: Context, replica: int) -> Iterator[HostStream]:
         own = range(copy, shape.micro_batches, len(shape.copies))
         if host.infeed or host.fill:
             depth, elements = program.infeed.prefetch_depth, context.executions * len(own)
-            yield stream(HostTrack.INFEED, first, own, depth=depth, elements=elements)
+            yield stream(HostTrack.INFEED, first, own, depth=depth, elements=elements, shared=data)
         numbers = [NONE] if sent.accumulated else [number for number in sent.micro_batches if number in own]
         if (host.outfeed or host.drain) and numbers:
             elements = context.executions // sent.period * len(numbers)
@@ -141,6 +144,20 @@ def _streams(context: Context, replica: int) -> Iterator[HostStream]:
             yield stream(HostTrack.OUTFEED, last, numbers, depth=depth, elements=elements)
 
 
+def _shared_data(context: Context) -> SharedRate | None:
+    """Return the host's rate of samples, in elements; None without a limit, where the host costs nothing as well."""
+    host = context.costs.host
+    if not host.data:
+        return None
+    return SharedRate(
+        context.clock,
+        resources.hosts(HostTrack.INFEED),
+        SpanKind.HOST,
+        lambda infeeds: Fraction(1, host.fill_of(infeeds)),
+    )
+
+
 def build(context: Context) -> list[Feeds]:
     """Return the feeds of each replica."""
-    return [Feeds(context, replica) for replica in context.replicas]
+    data = _shared_data(context)
+    return [Feeds(context, replica, data) for replica in context.replicas]

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
 from ipusim.machine.facility import Context, Wait
+from ipusim.machine.shared_rate import SharedRate
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind
@@ -41,11 +42,13 @@ class HostStream:
         elements: int,
         replica: int,
         copy: int,
+        shared: SharedRate | None = None,
     ) -> None:
         """Prepare a stream of ``elements`` elements on the track of an infeed or an outfeed.
 
         The IPU's copies are ``transfer``, for each of ``micro_batches``. Each replica, and each copy of its stages, has
-        streams of its own, which the host works side by side (assumed).
+        streams of its own, which the host works side by side (assumed). Streams of infeeds with a ``shared`` rate wait
+        for each other there; None for streams that the host works independently.
         """
         clock, recorder, host = context.clock, context.recorder, context.costs.host
         self._clock, self._record, self._kind = clock, recorder.record, transfer.kind
@@ -66,6 +69,7 @@ class HostStream:
         self._places_for_ipu, self._places_for_host = clock.event(), clock.event()
         self._ipu_is_waiting = self._host_is_waiting = False
         self._busy_until = 0
+        self._shared, self._in_progress = shared, clock.event()
         if self._host_cycles:
             clock.process(self._host())
 
@@ -80,7 +84,8 @@ class HostStream:
         """
         busy = max(0, self._busy_until - self._clock.now)
         waits = self._ipu_is_waiting, self._host_is_waiting
-        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left)
+        shared = None if self._shared is None else self._shared.state(self._in_progress)
+        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left), shared
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
         """Wait for a slot of the buffer if the host is behind, then copy, and pass the slot on; return a span.
@@ -117,9 +122,14 @@ class HostStream:
                 self._for_host.popleft()
                 cause = previous
             start = self._clock.now
-            work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
-            self._busy_until = work.cycle
-            previous = self._record(self._work, NONE, start, (yield work), cause)
+            if self._shared is None:
+                work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
+                self._busy_until = work.cycle
+                yield work
+            else:
+                self._in_progress = self._shared.transfer(1)
+                yield self._in_progress
+            previous = self._record(self._work, NONE, start, self._clock.now, cause)
             self._for_ipu.append(previous)
             self.left -= 1
             if self._ipu_is_waiting:

@@ -13,6 +13,8 @@ import numpy as np
 _BLOCK: Final = 64
 #: Parts of 1 that a factor is rounded to: what libraries of mathematics differ in is far smaller.
 PARTS: Final = 2**24
+#: The normal number farthest from 0, rounded up: by Box and Muller of a uniform number of 2**-54 at least.
+FARTHEST: Final = 8.66
 
 
 class Draws:

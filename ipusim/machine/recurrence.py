@@ -4,6 +4,10 @@ Three facts make a jump over repeats exact. The machine is deterministic; a stat
 depends on, times relative to now and micro-batches relative to the mark's; and what each IPU still has to do is the
 same list from both marks on, further by so many micro-batches (a schedule's period says that). So where two marks have
 equal states, what happened between them happens again as often as the list repeats.
+
+A rule that goes by the number of an execution is part of the state as well: the execution's place in its step, for
+rules that recur from step to step (:func:`executions_in_a_row`). Rules without such a period, such as jitter and
+exchanges between hosts before some of the steps, forbid the jump (``ipusim/runs/time_alone.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ import simpy
 from ipusim.machine.clock import Clock
 from ipusim.pipeline.instructions import NONE, PASSES, Code
 from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
 
 
 class Mark(NamedTuple):
@@ -29,7 +35,8 @@ class Mark(NamedTuple):
         phase: the kind and the stage of that pass.
         cycle: when.
         positions: of each IPU, the instruction that comes next, counted over all executions.
-        state: of everything else, relative to now and to the execution and the micro-batch.
+        state: of everything else, relative to now and to the micro-batch; with the place of the execution in its step
+            where any rule depends on that.
     """
 
     execution: int
@@ -58,6 +65,32 @@ def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
         for time, priority, _, event in sorted(clock._queue, key=lambda entry: entry[:3])
         if _RECONSIDER.isdisjoint(names := [_name(callback, numbers) for callback in event.callbacks or ()])
     )
+
+
+def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int) -> int:
+    """Return the number of executions after which a run may repeat itself.
+
+    Args:
+        program: of the run.
+        costs: of its Plan.
+        executions: of the pipeline in the whole run.
+
+    Returns:
+        The executions of a step if the run has several steps and a rule depends on an execution's place in its step:
+        the host takes time behind each step, or results leave at the end of a step alone. Else 1.
+
+    Example:
+        >>> from ipusim.api import Request, assemble
+        >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
+        >>> pipeline = {"gradient_accumulation_count": 4, "repeat_count": 10, "stages": stages}
+        >>> outfeed = {"element_bytes": 1000, "mode": "LAST"}
+        >>> job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed}))
+        >>> executions_in_a_row(job.program, job.costs, 70), executions_in_a_row(job.program, job.costs, 10)
+        (10, 1)
+    """
+    host, step = costs.host, program.repeat_count
+    results_by_step = bool(host.outfeed or host.drain) and program.outfeed_elements.period > 1
+    return step if executions > step and (host.call or results_by_step) else 1
 
 
 def size_of(state: Hashable) -> int:
@@ -120,7 +153,7 @@ class Lists:
 
     def alike(self, first: Mark, second: Mark) -> bool:
         """Whether each IPU's instructions behind the second mark are those between the two marks."""
-        if second.execution > first.execution:  # whole executions, which are all alike
+        if second.execution > first.execution:  # whole executions, whose instructions are the same
             moved = second.execution - first.execution
             through = zip(first.positions, second.positions, self._of, strict=True)
             return all(b - a == moved * len(own) for a, b, own in through)

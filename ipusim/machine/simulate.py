@@ -21,13 +21,13 @@ from ipusim.machine import (
 from ipusim.machine.clock import Clock
 from ipusim.machine.columns import Marks, instruction_columns
 from ipusim.machine.columns import marked as with_marks
-from ipusim.machine.disturbances import speeds_of
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
-from ipusim.machine.recurrence import Mark, queue_state, size_of
+from ipusim.machine.recurrence import Mark, executions_in_a_row, queue_state, size_of
 from ipusim.machine.rerouted import rerouted
 from ipusim.machine.session_runs import SessionRuns
+from ipusim.machine.speeds import speeds_of
 from ipusim.machine.timeline_info import timeline_info_of
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
@@ -129,14 +129,15 @@ class Machine:
         self._clock, self._recorder = context.clock, context.recorder
         self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
         self._tell, self._noted = note, 0
-        self._first = context.ipu_of(0, 0)
+        self._in_a_row = executions_in_a_row(context.program, context.costs, context.executions)
+        first = context.ipu_of(0, 0)
         self._running: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
         columns = [instruction_columns(context, replica) for replica in context.replicas]
         if marked is not None:
-            shard = self._first.shard
+            shard = first.shard
             columns[0][shard] = with_marks(columns[0][shard], marked, in_phases=context.in_phases)
-            self._facilities.append(Marks(self._first, self._note))
+            self._facilities.append(Marks(first, self._note))
         self.ipus = [
             Ipu(
                 context,
@@ -147,6 +148,7 @@ class Machine:
             )
             for ipu in context.ipus()
         ]
+        self._first_ipu = next(ipu for ipu in self.ipus if ipu.id == first)
 
     def run(self) -> None:
         """Run until all executions have ended; raises DeadlockError where they never do."""
@@ -165,10 +167,12 @@ class Machine:
     def state(self, first_micro_batch: int = 0) -> Hashable:
         """Return the machine's whole state relative to now, but for the arithmetic.
 
-        Micro-batches are counted from the first one, times from now. Equal states go on equally, but for an execution
-        that gives results to the host by its number (the outfeed's mode LAST), and for streams that end.
+        Micro-batches are counted from the first one, times from now, executions from the beginning of a step if any
+        rule depends on that. Equal states go on equally for as long as streams have elements, and up to the last
+        execution: the only one in which results of a run of one step leave under the outfeed's mode LAST.
         """
-        return tuple(facility.state(first_micro_batch) for facility in self._facilities)
+        place_in_step = self._first_ipu.execution % self._in_a_row
+        return place_in_step, tuple(facility.state(first_micro_batch) for facility in self._facilities)
 
     def _note(self, micro_batch: int, phase: tuple[int, int]) -> None:
         """Note the state as the IPU of the first stage is about to begin a pass over a micro-batch, or an execution.
@@ -177,7 +181,7 @@ class Machine:
         """
         if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self._recorder):
             return
-        first = next(ipu for ipu in self.ipus if ipu.id == self._first)
+        first = self._first_ipu
         state = queue_state(self._clock, self._running), self.state(max(micro_batch, 0))
         ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)

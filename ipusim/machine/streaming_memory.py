@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 
-import simpy
-
 from ipusim.base.errors import ProgramError
-from ipusim.hardware.rounding import transfer_cycles
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
-from ipusim.machine.clock import Clock, Process, Spans
+from ipusim.machine.clock import Clock, Spans
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.resources import streaming_memory
+from ipusim.machine.shared_rate import SharedRate
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
@@ -24,75 +20,14 @@ from ipusim.timeline.recorder import Description
 Passes = Mapping[tuple[int, int], Stream]
 
 
-@dataclass(eq=False)
-class _Transfer:
-    """A transfer in progress: the bytes left, and the event that its IPU waits for."""
-
-    left: Fraction
-    done: simpy.Event
-
-
-class RemoteMemory:
-    """The Streaming Memory of one machine, as the IPUs that share it meet it.
-
-    Between two events every transfer advances by its share, exactly. The one that has least
-    left ends in the first whole cycle in which its last byte has passed.
-    """
+class RemoteMemory(SharedRate):
+    """The Streaming Memory of one machine, as the IPUs that share it meet it."""
 
     def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int, machine: int = 0) -> None:
         """Begin idle, as the memory of that machine."""
-        self._workers = streaming_memory(machine)
-        self._clock = clock
-        self._spec = spec
-        self._clock_hz = clock_hz
-        self._active: list[_Transfer] = []
-        self._since = 0
-        self._serving = False
-        self._changed = clock.event()
-
-    def transfer(self, byte_count: int) -> simpy.Event:
-        """Begin to load or store ``byte_count`` bytes, at least 1, and return the event of their end."""
-        self._advance()
-        self._active.append(_Transfer(Fraction(byte_count), self._clock.event()))
-        if not self._serving:
-            self._serving = True
-            self._clock.process(self._serve())
-        elif not self._changed.triggered:
-            self._changed.succeed()
-        return self._active[-1].done
-
-    def state(self) -> Hashable:
-        """Return the bytes that are left of each transfer, in the order in which they began."""
-        moved = self._moved()
-        return tuple(transfer.left - moved for transfer in self._active)
-
-    def _moved(self) -> Fraction:
-        """Return the bytes of each transfer that have passed since all were advanced."""
-        (memory,) = self._workers
-        worked = self._clock.worked(memory, SpanKind.REMOTE_LOAD, self._since, self._clock.now)
-        return self._spec.share(max(len(self._active), 1)) * worked / self._clock_hz
-
-    def _serve(self) -> Process:
-        """Let the transfers end one after the other until none is left; a SimPy process."""
-        while self._active:
-            self._changed = self._clock.event()
-            least = min(transfer.left for transfer in self._active)
-            rate = self._spec.share(len(self._active))
-            cycles = transfer_cycles(least, rate, self._clock_hz)
-            yield self._clock.spend(self._workers, SpanKind.REMOTE_LOAD, cycles) | self._changed
-            self._advance()
-        self._serving = False
-
-    def _advance(self) -> None:
-        """Advance every transfer to the current cycle, and end those with no bytes left."""
-        if self._active:
-            moved = self._moved()
-            for transfer in self._active:
-                transfer.left -= moved
-            for transfer in [transfer for transfer in self._active if transfer.left <= 0]:
-                self._active.remove(transfer)
-                transfer.done.succeed()
-        self._since = self._clock.now
+        super().__init__(
+            clock, streaming_memory(machine), SpanKind.REMOTE_LOAD, lambda transfers: spec.share(transfers) / clock_hz
+        )
 
 
 class RemotePort(Facility):

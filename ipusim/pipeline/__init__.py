@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from ipusim.pipeline.liveness import Levels, Peak, alive, spread
     from ipusim.pipeline.offload import Offload
     from ipusim.pipeline.ops import Op, Pass
-    from ipusim.pipeline.order import CopyRule, Edge
-    from ipusim.pipeline.plan import order_and_sync
+    from ipusim.pipeline.order import CopyRule, Edge, Order
+    from ipusim.pipeline.plan import idealised, order_and_sync
     from ipusim.pipeline.program import PlanShape
+    from ipusim.pipeline.time_steps import earliest as earliest_time_steps
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.base.errors import PlanError
+from ipusim.base.errors import MOST_SHOWN, PlanError, without_middle
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.instructions import NONE, any_of
 from ipusim.pipeline.ops import Op, Pass
@@ -26,6 +26,8 @@ from ipusim.pipeline.waits import endings, feeds, meetings, waits
 
 #: Rows of the grid that a message shows around the first violation.
 _CONTEXT_ROWS: Final = 60
+#: Characters of a row of the grid that a message shows.
+_WIDTH: Final = 200
 #: Broken rules that a message names where there is no grid to mark them in.
 _MOST_SHOWN: Final = 20
 #: The time-step of an operation that is nowhere in a Plan.
@@ -64,8 +66,16 @@ def check_plan(plan: Plan) -> None:
         raise PlanError("\n".join(["the plan breaks rules:", *map(str, broken[:_MOST_SHOWN]), *more]))
     grid = format_grid(plan, notes).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
-    shown = grid[:3] + grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
+    around = [
+        without_middle(line, _WIDTH) for line in grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
+    ]
+    marked = min(first - 3, _CONTEXT_ROWS // 2)
+    rows = max(1, MOST_SHOWN // (2 * max(map(len, around), default=1) + 2))
     count = "a rule" if len(broken) == 1 else f"rules in {len(broken)} places"
+    shown = [
+        *(without_middle(line, _WIDTH) for line in grid[:3]),
+        *around[max(0, marked - rows) : max(marked, 0) + rows],
+    ]
     raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}", *shown]))
 
 

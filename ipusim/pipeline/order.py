@@ -55,7 +55,8 @@ class Order:
     Attributes:
         schedule: name of the schedule that laid it out.
         shape: mapping, count, training or inference, recomputation.
-        offsets: the time-step at which each of the V overlapping micro-batches starts; empty without time-steps.
+        offsets: the time-step at which each of the V overlapping micro-batches starts; empty for an Order that was not
+            laid out by them.
         emitted: time-steps that the compiler emits, the empty ones at the end included; None without time-steps.
         fifo_depths: depth of each stage's activation FIFO, in micro-batches; () in inference.
         copy_rule: which copies follow a time-step, where IPUs run in lock-step.
@@ -81,7 +82,7 @@ class Order:
         repeats: Mapping[int, tuple[int, int]] | None = None,
         joined: Mask | None = None,
     ) -> None:
-        """Take ``table`` in the order of execution; it has time-steps where ``emitted`` and ``offsets`` are given.
+        """Take ``table`` in the order of execution; it has time-steps where ``emitted`` is given.
 
         ``joined`` is by the rows of ``table``, and by default False for each.
 
@@ -242,9 +243,9 @@ def _check_header(
     if not isinstance(copy_rule, CopyRule):
         rules = ", ".join(map(str, CopyRule))
         raise PlanError(f"copy_rule: expected one of {rules}, got {copy_rule!r}")
-    for name, numbers, least in (("offsets", offsets, emitted is not None), ("fifo_depths", fifo_depths or (), 0)):
+    for name, numbers in (("offsets", offsets), ("fifo_depths", fifo_depths or ())):
         whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
-        if not whole or len(numbers) < least or min(numbers, default=0) < 0:
+        if not whole or min(numbers, default=0) < 0:
             raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
     # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
     passes = max(shape.passes, rows)

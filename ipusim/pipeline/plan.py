@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 from itertools import groupby
@@ -51,6 +51,20 @@ class Sync(StrEnum):
 def order_and_sync(schedule: str, sync: Sync) -> str:
     """Return a schedule with its sync mode, as titles and tables have them: ``1f1b in point-to-point``."""
     return f"{schedule} in {sync.words}"
+
+
+def idealised(syncs: Iterable[Sync]) -> str:
+    """Return a sentence on the ideal machine of point-to-point for a text with runs of both sync modes.
+
+    Args:
+        syncs: modes of the runs.
+
+    Returns:
+        The sentence; empty for runs of one mode.
+    """
+    if len(set(syncs)) < len(Sync):
+        return ""
+    return "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
 
 
 class Plan:

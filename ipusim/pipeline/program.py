@@ -202,6 +202,7 @@ class PipelineProgram:
         sum_buffer_bytes: how many bytes of gradients of an IPU wait for each other at least, until replicas sum them up
             together; None for all gradients of all IPUs at once.
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
+        has_synthetic_data: whether feeds, tables and host calls are left out, by ``use_synthetic_data``.
         learns_for_free: whether tables on the host learn that cost no time, as with synthetic data.
         name: the program's name in files and charts.
         offload: what lies in Streaming Memory.
@@ -229,9 +230,15 @@ class PipelineProgram:
     sums_gradients: bool = True
     sum_buffer_bytes: int | None = None
     sums_over_hosts: bool = True
+    has_synthetic_data: bool = False
     learns_for_free: bool = False
     name: str = "pipeline"
     offload: Offload = field(default_factory=Offload)
+
+    @property
+    def describes_memory(self) -> bool:
+        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        return any(stage.parameter_bytes or stage.stash_bytes or stage.state_bytes for stage in self.stages)
 
     @property
     def offchip_weight_bytes(self) -> int:

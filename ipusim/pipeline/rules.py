@@ -29,7 +29,6 @@ __all__ = [
     "check_stage_options",
     "check_stages",
     "check_weight_updates",
-    "nearest_counts",
 ]
 
 _ALSO_CALLED: Final = (
@@ -241,13 +240,3 @@ def check_no_overlapped_io(overlapped_io: bool, schedule: str) -> None:
             f"Input and output on I/O tiles are overlapped with computation by the schedule grouped only, not by "
             f"{schedule}."
         )
-
-
-def nearest_counts(count: int, overlap: int, overlapped_io: bool = False) -> tuple[int, ...]:
-    """Return the legal counts next to ``count``, the lower one first: ``nearest_counts(10, 8) == (8, 16)``.
-
-    With overlapped I/O the least is twice the overlap length.
-    """
-    lower = count // overlap * overlap
-    counts = {max(lower, overlap), max(lower, 0) + (overlap if count != lower else 0)} - {0}
-    return tuple(sorted({max(count, 2 * overlap) for count in counts} if overlapped_io else counts))

@@ -183,6 +183,14 @@ ROUNDS: Final = Law(
 POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), source=_MEASURED)
 INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"), spans=2)
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
+DATA: Final = Law(
+    "host data",
+    _TRANSFER.format("data_rate_bytes_per_s"),
+    (),
+    ("clock_hz", "data_rate_bytes_per_s"),
+    "assumed: replicas whose buffers are filled at once get equal shares of the rate",
+    spans=0,
+)
 OUTFEED: Final = Law(
     "outfeed", _TRANSFER.format("outfeed_bytes_per_s"), (), ("clock_hz", "outfeed_bytes_per_s"), spans=2
 )

@@ -170,11 +170,12 @@ def _spans(cycles: Sequence[int]) -> int:
 def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     """Yield the copies between the host and the IPUs for each micro-batch."""
     micro_batches = system.replicas * passes.plan.shape.micro_batches
-    for of, moved, host in (
-        ("infeed element", costs.host.infeed, costs.host.fill),
-        ("outfeed element", costs.host.outfeed, costs.host.drain),
+    data = (costs.host.data,) if costs.host.data else ()
+    for of, parts in (
+        ("infeed element", (costs.host.infeed, costs.host.fill, *data)),
+        ("outfeed element", (costs.host.outfeed, costs.host.drain)),
     ):
-        yield Thing(of, (moved, host), micro_batches * bool(moved), _spans((moved, host)))
+        yield Thing(of, parts, micro_batches * bool(parts[0]), _spans(parts))
     for stage, tables in costs.tables.items():
         looked_up, updated = (tables.ids, tables.gather, tables.rows), (tables.gradients, tables.apply)
         backward = passes.runs[Pass.BACKWARD, stage] + passes.runs[Pass.INPUT_GRADIENT, stage]

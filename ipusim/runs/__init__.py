@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.limits import MAX_CYCLES, MAX_SAMPLE_ELEMENTS, most_session_runs
     from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
     from ipusim.runs.assemble.named_files import with_stages
-    from ipusim.runs.assemble.plans import plan_of
+    from ipusim.runs.assemble.plans import nearest_counts, plan_of
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
-    from ipusim.runs.disturbed import undisturbed
+    from ipusim.runs.disturbed import disturbance_cost, undisturbed
     from ipusim.runs.error_ranges import COLUMNS, kind_of
     from ipusim.runs.execute import sum_up
     from ipusim.runs.findings import Findings
     from ipusim.runs.full_pipeline import FullCounts, full_counts
+    from ipusim.runs.one_ipu import run_on_one_ipu
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
     from ipusim.runs.request.expectation import Expectation

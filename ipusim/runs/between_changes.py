@@ -9,6 +9,8 @@ Of one execution micro-batches are left out, of several whole executions.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -61,25 +63,29 @@ class BetweenChanges:
         left, count = self._most, next(self._counts(), 0)
         if not known or not count or self.job.of is None:
             return None
-        segments: list[tuple[int, int | None]] = [*pairwise((0, *known)), (known[-1], None)]
+        segments = deque[tuple[int, int | None]]([*pairwise((0, *known)), (known[-1], None)])
         for _ in range(_MOST_RUNS):
             plan, marks, timeline = self._simulated(count)
+            cycles = [mark.cycle for mark in marks]
             skipped = sum(skip.cycles for skip in self.skips)
-            begin, end = segments[0][0] - skipped, None if segments[0][1] is None else segments[0][1] - skipped
-            within = [mark for mark in marks if begin <= mark.cycle and (end is None or mark.cycle < end)]
-            block, times = next(self._blocks(within, plan, timeline, end, left - count), (None, 0))
+            # Segments in which nothing repeats itself leave the run as it is: it is not simulated again for the next.
+            while True:
+                begin, end = segments[0][0] - skipped, None if segments[0][1] is None else segments[0][1] - skipped
+                within = marks[bisect_left(cycles, begin) : None if end is None else bisect_left(cycles, end)]
+                block, times = next(self._blocks(within, plan, timeline, end, left - count), (None, 0))
+                if block is not None or end is None or not cycles or cycles[-1] < end or count == left:
+                    break
+                segments.popleft()
             if block is not None and end is not None:
                 self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, times * block.cycles))
                 self.blocks.append((block, times))
                 left -= times * self._length(block)
-                segments.pop(0)
+                segments.popleft()
             elif block is not None and (left - count) % self._length(block):
                 count = nearest_count(count, left, math.lcm(self._step, self._length(block)))
             elif block is not None or count == left:
                 self.blocks += [] if block is None else [(block, times)]
                 return self._whole(timeline)
-            elif end is not None and marks and marks[-1].cycle >= end:
-                segments.pop(0)
             else:
                 count = left if 2 * count > left else nearest_count(2 * count, left, self._step)
         return None
@@ -113,7 +119,8 @@ class BetweenChanges:
         marked = range(0)
         if self.executions == 1:
             assert schedule.period is not None
-            short, marked = self.job.of(count, 1), range(0, count, schedule.period(whole))
+            short = self.job.of(count, self.job.program.repeat_count)
+            marked = range(0, count, schedule.period(whole))
         elif self.executions == self.job.program.repeat_count:
             short = self.job.of(whole.micro_batches, count)
         else:
@@ -132,6 +139,8 @@ class BetweenChanges:
         """
         for part in (4, 2, 1) if end is not None else (1,):
             some = marks[: len(marks) // part]
+            if len(some) < _COPIES:
+                continue
             if self.executions == 1:
                 blocks = short_run(timeline, some, plan, within=True, across=0).inner
             else:

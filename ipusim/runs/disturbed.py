@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from typing import cast
 
-from ipusim.analysis.disturbed import DisturbanceCost, more_idle
+from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable, more_idle
 from ipusim.analysis.throughput import throughput_of
-from ipusim.hardware.disturbances import Dead
+from ipusim.hardware.disturbances import Dead, Disturbance, Jitter, Slower
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import steady_from
+from ipusim.machine.disturbances import disturbs, steady_from
 from ipusim.machine.recurrence import Mark
 from ipusim.machine.run_changes import Watched
 from ipusim.pipeline.instructions import Code
@@ -21,6 +21,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.marked import marked_run
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import Timeline
 
 #: Spans of a run up to which its states are noted to find out when it is as if nothing had been.
@@ -34,21 +35,63 @@ def undisturbed(job: Job) -> tuple[Costs, System]:
     return costs, system
 
 
-def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost:
-    """Return the cost of disturbances to the run of a Job, of which ``timeline`` is the whole."""
+def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
+    """Return the cost of disturbances to the run of a Job, of which ``timeline`` is the whole; None without any."""
+    if not disturbs(job.system):
+        return None
     executions = timeline.info.executions
     plain = timeline_of(job, executions, priced=undisturbed, between=job.between)
     last = steady_from(job.system)
     passes = last is not None and 0 < last < timeline.makespan_cycles and _ends(job.system)
     states = _states(job, executions) if passes and int(timeline.weights.sum()) <= _MOST_SPANS else None
+    more, cables, ipus = more_idle(timeline, plain), tuple(_cables(job)), _disturbed_ipus(job.system)
+    alone = all(_cable_of(disturbance) is not None for disturbance in job.system.disturbances)
+    of_cables = more.cycles if alone else more.by_cause.get(Idle.COPIES, 0)
     return DisturbanceCost(
         throughput_of(timeline).run_cycles,
         throughput_of(plain).run_cycles,
-        *more_idle(timeline, plain),
+        {pair: cycles for pair, cycles in more.waits.items() if not cables or pair[1] in ipus},
+        more.by_cause,
         recovery=None if states is None else _recovery(*states, last or 0),
         passes=states is not None,
         loses=len(timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART, SpanKind.SPARE)) > 0,
+        slow_ipus=_slow_ipus(job.system),
+        cables=cables,
+        cable_cycles=max(of_cables, 0) if cables else 0,
     )
+
+
+def _disturbed_ipus(system: System) -> set[int]:
+    """Return the logical IPUs with a disturbance; jitter without an IPU disturbs all of them."""
+    jitters = any(isinstance(event, Jitter) and event.ipu is None for event in system.disturbances)
+    named = (getattr(event, "ipu", None) for event in system.disturbances)
+    return set(range(system.count)) if jitters else {ipu for ipu in named if ipu is not None}
+
+
+def _slow_ipus(system: System) -> tuple[int, ...]:
+    slower = (event for event in system.disturbances if isinstance(event, Slower) and event.slower > 1)
+    return tuple(sorted({event.ipu for event in slower if event.ipu is not None}))
+
+
+def _cable_of(disturbance: Disturbance) -> tuple[int, int] | None:
+    """Return the logical IPUs of a disturbance's cable, ascending; None for a disturbance of other resources."""
+    link: tuple[int, int] | None = getattr(disturbance, "link", None)
+    return None if link is None else (min(link), max(link))
+
+
+def _cables(job: Job) -> Iterator[DisturbedCable]:
+    """Yield the disturbed cables of a run, in the order of its disturbances."""
+    costs, plain = undisturbed(job)
+    events = [event for event in job.system.disturbances if not isinstance(event, Dead) or event.dead]
+    links = dict.fromkeys(link for event in events if (link := _cable_of(event)) is not None)
+    dead = {_cable_of(event) for event in events if isinstance(event, Dead)}
+    around = plain.topology.without([plain.cable(link) for link in links if link in dead])
+    carrying = {frozenset((direction.source, direction.target)) for direction in costs.links}
+    for link in links:
+        one, other = (plain.ipus[ipu] for ipu in link)
+        hops = [hop.target for hop in around.route(one, other) if not hop.is_limit] if link in dead else []
+        detour = tuple(plain.ipus.index(ipu) for ipu in hops[:-1])
+        yield DisturbedCable(link, link in dead, frozenset((one, other)) in carrying, detour)
 
 
 def _ends(system: System) -> bool:

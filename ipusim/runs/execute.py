@@ -16,16 +16,17 @@ from ipusim.analysis.memory_summary import memory_summary
 from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.summary import Summary, gradient_sum, learning_summary, stage_cycles
-from ipusim.analysis.verdict import verdict
+from ipusim.analysis.verdict import verdict_of
 from ipusim.analysis.waterfall import Waterfall
-from ipusim.machine.disturbances import disturbs
 from ipusim.machine.hosts import run_together, this_host
 from ipusim.machine.simulate import Progress
 from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.disturbed import disturbance_cost
 from ipusim.runs.error_ranges import error_words
 from ipusim.runs.evaluation import Evaluations
+from ipusim.runs.faster_order import faster_order
 from ipusim.runs.job import Job
+from ipusim.runs.one_ipu import run_on_one_ipu
 from ipusim.runs.run import Run
 from ipusim.runs.session import Hook, Session
 from ipusim.runs.time_alone import timeline_of
@@ -96,7 +97,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
     itself. Raises TimelineError for a Timeline without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
-    once = without_recomputation(job, costs)
+    once, orders = without_recomputation(job, costs), _orders(job, timeline)
     summary = Summary(
         **vars(times),
         description=job.request.description,
@@ -108,14 +109,15 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         repeat_count=job.program.repeat_count,
         reduction_method=job.program.reduction,
         selection_order_reason=job.system.order_reason,
-        selection_orders=_orders(job, timeline),
+        selection_orders=orders,
         gradient_sum=gradient_sum(costs),
         stage_cycles=stage_cycles(costs, times, once),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
-        verdict=verdict(timeline, costs, job.plan.shape, once),
+        find_verdict=lambda: verdict_of(timeline, costs, job.plan.shape, run_on_one_ipu(job, timeline)),
+        find_faster_order=lambda: faster_order(job, timeline, orders),
         find_waterfall=partial(_waterfall, job, timeline, jump=jump),
-        find_disturbances=lambda: disturbance_cost(job, timeline) if disturbs(job.system) else None,
+        find_disturbances=lambda: disturbance_cost(job, timeline),
     )
     return Run(job, timeline, summary, learning)
 

@@ -122,11 +122,14 @@ class Job:
             return self.whole if micro_batches == whole else self._of(micro_batches)
 
         here = figure(of(count))
-        return here if count == whole else here + (figure(of(count + period)) - here) * (whole - count) // period
+        if count == whole:
+            return here
+        more, (periods, left) = figure(of(count + period)) - here, divmod(whole - count, period)
+        # The periods first: products of cycles and all micro-batches may be wider than 64 bits.
+        total: _Figure = here + more * periods + more * left // period
+        return total
 
     @property
     def describes_memory(self) -> bool:
         """Whether any stage says what it holds; stages known by their cycles alone may not."""
-        return any(
-            profile.parameter_bytes or profile.stash_bytes or profile.state_bytes for profile in self.program.stages
-        )
+        return self.program.describes_memory

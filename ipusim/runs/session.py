@@ -19,6 +19,7 @@ from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
+from ipusim.runs.assemble.limits import summable
 from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.time_alone import timeline_of
@@ -267,7 +268,7 @@ class Session:
         if self._together is None:
             return timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
         lost = loses(job.system)
-        return simulate(
+        timeline = simulate(
             job.plan,
             job.program,
             with_pauses(job, job.costs, job.system, count, between) if lost else job.system,
@@ -277,13 +278,13 @@ class Session:
             progress=progress,
             between=between,
         )
+        return summable(timeline, job.system, job.costs)
 
     def _on_time(self) -> Replicas | None:
         """Return the arithmetic, which records how long hosts wait for each other, or the job's record of that."""
-        together, said = self._together, iter(self.job.late)
+        together = self._together
         if together is None:
-            alone = Replicas((NullExecutor(),) * self.job.system.replicas)
-            return replace(alone, sum_over_hosts=lambda ready: ready + next(said, 0)) if self.job.late else None
+            return _late(self.job) if self.job.late else None
 
         def sum_up(ready: int) -> int:
             last = together.sum_over_hosts(ready)
@@ -317,6 +318,21 @@ class Session:
             parts = [executor.results[self._handed_over] for executor in self._executors]
             self._handed_over += 1
             self._sink(parts[0] if len(parts) == 1 else tuple(map(np.stack, zip(*parts, strict=True))))
+
+
+def _late(job: Job) -> Replicas:
+    """Return replicas without arithmetic that wait for the other hosts as long as the Job says, execution by execution.
+
+    Each simulation begins with the first execution's wait: a run that is simulated in part takes several simulations.
+    """
+    waits = iter(job.late)
+
+    def begin() -> None:
+        nonlocal waits
+        waits = iter(job.late)
+
+    executors = (NullExecutor(),) * job.system.replicas
+    return Replicas(executors, begin=begin, sum_over_hosts=lambda ready: ready + next(waits, 0))
 
 
 def _ignore(_: int) -> None:

@@ -11,11 +11,12 @@ from typing import Final
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import changes, steady_from
 from ipusim.machine.executor import Replicas
+from ipusim.machine.recurrence import executions_in_a_row
 from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, executions_in_a_row
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, summable
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
@@ -56,7 +57,8 @@ def timeline_of(
         between: what hosts do together before an execution, by its number.
         progress: is told how far it is.
 
-    Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large.
+    Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large, or
+    that is too long for figures of 64 bits.
     """
     count = job.program.repeat_count if executions is None else executions
     device, repeats = priced(job)[1], replicas is None and not between
@@ -74,10 +76,10 @@ def timeline_of(
     for part in parts if jump else ():
         timeline = part()
         if timeline is not None:
-            return timeline
+            return summable(timeline, device, priced(job)[0])
     whole = job.whole
     costs, system = priced(whole)
-    return simulate(
+    timeline = simulate(
         whole.plan,
         whole.program,
         system,
@@ -87,6 +89,7 @@ def timeline_of(
         progress=progress,
         between=between,
     )
+    return summable(timeline, system, costs)
 
 
 def _between_changes(run: _InPart) -> Timeline | None:

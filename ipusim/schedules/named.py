@@ -42,7 +42,8 @@ def schedule_of(text: str, folder: Path) -> Schedule:
             text, folder, "function or Schedule", lambda value: callable(value) or isinstance(value, Schedule)
         )
     if not isinstance(value, Schedule):
-        return Schedule(text.rpartition(":")[2], _guarded(value, Order), any_count, True, f"of {text}")
+        name, order = text.rpartition(":")[2], _guarded(value, Order)
+        return Schedule(name, order, any_count, pipelined=True, summary=f"of {text}", states_sync=False)
     try:
         registry.check(value)
     except ProgramError as error:

@@ -27,6 +27,7 @@ class Schedule:
         summary: one line for people.
         supports: what of a program it can lay out; the rest is refused.
         syncs: how IPUs may wait for each other under it, its default first.
+        states_sync: whether ``syncs`` is a statement of the schedule's author; a plain function in a file makes none.
         shallower: the name of one whose FIFOs are half as deep; empty where there is none.
         period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
             where it does not, or where that is to be found in the Order.
@@ -54,6 +55,7 @@ class Schedule:
     summary: str
     supports: frozenset[Feature] = PLAIN
     syncs: tuple[Sync, ...] = (Sync.LOCK_STEP, Sync.POINT_TO_POINT)
+    states_sync: bool = True
     shallower: str = ""
     written: PlanShape | None = None
     period: Callable[[PlanShape], int] | None = None

@@ -19,6 +19,7 @@ from typing import Final
 
 from ipusim.base.csv_table import CsvLine, read_lines
 from ipusim.base.errors import FileError, PlanError
+from ipusim.base.files import resolve
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
@@ -156,13 +157,13 @@ def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -
 def _lines(path: Path, name: str) -> Iterator[CsvLine]:
     """Yield the rows of the file; raises FileError for one that cannot be read, or is no CSV."""
     try:
-        path = path.resolve()
+        path = resolve(path)
         yield from read_lines(path, _MOST_BYTES)
     except OSError as error:
         raise FileError(f"{name!r}: cannot read {path}: {error.strerror}") from None
     except FileError as error:
         raise FileError(f"{name!r}: {error}") from None
-    except (RuntimeError, ValueError) as error:  # links in a circle, a null character
+    except ValueError as error:  # a null character
         raise FileError(f"{name!r}: cannot read {path}: {error}") from None
 
 

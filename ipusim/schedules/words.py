@@ -1,16 +1,15 @@
 """A schedule written as words: of each IPU its passes before a period, of the period, and behind it.
 
-A letter of a word is a pass of a stage, such as ``F0``, over the micro-batch that is next for it; the period has each
-of an IPU's letters once. With a period more an execution has a micro-batch more.
+A letter of a word is a pass of a stage, such as ``F0``, over the micro-batch that is next for it; the period has the
+passes of one micro-batch. With a period more an execution has a micro-batch more. A bar, ``|``, ends a time-step of
+lock-step; words without bars get time-steps in which each pass runs as early as its needs allow.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import numpy as np
 
@@ -21,14 +20,9 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.features import Feature
+from ipusim.schedules.letters import END, Parts, has_time_steps, least_of, letters_of, micro_batches_of, three
 from ipusim.schedules.registry import any_count
 from ipusim.schedules.schedule import Schedule
-
-_LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
-_KINDS: Final = {kind.letter: kind for kind in Pass}
-_Letter = tuple[int, int]
-#: Of each IPU its letters before a period, of it and behind it.
-_Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
 
 
 def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of words") -> Schedule:
@@ -37,23 +31,35 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
     Args:
         name: what it is called.
         words: of each IPU the letters before its period, of it, and behind it, each with blanks between them. Without
-            letters in any period it has one count.
+            letters in any period it has one count. The bars before the periods are as many on each IPU, and those in
+            the periods, unless all letters stand before them.
         summary: one line for people.
 
     Returns:
         A schedule of every count from that of the words without periods on.
 
     Raises:
-        PlanError: for words that are none, that have a letter too often or too rarely, or that leave out a stage.
+        PlanError: for words that are none, that have a letter too often or too rarely, that leave out a stage, or whose
+            IPUs have other numbers of time-steps.
+
+    Example:
+        >>> from ipusim.api import schedules
+        >>> made = schedules.in_words("mine", {0: ("F0 |", "F0 | | B0 |", "| B0"), 1: ("|", "F1 B1 | |", "F1 B1")})
+        >>> made.least, made.mapping(2)
+        (1, (0, 1))
     """
-    parts = {ipu: tuple(_letters(name, ipu, text) for text in _three(name, ipu, texts)) for ipu, texts in words.items()}
-    least = _least(name, parts)
-    stages = {stage: ipu for ipu, (head, _, tail) in parts.items() for _, stage in (*head, *tail)}
-    homes = Counter((ipu, stage) for ipu, (head, _, tail) in parts.items() for stage in {s for _, s in (*head, *tail)})
+    parts = {
+        ipu: tuple(letters_of(name, ipu, text) for text in three(name, ipu, texts)) for ipu, texts in words.items()
+    }
+    least = least_of(name, parts)
+    timed = has_time_steps(name, parts)
+    passes = {ipu: [letter for letter in (*head, *tail) if letter != END] for ipu, (head, _, tail) in parts.items()}
+    stages = {stage: ipu for ipu, of in passes.items() for _, stage in of}
+    homes = Counter((ipu, stage) for ipu, of in passes.items() for stage in {stage for _, stage in of})
     if sorted(stages) != list(range(len(stages))) or len(homes) != len(stages):
         raise PlanError(f"{name}: expected each stage from 0 up on one IPU, got {sorted(stage for _, stage in homes)}")
     mapping = tuple(stages[stage] for stage in range(len(stages)))
-    kinds = {kind for head, _, tail in parts.values() for kind, _ in (*head, *tail)}
+    kinds = {kind for of in passes.values() for kind, _ in of}
     supports = {Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
     supports.add(Feature.INFERENCE if kinds == {Pass.FORWARD} else Feature.TRAINING)
     if Pass.INPUT_GRADIENT not in kinds:
@@ -65,43 +71,14 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
         True,
         summary,
         frozenset(supports),
-        (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
+        (Sync.LOCK_STEP, Sync.POINT_TO_POINT) if timed else (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
         placement=lambda stages, per_ipu: mapping,  # noqa: ARG005 - the signature that every placement has
         period=any_count if all(period for _, period, _ in parts.values()) else None,
         least=least,
     )
 
 
-def _three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
-    if len(texts) != 3:
-        raise PlanError(f"{name}, IPU {ipu}: expected words before, in and behind a period, got {len(texts)} of them")
-    return texts
-
-
-def _letters(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
-    letters = []
-    for letter in text.split():
-        match = _LETTER.fullmatch(letter)
-        if match is None:
-            raise PlanError(f"{name}, IPU {ipu}: expected letters such as F0, B0, I1 or W1, got {letter!r}")
-        letters.append((int(_KINDS[match[1]]), int(match[2])))
-    return tuple(letters)
-
-
-def _least(name: str, parts: _Parts) -> int:
-    """Return the micro-batches of words without periods; raises PlanError where letters are there unequally often."""
-    counts = {ipu: Counter((*head, *tail)) for ipu, (head, _, tail) in parts.items()}
-    often = {times for of in counts.values() for times in of.values()}
-    if len(often) != 1:
-        raise PlanError(f"{name}: expected each letter equally often beside periods, got {sorted(often)} times")
-    periods = {ipu: Counter(period) for ipu, (_, period, _) in parts.items()}
-    for ipu, of in periods.items():
-        if any(periods.values()) and of != Counter(dict.fromkeys(counts[ipu], 1)):
-            raise PlanError(f"{name}, IPU {ipu}: expected each of its letters once in the period")
-    return often.pop()
-
-
-def _order(name: str, mapping: tuple[int, ...], least: int, parts: _Parts, shape: PlanShape) -> Order:
+def _order(name: str, mapping: tuple[int, ...], least: int, parts: Parts, shape: PlanShape) -> Order:
     """Return the Order of a shape; raises UnsupportedProgramError for another mapping, CountError for too few."""
     if shape.mapping != mapping:
         right = ", ".join(map(str, mapping))
@@ -112,12 +89,13 @@ def _order(name: str, mapping: tuple[int, ...], least: int, parts: _Parts, shape
         raise CountError(f"expected {right}, as {name} has them, got {shape.micro_batches}")
     tables = []
     for ipu, (head, period, tail) in sorted(parts.items()):
-        said = np.array([*head, *period, *tail], np.int64).reshape(-1, 2)
-        ends = np.cumsum([len(head), len(period)])
-        rows = np.concatenate([said[: ends[0]], np.tile(said[ends[0] : ends[1]], (more, 1)), said[ends[1] :]])
-        letter = rows[:, 0] * shape.stages + rows[:, 1]
-        order = np.argsort(letter, kind="stable")
-        micro_batch = np.empty(len(rows), np.int64)
-        micro_batch[order] = np.arange(len(rows)) % shape.micro_batches
-        tables.append(np.column_stack([np.full(len(rows), ipu), rows, micro_batch]))
-    return Order(name, shape, table=np.concatenate(tables))
+        letters = [*head, *period * more, *tail]
+        said = np.array(letters, np.int64).reshape(-1, 2)
+        step = np.cumsum(said[:, 0] == END[0])
+        step, said = step[said[:, 0] >= 0], said[said[:, 0] >= 0]
+        micro_batch = micro_batches_of(said, shape.stages)
+        tables.append(np.column_stack([step, np.full(len(said), ipu), said, micro_batch]))
+    table = np.concatenate(tables)
+    if not any(END in part for of in parts.values() for part in of):
+        return Order(name, shape, table=table[:, 1:])
+    return Order(name, shape, table=table, emitted=int(table[:, 0].max()) + 1)

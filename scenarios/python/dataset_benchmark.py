@@ -34,4 +34,4 @@ print(f"{len(epochs)} epochs of {epochs[0]['elements_processed']:.0f} elements")
 print(f"{epochs[0]['total_bytes_processed'] / ELEMENTS:.0f} bytes in each")
 seconds = sum(epoch["time_elapsed"] for epoch in infeed)
 bandwidth = sum(epoch["total_bytes_processed"] for epoch in infeed) / seconds / 1e9
-print(f"--set 'system.host.host_fill={bandwidth:.9f} GB/s'")
+print(f"--set 'system.host.data_rate={bandwidth:.9f} GB/s'")

@@ -1,4 +1,8 @@
-"""What simulating costs beyond SimPy's own events, and what its arithmetic costs beyond NumPy's."""
+"""What simulating costs beyond SimPy's own events, and what its arithmetic costs beyond NumPy's.
+
+Bounds of stable ratios are about 1.5 times what they are here: other versions of Python and busy neighbours move them
+by up to a quarter, and what they are to find, work for each span that was done for none before, by more.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +63,7 @@ def count_kinds(timeline):
     return {kind: len(timeline.rows(kind)) for kind in SpanKind}
 
 
+@pytest.mark.stable
 def test_grouped_64_ipus_1024_micro_batches(pod64, ratio):
     emitted = plan_of(find("grouped"), pod64[0].shape).emitted
     timelines = []
@@ -66,15 +71,17 @@ def test_grouped_64_ipus_1024_micro_batches(pod64, ratio):
         "64 IPUs x 1024 micro-batches in lock-step, Plan included",
         lambda: timelines.append(run(pod64, "grouped")),
         lambda: bare(emitted),
+        rounds=5,
     )
     kinds = count_kinds(timelines[-1])
     assert kinds[SpanKind.FORWARD] + kinds[SpanKind.BACKWARD] == 2 * IPUS * COUNT
     assert kinds[SpanKind.SYNC] == kinds[SpanKind.EXCHANGE] == emitted
     assert kinds[SpanKind.LINK] == 2 * (IPUS - 1) * emitted
     assert kinds[SpanKind.SYNC_WAIT] > emitted * (IPUS // 2)
-    assert found <= 2.1
+    assert found <= 2.1  # 1.2 here
 
 
+@pytest.mark.stable
 def test_1f1b_64_ipus_1024_micro_batches(pod64, ratio):
     """Every send, every link's share and every wait is recorded."""
     timelines = []
@@ -82,27 +89,29 @@ def test_1f1b_64_ipus_1024_micro_batches(pod64, ratio):
         "64 IPUs x 1024 micro-batches point-to-point, Plan included",
         lambda: timelines.append(run(pod64, "1f1b")),
         lambda: bare(plan_of(find("grouped"), pod64[0].shape).emitted),
-        rounds=15,
+        rounds=4,
     )
     kinds = count_kinds(timelines[-1])
     sends = 2 * (IPUS - 1) * COUNT
     assert kinds[SpanKind.FORWARD] + kinds[SpanKind.BACKWARD] == 2 * IPUS * COUNT
     assert kinds[SpanKind.SEND] == kinds[SpanKind.LINK] == sends
     assert sends // 2 < kinds[SpanKind.RECEIVE_WAIT] <= sends
-    assert found <= 4.5
+    assert found <= 6  # 3.7 here
 
 
+@pytest.mark.stable
 def test_1f1b_under_jitter(pod64, ratio):
     """How long passes take is drawn before an execution begins: that does not depend on when they begin."""
     found = ratio(
         "64 IPUs x 1024 micro-batches point-to-point, with jitter against without",
         lambda: run(pod64, "1f1b", Jitter(Fraction(1, 20))),
         lambda: run(pod64, "1f1b"),
-        rounds=5,
+        rounds=3,
     )
-    assert found <= 1.6
+    assert found <= 2  # 1.35 here
 
 
+@pytest.mark.stable
 def test_sequential_64_ipus_1024_micro_batches(pod64, ratio):
     """IPUs that have nothing to do for many time-steps sleep through them, and their waits are recorded together."""
     found = ratio(
@@ -111,7 +120,7 @@ def test_sequential_64_ipus_1024_micro_batches(pod64, ratio):
         lambda: run(pod64, "grouped"),
         rounds=3,
     )
-    assert found <= 6
+    assert found <= 8  # 4.9 here
 
 
 NAMES = ("dense256", "dense128", "dense64", "dense32", "logits")

@@ -10,6 +10,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 from ipusim.ipu import loops
 from ipusim.ipu import tensorflow as tf
@@ -48,6 +49,7 @@ def test_the_stages_of_the_tutorial_are_tried_soon(monkeypatch, capsys):
     assert min(seconds) < 0.05
 
 
+@pytest.mark.stable
 def test_a_thread_that_reads_the_losses_does_not_slow_the_run(ratio):
     """A reader that asked again at once, without waiting for what comes, made the run take six times as long."""
     count = 500

@@ -40,14 +40,15 @@ def test_64_ipus_1024_micro_batches(result):
     assert min(found) <= 2.0
 
 
+@pytest.mark.stable
 def test_four_stages_65536_micro_batches_take_bounded_memory(result):
     run = result("m2000", 4, 65_536)
-    columns = run.timeline._table.nbytes
+    trace_file(run)  # imports the protocol
     tracemalloc.start()
     content = trace_file(run)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     print(f"\nTrace file of 4 stages x 65,536 micro-batches: {len(content) / 1e6:.1f} MB in the file,")
-    print(f"{peak / 1e6:.0f} MB of memory at most, beside {columns / 1e6:.0f} MB of the timeline")
-    assert len(content) <= 50_000_000
-    assert peak <= 2 * columns
+    print(f"{peak / 1e6:.1f} MB of memory at most")
+    assert len(content) <= 1_000_000
+    assert peak <= 8_000_000  # 1.6 here

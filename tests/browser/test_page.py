@@ -483,3 +483,26 @@ def test_replicas_and_io_tiles_have_rows_of_their_own(open_page, both):
     titles = [each.get_attribute("title") for each in plot.locator(".label").all()]
     assert titles[:2] == ["replica 0, IPU 0, stage 0 s0", "replica 0, IPU 0, stage 0 s0: I/O tiles"]
     assert len(set(titles)) == len(titles) == 10
+
+
+def test_two_runs_of_one_name_are_told_apart_by_their_folders(open_page, folders):
+    path = folders / "twice.html"
+    (folders / "before").mkdir(exist_ok=True)
+    run_into(folders / "before" / "four", FOUR)
+    path.write_bytes(report_page([folders / "four", folders / "before" / "four"]))
+    titles = open_page(path).locator("section > h2").all_text_contents()
+    assert [title.rpartition(", ")[2] for title in titles] == [
+        str(folders / "four"),
+        str(folders / "before" / "four"),
+    ]
+
+
+def test_on_a_narrow_screen_no_label_of_a_row_is_cut(open_page, both):
+    page = open_page(both, width=390)
+    labels = page.locator(".labels .label :is(span, small)")
+    sizes = labels.evaluate_all("(all) => all.map((each) => [each.textContent, each.scrollWidth - each.clientWidth])")
+    assert len(sizes) > 8
+    assert [text for text, over in sizes if over > 0] == []
+    ends = page.locator(".legend > *").evaluate_all("(all) => all.map((each) => each.getBoundingClientRect().right)")
+    assert len(ends) > 8
+    assert max(ends) <= 390

@@ -31,7 +31,7 @@ from ipusim.hardware.disturbances import Swing
 @rule.register
 def _swing(disturbance: Swing, system: System) -> Rule | None:
     def pace(worker: Resource, work: Work, cycle: int) -> Pace:
-        return _FULL, None
+        return FULL, None
 
     def delay(worker: Resource, work: Work, cycle: int) -> int:
         is_its = worker == Resource("IPU", disturbance.ipu) and work.stage != NONE

@@ -282,7 +282,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
     done = ipusim("compare", MEMORY, "--out", tmp_path / "report")
     assert done.returncode == 0, done.stderr
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    assert next(line for line in lines if line.split()[:2] == ["grouped", "32.57"]).endswith("1.047 GiB   too large")
+    assert next(line for line in lines if line.split()[:2] == ["grouped", "32.57"]).endswith("1.047 GiB   does not fit")
     assert next(line for line in lines if line.split()[:1] == ["interleaved"]).endswith("784 MiB   best, front")
     assert lines[0].startswith("Best of those that fit: interleaved in lock-step, 36.24 ms per weight update; ")
     assert lines[1].startswith(
@@ -290,7 +290,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
         "F0.6, 175 MiB more than its 897 MiB, without code."
     )
     rows = {row["schedule"]: row for row in json.loads((tmp_path / "report" / "comparison.json").read_text())}
-    assert [rows[name]["memory"]["fits"] for name in rows] == [False, True, True, True]
+    assert [rows[name]["memory"]["fits"] for name in rows] == ["does not fit", "fits", "fits", "fits"]
     # FIFOs of 6 x 96 MiB, of optimizer and gradients 192 and 96, parameters 96, live 96 + 4, feeds and copies 4 x 3.
     assert rows["grouped"]["memory"]["peak_bytes"] == (576 + 192 + 96 + 96 + 100 + 12) << 20
     assert rows["grouped"]["memory"]["excess_bytes"] == 175 << 20
@@ -304,7 +304,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
 @pytest.mark.usefixtures("without_charts")
 def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     done = ipusim("compare", SMALL, "--out", tmp_path)
-    assert "Memory: the scenario does not say what its stages hold." in done.stdout
+    assert "Memory: not known: the scenario does not say what its stages hold." in done.stdout
     assert "fits" not in done.stdout
     assert "peak memory" not in done.stdout
     assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4
@@ -444,7 +444,7 @@ def test_help_answers_at_once():
 def test_check_says_what_does_not_fit_where_it_is_only_reported(workspace):
     done = ipusim("check", "scenarios/memory_by_schedule.yaml", cwd=workspace, columns=None)
     assert done.returncode == 0
-    assert done.stdout.splitlines()[1].startswith("Out of memory on IPU 0: ")
+    assert done.stdout.splitlines()[1].startswith("Memory: does not fit: Out of memory on IPU 0: ")
     fits = ipusim("check", "scenarios/memory_by_schedule.yaml", "--set", "pipeline.schedule=interleaved", cwd=workspace)
     assert "Out of memory" not in fits.stdout
 

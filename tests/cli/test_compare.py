@@ -47,7 +47,7 @@ def test_scenarios_and_folders_stand_side_by_side(kept, tmp_path):
         "schedules_four_ipus, grouped",
         "schedules_four_ipus, sharded",
     ]
-    assert [row["fits"] for row in rows] == [False, True, True, True, True]
+    assert [row["fits"] for row in rows] == ["does not fit", "fits", "fits", "not known", "not known"]
     assert [row["memory"] is None for row in rows] == [False, False, False, True, True]
     summary = json.loads((kept / "summary.json").read_text())
     assert {key: summary[key] for key in rows[2]["summary"]} == rows[2]["summary"]
@@ -65,10 +65,21 @@ def test_a_folder_without_memory_over_time_says_so(kept, tmp_path):
     (old / "memory.npz").unlink()
     done = ipusim("compare", MEMORY, old, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert [row["memory"]["fits"] for row in rows_of(tmp_path)] == [False, True]
+    assert [row["memory"]["fits"] for row in rows_of(tmp_path)] == ["does not fit", "fits"]
     svg = (tmp_path / "comparison.svg").read_text()
     assert svg.count("; memory over time is not in its folder") == 1
     assert svg.count(">memory<") == 1
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_several_orders_have_a_map_of_the_links(tmp_path):
+    done = ipusim("compare", ORDERS, "--orders", "SNAKE,HOOF", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = ["comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg"]
+    assert done.stdout.endswith(f": {', '.join(files)}\n")
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == files
+    done = ipusim("compare", ORDERS, "--orders", "SNAKE", "--out", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == files[:3]
 
 
 @pytest.mark.usefixtures("without_charts")

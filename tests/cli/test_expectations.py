@@ -41,6 +41,7 @@ def test_check_tells_what_takes_no_run(scenario):
     done = ipusim("check", scenario(bubble="at most 0.01 %", slowest_stage="s0", schedule="gpipe"))
     assert done.returncode == 1
     assert done.stdout.splitlines()[1:] == [
+        "Memory: not known: the scenario does not say what its stages hold.",
         "met     slowest_stage: s0 and s1 tie (s0)",
         "missed  schedule: grouped, expected gpipe",
         "takes a run  bubble: at most 0.01 %",

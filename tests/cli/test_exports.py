@@ -242,7 +242,10 @@ def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     done = ipusim("export", tmp_path, "--format", "parquet")
-    assert (done.returncode, done.stderr) == (2, "Parquet needs pyarrow: pip install ipusim[parquet]\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "Parquet needs pyarrow: pip install -e '.[parquet]' in a checkout of ipusim\n",
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
 
 

@@ -29,7 +29,7 @@ def written():
     runs = (
         ("digits_training.yaml", ["steps=2"]),
         ("data_parallel_4x4.yaml", ["steps=2"]),
-        ("schedules_four_ipus.yaml", ["disturbances=[{ipu: 1, slower: 2}]"]),
+        ("schedules_four_ipus.yaml", ["disturbances=[{ipu: 1, slower: 2}, {link: [0, 1], dead: true}]"]),
     )
     summaries = [execute(load_job(SCENARIOS / name, changes)).summary.to_dict() for name, changes in runs]
     paths = {path for summary in summaries for path in leaves(summary)}

@@ -111,7 +111,7 @@ def test_view_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, mo
     done = ipusim("view", folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Open https://ui.perfetto.dev in a browser and drop {folder / 'trace.pftrace.gz'} on it" in done.stdout
-    assert "pip install 'ipusim[view]'" in done.stdout
+    assert "pip install -e '.[view]'" in done.stdout
 
 
 def test_view_refuses_what_has_no_trace(tmp_path):

@@ -144,7 +144,7 @@ def test_results_are_written_over_results_alone(tmp_path):
 def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
     file = written(tmp_path, expect={"time_steps": 12})
     ipusim("run", file, "--out", tmp_path / "run", "--quiet")
-    assert ipusim("test", tmp_path).stdout.splitlines()[-1] == "1 held, of 1 scenario"
+    assert ipusim("test", tmp_path).stdout.splitlines()[1:] == ["1 held, of 1 scenario", "no pin: 1 scenario"]
 
 
 @slowest
@@ -158,10 +158,48 @@ def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     (tmp_path / "z.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
     done = ipusim("test", tmp_path, "--workers", "2", "--junit", tmp_path / "r.xml")
     assert done.returncode == 2
-    *lines, last = done.stdout.splitlines()
+    *lines, last, unpinned = done.stdout.splitlines()
+    assert unpinned == "no pin: 3 scenarios"
     assert [line.partition(" ")[0] for line in lines] == ["held", "held", "unfinished"]
     assert last == "2 held, 1 unfinished, of 3 scenarios"
     assert ElementTree.fromstring((tmp_path / "r.xml").read_bytes()).get("errors") == "1"
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "z")])
+def test_a_schedule_that_ends_its_process_is_a_failure(tmp_path, names):
+    """One scenario has no worker beside it, and one worker of several takes the rest with it."""
+    (tmp_path / "mine.py").write_text("import os\ndef f(shape):\n    os._exit(0)\n")
+    data = timed(2)
+    data["pipeline"]["schedule"] = "mine.py:f"
+    for name in names:
+        (tmp_path / f"{name}.yaml").write_text(dump(data | {"expect": {"executions": 1}}))
+    words = [sys.executable, "-m", "ipusim", "test", ".", "--workers", "1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 2
+    for name in names:
+        assert f"unfinished {name}.yaml: not done: a worker ended early, by code of a scenario or from outside" in said
+    assert f"0 held, {len(names)} unfinished, of {len(names)} scenario" in said
+
+
+def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(tmp_path):
+    for name in ("a", "b"):
+        written(tmp_path, name, expect={"time_steps": 12})
+    (tmp_path / "b.pin.json").symlink_to("none.json")
+    done = ipusim("test", tmp_path)
+    assert done.returncode == 2
+    assert "b.pin.json: expected a file, got a link" in done.stdout
+    assert "1 held, 1 with a mistake, of 2 scenarios" in done.stdout
+
+
+def test_scenarios_without_a_pin_are_counted_also_those_that_expect_nothing(tmp_path):
+    for name in ("a", "b", "c"):
+        written(tmp_path, name, **({"expect": {"time_steps": 12}} if name == "a" else {}))
+    ipusim("pin", tmp_path / "b.yaml", tmp_path / "c.yaml")
+    (tmp_path / "rates.yaml").write_text("amp_ceiling: 0.9\n")
+    assert ipusim("test", tmp_path).stdout.splitlines()[-2:] == ["3 held, of 3 scenarios", "no pin: 1 scenario"]
+    (tmp_path / "c.pin.json").unlink()
+    assert ipusim("test", tmp_path).stdout.splitlines()[-2:] == ["2 held, of 2 scenarios", "no pin: 2 scenarios"]
 
 
 def test_an_interrupt_loses_nothing_that_was_done(tmp_path):

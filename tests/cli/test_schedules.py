@@ -129,6 +129,7 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
             "a deadlock: IPU 0 waits at 'receive 1->0.0' for IPU 1, which waits at 'receive 0->1.1' for IPU 0",
         ),
         (("none.csv",), "'none.csv': cannot read"),
+        (("loop.csv",), "'loop.csv': cannot read loop.csv: its symbolic links lead in a circle\n"),
         (("none.py:one",), "'none.py:one': cannot read"),
     ],
 )
@@ -136,6 +137,7 @@ def test_mistakes_are_one_message(tmp_path, words, text):
     (tmp_path / "mine.csv").write_text("0F0,0B0\n1COPY_F0,1F0,1B0\n")
     (tmp_path / "good.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     (tmp_path / "circle.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
     (tmp_path / "late.csv").write_text("0B0,0F0\n,1F0,1B0\n")
     done = ipusim("schedule", *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -99,8 +99,8 @@ def test_stages_of_a_table_lie_on_one_ipu_too_and_their_ceiling_is_that_of_a_ful
 
     Without the weights' passes zero bubble H1 takes 2 ms for each of the first micro-batches, and 3 ms once it is full.
     """
-    rows = [f"{name},{1 + (name == 'c')} ms,{2 + 2 * (name == 'c')} ms" for name in "abcd"]
-    (tmp_path / "slow.csv").write_text("\n".join(["stage,forward,backward", *rows]))
+    rows = [f"{name},{1 + (name == 'c')} ms,{2 + 2 * (name == 'c')} ms,1 KiB" for name in "abcd"]
+    (tmp_path / "slow.csv").write_text("\n".join(["stage,forward,backward,stash_bytes", *rows]))
     scenario = tmp_path / "slow.yaml"
     scenario.write_text("system: {name: free}\npipeline: {stages: slow.csv, gradient_accumulation_count: 8}\n")
     done = ipusim("suggest", scenario)
@@ -113,5 +113,5 @@ def test_stages_of_a_table_lie_on_one_ipu_too_and_their_ceiling_is_that_of_a_ful
     tied = [f"{name} in lock-step" for _, name, *_, times in others if times == "1.000"]
     assert as_fast == f"As fast, of the plans below: {' and '.join(tied)}"
     (tmp_path / "slow.csv").write_text("stage,forward,backward\n" + "".join(f"{name},1 ms,2 ms\n" for name in "abcd"))
-    done = ipusim("suggest", scenario, "--schedules", "zero_bubble_h1", "--replicas", "1")
+    done = ipusim("suggest", scenario, "--schedules", "zero_bubble_h1", "--sync", "point_to_point", "--replicas", "1")
     assert "The ceiling, which no count passes, is 333 samples/s" in done.stdout

@@ -201,7 +201,7 @@ def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():
     said = ipusim.request(LEARNING | {"memory": "report", "code_bytes": "900 MiB"}, description="<b> & more")
     html = ipusim.run(said)._repr_html_()
     assert "&lt;b&gt; &amp; more" in html
-    assert "<b>Out of memory on IPU " in html
+    assert "<b>Memory: does not fit: Out of memory on IPU " in html
 
 
 def test_figures_of_a_run(timed, learnt):
@@ -473,7 +473,10 @@ def test_without_pandas_all_but_frames_works(timed, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     for frame in (timed.spans, timed.ipus, timed.memory, timed.losses, ipusim.compare(TIMED, ["grouped"]).frame):
-        assert refused(MissingPackageError, frame) == "DataFrames need pandas: pip install ipusim[notebook]"
+        assert (
+            refused(MissingPackageError, frame)
+            == "DataFrames need pandas: pip install -e '.[notebook]' in a checkout of ipusim"
+        )
     assert "<table>" in timed._repr_html_()
 
 

@@ -101,6 +101,27 @@ def check_outcomes(project, *words):
         assert part in said
 
 
+def test_a_folder_that_does_not_exist_is_an_error(project):
+    (project / "pytest.ini").write_text("[pytest]\nipusim_scenarios = plan\n")
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert pytest_in(project)[0] == pytest.ExitCode.USAGE_ERROR
+    assert f"ipusim_scenarios: {project / 'plan'}: expected a folder of scenarios, got none there" in errors.getvalue()
+
+
+def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(project):
+    (project / "plans" / "bad.yaml").unlink()
+    (project / "plans" / "no_test.pin.json").symlink_to("none.json")
+    code, printed = pytest_in(project, "-rA", "-k", "holds")
+    assert code == 1
+    assert re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", printed, re.MULTILINE) == [
+        ("PASSED", "plans/good.yaml::holds"),
+        ("FAILED", "plans/no_test.yaml::holds"),
+    ]
+    assert "no_test.pin.json: expected a file, got a link" in printed
+    assert "ipusim_scenarios: no pin: 1 scenario" in printed
+
+
 def test_a_project_without_any_of_it(project):
     (project / "pytest.ini").write_text("[pytest]\n")
     assert "4 tests collected" in pytest_in(project, "--collect-only", "-q")[1]

@@ -23,6 +23,6 @@ def test_the_summary_is_frozen_comparable_and_all_of_the_file(monkeypatch):
         one.summary.steps = 2
     shown = execution_window(one.timeline)
     assert json.loads(run_files(one, shown, Path())["summary.json"]) == one.summary.to_dict()
-    names = {field.name for field in fields(one.summary) if field.compare} | {"waterfall"}
+    names = {field.name for field in fields(one.summary) if field.compare} | {"waterfall", "verdict"}
     assert names <= one.summary.to_dict().keys()
     assert one.summary.gradient_sum.cycles * one.summary.executions == one.summary.run_use[0].cycles["all_reduce"]

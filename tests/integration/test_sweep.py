@@ -44,7 +44,7 @@ def test_a_point_comes_to_what_a_run_of_it_comes_to(name, varied):
         assert outcome.samples_per_s == summary.throughput.samples_per_s
         assert outcome.bubble == summary.bubble.idle_fraction
         assert outcome.utilisation == summary.utilisation
-        assert outcome.fits == (not run.memory.too_large)
+        assert outcome.fits is run.memory.fits is run.summary.memory.fits
         assert outcome.peak_bytes == (run.memory.fullest.bytes if run.describes_memory else None)
         assert outcome.loss is None
 

@@ -316,6 +316,16 @@ def on_m2000(count, disturbances, machine="m2000", ipus=4, **pipeline):
 DEAD = {"link": [1, 2], "dead": True}
 
 
+@pytest.mark.parametrize("schedule", ["grouped", "1f1b"])
+def test_a_dead_cable_cannot_be_slower(schedule):
+    """Its detour goes over other cables."""
+    dead, both = (on_m2000(8, of, schedule=schedule) for of in ([DEAD], [DEAD, {"link": [1, 2], "slower": 9}]))
+    assert dead == both
+    rung = {"link": [0, 1], "dead": True}
+    dead, both = (on_m2000(8, of, schedule=schedule) for of in ([rung], [rung, {"link": [0, 1], "slower": 9}]))
+    assert dead == both
+
+
 @cache
 def alive_and_dead():
     """Return the Timelines of a run of merged copies, and of it without a cable."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
-from ipusim.app.explain.memory_moves import memory_moves, move_words, moves_table, options_of, products_in_half
+from ipusim.app.explain.memory_moves import memory_moves, products_in_half
+from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
@@ -59,11 +62,11 @@ def test_each_move_is_the_scenario_with_its_options(name, changes):
         other = load_job(path, (*changes, "memory=report", "expect=null", *options))
         assert move.peak_bytes == other.memory.fullest.bytes
         assert move.freed_bytes == fullest.bytes - next(p.bytes for p in other.memory.peaks if p.ipu == fullest.ipu) > 0
-        assert move.fits == (not other.memory.over)
+        assert (move.fits == "fits") == (not other.memory.over)
         assert move.period_s == pytest.approx(period(other), rel=1e-12)
-    fitting = [move.period_s for move in moves.moves if move.fits]
+    fitting = [move.period_s for move in moves.moves if move.fits == "fits"]
     assert fitting == sorted(fitting)
-    assert [move.fits for move in moves.moves] == sorted((move.fits for move in moves.moves), reverse=True)
+    assert all(move.fits == "fits" for move in moves.moves[: len(fitting)])
 
 
 def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
@@ -89,12 +92,12 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     table = moves_table(moves)
     assert table.header == ("change", "frees on IPU 0", "fullest IPU", "fits", "update", "time", "takes longer")
     assert table.rows[:2] == (
-        ("as it stands", "", "1.047 GiB", "no", "32.57 ms", "", ""),
+        ("as it stands", "", "1.047 GiB", "does not fit", "32.57 ms", "", ""),
         (
             "activations computed again, apart",
             "552 MiB",
             "520 MiB",
-            "yes",
+            "fits",
             "34.82 ms",
             "+6.9%",
             "recomputation 2.406 ms",
@@ -123,7 +126,7 @@ infeed: {element_bytes: 1 MiB}
 def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_together(load):
     """Parameters and gradients 200 MiB, state 500, two stashes of 300 and the one that a pass works on."""
     moves = memory_moves(load(STAGES.replace("STATE", "600 MiB")))
-    assert [move.fits for move in moves.moves].count(True) == 1
+    assert [move.fits for move in moves.moves].count("fits") == 1
     best = moves.moves[0]
     assert " and " in best.words
     assert "activations" in best.words
@@ -135,9 +138,11 @@ def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_togethe
 
 def test_where_nothing_fits_what_frees_most_is_told(load):
     moves = memory_moves(load(STAGES.replace("STATE", "600 MiB").replace("100 MiB", "800 MiB")))
-    assert not any(move.fits for move in moves.moves)
+    assert not any(move.fits == "fits" for move in moves.moves)
     assert [move.freed_bytes for move in moves.moves] == sorted((m.freed_bytes for m in moves.moves), reverse=True)
-    assert move_words(moves)[0].startswith(f"None of these fits. What frees most: {moves.moves[0].words}, --set ")
+    assert move_words(moves)[0].startswith(
+        f"No option that was tried makes it fit, alone or with others. What frees most: {moves.moves[0].words}, --set "
+    )
 
 
 def test_of_a_program_that_fits_what_costs_least_is_told(load):
@@ -170,7 +175,7 @@ def test_a_suggestion_says_where_the_given_plan_would_fit_and_be_faster(tmp_path
     (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "1 MiB"))
     request = load_request(tmp_path / "s.yaml")
     limited = suggest(request, Limits(schedules=("sequential",), recompute=("no",), replicas=(1,)), runners_up=0)
-    assert not limited.own.fits
+    assert limited.own.fits == "does not fit"
     best = load_job(tmp_path / "s.yaml", ["pipeline.schedule=interleaved", "memory=error"])
     assert [*with_less_memory(limited)] == [
         "Faster is the given plan with schedule interleaved, FIFOs half as deep, which fits: "
@@ -195,6 +200,24 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
     fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
     assert "What would take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
     assert "What would take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout
+
+
+def test_run_advises_the_two_changes_that_check_found_and_that_really_fit(tmp_path):
+    """Neither recomputation nor the state in Streaming Memory suffices: each alone leaves more than 897 MiB."""
+    (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "600 MiB").replace("memory: report\n", ""))
+    recompute = "--set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate"
+    offload = "--set system.enable_remote_buffers=true --set pipeline.offload_weight_update_variables=true"
+    for alone in (recompute, offload):
+        assert ipusim("check", "s.yaml", *alone.split(), cwd=tmp_path).returncode == 2
+    checked, ran = (ipusim(command, "s.yaml", cwd=tmp_path) for command in ("check", "run"))
+    (advice,) = (line for line in checked.stdout.splitlines() if line.startswith("The fastest that fits: "))
+    assert f"{advice}. With memory: report" in ran.stderr
+    assert checked.stderr == ran.stderr
+    options = re.findall(r"--set \S+", advice)
+    assert len(options) > 2
+    done = ipusim("check", "s.yaml", *" ".join(options).split(), cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Memory: every IPU fits; " in done.stdout
 
 
 def test_the_message_of_a_misfit_names_the_command_that_lists_them(load):
@@ -269,7 +292,7 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     scenario.write_text(TRANSFORMER)
     limits = Limits(replicas=(1,), stages=(2,), schedules=("grouped",), recompute=recompute)
     found = suggest(load_request(scenario), limits, runners_up=0)
-    assert not found.own.fits
+    assert found.own.fits == "does not fit"
     assert found.moved == products_in_half(found.own.job)
     assert found.gap == 0.0
     assert found.beside.best == found.searched.best  # without them nothing is faster

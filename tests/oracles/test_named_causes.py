@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.causes import idle_by_root, idle_causes
+from ipusim.app.explain.explanation import explain
 from ipusim.app.render.verdict import verdict_table
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
@@ -86,7 +87,71 @@ def test_a_bad_cable_is_copies_that_all_wait_for(schedule, sync, disturbance):
     cost = run.summary.disturbances
     assert cost.cause is Idle.COPIES
     assert cost.idle[Idle.COPIES] > 0.9 * sum(cost.idle.values())
-    assert "longer for copies and sync" in words_of(run)
+    way = "round the dead cable between IPU 0 and IPU 1 (by way of IPUs 3 and 2)"
+    way = way if "dead" in disturbance else "over the cable between IPU 0 and IPU 1"
+    assert f"longer for copies {way}" in words_of(run)
+    assert cost.waits == {}, "every IPU is healthy"
+    more = sum(map(int, idle_by_root(run.timeline).ravel())) - sum(
+        map(int, idle_by_root(run_of([], schedule, sync, system="m2000", size=100_000).timeline).ravel())
+    )
+    assert cost.cable_cycles == more > 0
+
+
+@sampled(2)
+@pytest.mark.parametrize(("schedule", "sync"), [("1f1b", Sync.POINT_TO_POINT), ("grouped", Sync.LOCK_STEP)])
+@pytest.mark.parametrize("link", [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize("size", [1000, 100_000, 1_000_000])
+def test_only_what_is_disturbed_is_named(schedule, sync, link, size):
+    """Beside a bad cable an IPU is named where it is slow itself, and in the line of the slowest stage."""
+    other = next(ipu for ipu in range(4) if ipu not in link)
+    cable = {"link": [*link], "slower": 4}
+    alone, both = (
+        run_of(disturbances, schedule, sync, system="m2000", size=size)
+        for disturbances in ([cable], [cable, {"ipu": other, "slower": 1.5}])
+    )
+    assert "longer for IPU" not in words_of(alone)
+    named = {source for _, source in both.summary.disturbances.waits}
+    assert named == {other} if size == 1000 else named <= {other}, "copies that take long hide the IPU"
+    for run in (alone, both):
+        assert f"over the cable between IPU {link[0]} and IPU {link[1]}" in words_of(run)
+        explanation = next(line for line in explain(run.timeline, run.job).where() if line.startswith("Disturbances"))
+        assert explanation == f"Disturbances: {words_of(run)}."
+    rows = [dict(verdict_table(run.summary).rows)["slowest stage"] for run in (alone, both)]
+    assert rows[0] == "none: all take as long"
+    assert rows[1] == f"none: all take as long by themselves; disturbances make IPU {other} slower"
+
+
+def test_a_cable_that_nothing_goes_over_is_named_as_such():
+    run = run_of([{"link": [0, 3], "slower": 9}], "1f1b", Sync.POINT_TO_POINT, system="m2000", size=100_000)
+    assert words_of(run).endswith("; no copies go over the cable between IPU 0 and IPU 3")
+    assert run.summary.disturbances.slowdown == 1
+
+
+@sampled(4)
+@pytest.mark.parametrize(("schedule", "size"), [("1f1b", 100_000), ("1f1b", 10_000_000), ("grouped", 1_000_000)])
+@pytest.mark.parametrize("order", ["SNAKE", "HOOF", "ZIGZAG"])
+@pytest.mark.parametrize(("machine", "ipus"), [("bow_pod16", 8), ("bow2000", 4), ("m2000", 4), ("c2_server", 8)])
+def test_a_dead_cable_never_makes_a_run_faster(machine, ipus, order, schedule, size):
+    """One after the other, and two rungs at once; a detour of idle links costs its further hops alone."""
+
+    def cycles(*cables):
+        stages = [{"name": f"s{number}", "forward": 100_000, "backward": 200_000} for number in range(ipus)]
+        for one, other in pairwise(stages):
+            one["output_bytes"] = other["gradient_bytes"] = size
+        data = {
+            "system": {"name": machine, "selection_order": order},
+            "pipeline": {"schedule": schedule, "gradient_accumulation_count": 2 * ipus, "stages": stages},
+            "memory": "report",
+            "disturbances": [{"link": link, "dead": True} for link in cables],
+        }
+        job = assemble(Request.from_dict(data))
+        return execute(job).timeline.makespan_cycles, job.system.cables
+
+    plain, cables = cycles()
+    joined = [[ipu, other] for ipu, others in cables.items() for other in others if ipu < other]
+    assert all(cycles(link)[0] >= plain for link in joined)
+    rungs = [link for link in joined if set(link) in ({0, 1}, {2, 3})]
+    assert ipus == 4 or cycles(*rungs)[0] >= plain
 
 
 @pytest.mark.parametrize("sync", list(Sync))

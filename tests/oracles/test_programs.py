@@ -221,10 +221,10 @@ def test_the_measured_rate_of_a_dataset_is_a_scenarios():
     out = once("dataset_benchmark").out
     assert len(re.findall(r"^Epoch [01]: [\d,]+ elements/second, [\d.]+ GB/s\.$", out, re.MULTILINE)) == 2
     assert "\n2 epochs of 100 elements\n100480 bytes in each\n" in out
-    (rate,) = re.findall(r"^--set 'system\.host\.host_fill=([\d.]+) GB/s'$", out, re.MULTILINE)
-    changes = ("use_synthetic_data=false", f"system.host.host_fill={rate} GB/s")
+    (rate,) = re.findall(r"^--set 'system\.host\.data_rate=([\d.]+) GB/s'$", out, re.MULTILINE)
+    changes = ("use_synthetic_data=false", f"system.host.data_rate={rate} GB/s")
     job = load_job(Path("scenarios/tutorial_step3_pipelining.yaml"), changes)
-    assert job.system.host_fill_cycles(100480) == math.ceil(100480 * job.system.clock_hz / (Fraction(rate) * 10**9))
+    assert job.system.host_data_cycles(100480) == math.ceil(100480 * job.system.clock_hz / (Fraction(rate) * 10**9))
 
 
 @slowest

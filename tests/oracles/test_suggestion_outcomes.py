@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
@@ -14,6 +15,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import ipusim
+from ipusim.analysis.fits import Fits
 from ipusim.app.scenario.load import load_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.bounds import Bounds
@@ -22,11 +24,13 @@ from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
-from ipusim.app.suggest.searched import Searched
+from ipusim.app.suggest.searched import TOGETHER, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.words import plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
+from ipusim.base.units import parse_quantity
+from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, runs_slowest, slowest
 
@@ -242,7 +246,8 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
 
 
 def equal_stages(**pipeline: Any) -> Request:
-    stages = [{"name": name, "forward": 1000, "backward": 2000, "update": 500} for name in "abcd"]
+    cost = {"forward": 1000, "backward": 2000, "update": 500, "stash_bytes": 1024}
+    stages = [{"name": name, **cost} for name in "abcd"]
     pipeline = {"gradient_accumulation_count": 8, "stages": stages, **pipeline}
     return Request.from_dict({"name": "equal", "system": {"name": "free", "auto_select_ipus": 4}, "pipeline": pipeline})
 
@@ -267,6 +272,65 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert rows[0][:2] == ("best", "1f1b in point-to-point")
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
+    note = "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+    assert note in [*verdict(found)]
+    alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
+    assert {trial.accepted_job.plan.sync for trial in (alone.own, *(plan.trial for plan in alone.searched.plans))} == {
+        Sync.POINT_TO_POINT
+    }
+    assert note not in [*verdict(alone)]
+
+
+def test_stages_that_do_not_say_what_they_hold_are_not_put_together_unless_it_is_asked_for() -> None:
+    """Four replicas of one IPU each would be the fastest: nobody knows whether they fit there."""
+    stages = [{"name": name, "forward": 1000 * (1 + (name == "b")), "backward": 2000} for name in "abcd"]
+    pipeline = {"gradient_accumulation_count": 8, "stages": stages}
+    asked = Request.from_dict({"system": {"name": "pod16", "auto_select_ipus": 4}, "pipeline": pipeline})
+    found = suggest(asked, Limits())
+    assert found.trial.fits is Fits.UNKNOWN
+    assert {len(set(plan.choice.mapping)) for plan in found.searched.plans} <= {4}
+    assert len(set(found.job.program.shape.mapping)) == 4
+    assert "Memory: not known: the scenario does not say what its stages hold." in [*verdict(found)]
+    (said,) = (line for line in searched_lines(found) if line.startswith("Left out: "))
+    assert f"Left out: {found.searched.refused[TOGETHER]} ways that put stages together on an IPU, as " in said
+    placed = suggest(asked, Limits(placements=("straight",)))
+    assert set(placed.job.program.shape.mapping) == {0}
+    assert placed.trial.cycles < found.trial.cycles
+    held = suggest(asked.replace({"pipeline.stages.0.parameter_bytes": 1024}), Limits())
+    assert (set(held.job.program.shape.mapping), held.trial.fits) == ({0}, Fits.YES)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_layer_that_is_too_large_by_itself_is_named_with_its_excess(size: int) -> None:
+    """Its weights and their accumulators are 2 x 4 bytes each of 897 MiB, on whichever IPU."""
+    layers = [
+        {"name": "small", "type": "dense", "units": 2048},
+        {"name": "large", "type": "dense", "units": 65_536},
+        {"name": "last", "type": "dense", "units": 2},
+        {"name": "loss", "type": "softmax_cross_entropy"},
+    ]
+    data = {"type": "synthetic", "shape": [8], "classes": 2, "samples": 64}
+    asked = Request.from_dict(
+        {
+            "system": {"name": "m2000"},
+            "numerics": "off",
+            "data": data,
+            "model": {"layers": layers},
+            "optimizer": {"type": "sgd", "learning_rate": 0.1},
+            "pipeline": {"splits": ["large"], "micro_batch_size": size, "gradient_accumulation_count": 4},
+        }
+    )
+    found = suggest(asked, Limits(replicas=(1,), schedules=("grouped",), recompute=("no",), offload=("no",)))
+    assert found.outcome is Outcome.NONE_FITS
+    weights = 2048 * 65_536 + 65_536
+    named = re.search(r"large with its ([\d,]+) weights \((.+?) at least, (.+?) too much\)", found.why_none)
+    assert named is not None
+    assert int(named[1].replace(",", "")) == weights
+    least, excess = (float(parse_quantity(text, "bytes")) for text in (named[2], named[3]))
+    assert least >= 2 * 4 * weights
+    assert excess == pytest.approx(least - 897 * MIB, abs=MIB)
+    assert "small with" not in found.why_none
+    assert found.why_none.endswith("smaller micro-batches may.") == (size > 1)
 
 
 def of_stages(schedule: str, *stages: dict[str, Any], system: str = "free", **pipeline: Any) -> Request:

@@ -67,6 +67,8 @@ def small_model(seed: int) -> tuple[Request, Limits]:
     recompute = draw.choice([("no",), ("no", "yes"), ("yes",)]) if training else ("no",)
     if draw.random() < 0.4:
         data["pipeline"]["variables_on_host"] = True
+    if draw.random() < 0.4:
+        data["system"]["host"] = {"data_rate": draw.choice(["3 MB/s", "100 MB/s", "1 GB/s"])}
     return Request.from_dict(data), Limits(schedules=schedules, sync=sync, recompute=recompute, offload=("no",))
 
 
@@ -77,6 +79,7 @@ def brute_force(request: Request, limits: Limits) -> int | None:
     batch = options.pipeline.micro_batch_size * options.pipeline.gradient_accumulation_count
     mappings = [(0,), (0, 0), (0, 1), (0, 1, 0), (0, 1, 0, 1), (0, 1, 1, 0)]
     best = None
+    own = assemble(request.replace({"memory": "report"})).plan.sync.value  # the mode of the plans beside it
     modes = {"no": [{}], "yes": [{"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode} for mode in (
         "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved")]}  # fmt: skip
     again = [each for word in limits.recompute or ("no", "yes") for each in modes[word]]
@@ -86,11 +89,11 @@ def brute_force(request: Request, limits: Limits) -> int | None:
         if not replicas or rest or len(mapping) > len(names):
             continue
         for cuts in combinations(names[1:], len(mapping) - 1):
-            for schedule, sync, mode in product(limits.schedules, limits.sync or (None,), again):
+            for schedule, sync, mode in product(limits.schedules, limits.sync or (own,), again):
                 plan = {
                     "system.auto_select_ipus": ipus,
                     "pipeline.schedule": schedule,
-                    **({"pipeline.sync": sync} if sync else {}),
+                    "pipeline.sync": sync,
                     "pipeline.splits": list(cuts),
                     "pipeline.device_mapping": list(mapping),
                     "pipeline.gradient_accumulation_count": count,
@@ -347,7 +350,7 @@ def test_a_global_batch_is_that_of_all_hosts(tmp_path: Path) -> None:
     found = suggest(load_request(name, hosts), Limits(global_batch=768, **limits), runners_up=0)
     run = execute(assemble(changed(found.request, {"numerics": "off", "steps": 1}))).summary
     assert (found.own.samples, found.baseline.global_batch) == (1024, 1024)
-    assert found.trial.samples == found.one_ipu.samples == run.throughput.effective_batch_size == 768
+    assert found.trial.samples == run.throughput.effective_batch_size == 768
     assert found.ceiling is not None
     assert found.ceiling.samples * run.count == 768
     assert "times as fast on 4." in "\n".join(verdict(found))
@@ -397,4 +400,4 @@ def test_no_limit_is_good_where_nothing_is_searched() -> None:
 def test_stages_known_by_their_cost_are_all_on_the_one_ipu_that_a_plan_is_held_against() -> None:
     """Eight micro-batches of 1,000 and 2,000 cycles in each of four stages, and four updates of 500."""
     found = suggest(load_request(SCENARIOS / "schedules_four_ipus.yaml"), Limits(replicas=(1,)), runners_up=0)
-    assert found.one_ipu.period == 8 * 4 * 3000 + 4 * 500
+    assert found.verdict.single_ipu_cycles == 8 * 4 * 3000 + 4 * 500

@@ -17,10 +17,12 @@ from ipusim.app.synthesize.descent import improved
 from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.memory import Memory
-from ipusim.app.synthesize.synthesis import NAME, synthesize
+from ipusim.app.synthesize.starts import NAME
+from ipusim.app.synthesize.synthesis import synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
 from tests.effort import runs_slowest, sampled, seeds, share, slowest
 from tests.exact_orders import Exact
+from tests.exact_time_steps import ExactTimeSteps
 from tests.oracles.test_house_schedules import TABLE_5
 
 #: Seconds of a search where a hundred are drawn, and where few are.
@@ -120,6 +122,86 @@ def test_of_three_stages_and_four_micro_batches_the_optimum_is_found(seed):
     pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 4, "stages": stages}
     found = synthesize(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}), seconds=0.7)
     assert found.best.times.makespan_cycles == Exact(times, 4).makespan()
+
+
+def drawn_small(seed, sync):
+    """Return a request of two or three uneven stages and micro-batches, their times and their IPUs."""
+    random = Random(f"tiny {seed} {sync}")
+    stages, count = random.choice(
+        [(2, 2), (2, 3), (3, 2), (2, 2), (3, 3)] if runs_slowest() else [(2, 2), (2, 3), (3, 2)]
+    )
+    times = []
+    for _ in range(stages):
+        forward, first, second = (random.randint(20, 200) for _ in range(3))
+        # In point-to-point a whole backward pass that takes no less than its halves is never better than they are.
+        whole = first + second + (random.choice([0, 0, -10, 25]) if sync == "lock_step" else 0)
+        times.append({"F": forward, "B": whole, "I": first, "W": second})
+    listed = [
+        {
+            "name": f"s{n}",
+            "forward": of["F"],
+            "backward": of["B"],
+            "backward_input": of["I"],
+            "backward_weights": of["W"],
+        }
+        for n, of in enumerate(times)
+    ]
+    system = random.choice(["free", "m2000"]) if sync == "lock_step" else "free"
+    pipeline = {"schedule": "1f1b", "sync": sync, "gradient_accumulation_count": count, "stages": listed}
+    return Request.from_dict({"system": {"name": system}, "pipeline": pipeline}), times, count
+
+
+@pytest.mark.usefixtures("clock_of_turns")
+@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
+@pytest.mark.parametrize("seed", seeds(60))
+def test_of_two_or_three_stages_and_micro_batches_the_optimum_is_found(seed, sync):
+    request, times, count = drawn_small(seed, sync)
+    found = synthesize(request, seconds=0.7)
+    if sync == "lock_step":
+        (meeting,) = {copy.total_cycles for of in found.best.result.job.costs.copies.meetings for copy in of}
+        best = ExactTimeSteps(times, count, meeting, range(len(times))).makespan()
+        assert found.bound.states > 0
+        assert found.is_optimal
+    else:
+        best = Exact([(of["F"], of["I"], of["W"]) for of in times], count).makespan()
+    assert found.best.times.makespan_cycles == best
+
+
+def test_two_stages_of_an_ipu_are_proven_too():
+    times = [
+        {"F": 30, "B": 90, "I": 40, "W": 50},
+        {"F": 60, "B": 70, "I": 60, "W": 30},
+        {"F": 20, "B": 80, "I": 50, "W": 20},
+    ]
+    listed = [
+        {
+            "name": f"s{n}",
+            "forward": of["F"],
+            "backward": of["B"],
+            "backward_input": of["I"],
+            "backward_weights": of["W"],
+        }
+        for n, of in enumerate(times)
+    ]
+    pipeline = {"schedule": "gpipe", "sync": "lock_step", "gradient_accumulation_count": 2, "stages": listed}
+    pipeline["device_mapping"] = [0, 1, 0]
+    found = synthesize(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}), ["gpipe"], seconds=2)
+    assert found.best.times.makespan_cycles == found.bound.cycles == ExactTimeSteps(times, 2, 0, [0, 1, 0]).makespan()
+    assert found.bound.states
+
+
+def test_the_order_searched_has_any_count():
+    """Interleaved 1F1B wants a multiple of three micro-batches; an Order that is searched does not."""
+    listed = [{"name": f"s{n}", "forward": 10 + n, "backward": 20 + n} for n in range(6)]
+    pipeline = {"device_mapping": [0, 1, 2] * 2, "gradient_accumulation_count": 4, "stages": listed}
+    found = {
+        name: synthesize(
+            Request.from_dict({"system": {"name": "free"}, "pipeline": {**pipeline, "schedule": name}}), seconds=0.2
+        )
+        for name in ("gpipe", "interleaved_1f1b")
+    }
+    assert {result.best.times.count for result in found.values()} == {4}
+    assert found["interleaved_1f1b"].best.result.job.program.shape.mapping == (0, 1, 2, 0, 1, 2)
 
 
 #: Of twenty drawn requests those for which an order is made that is better than all schedules, and repeats itself.

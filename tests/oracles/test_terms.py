@@ -39,6 +39,7 @@ LAWS = [law for law in laws.LAWS if law not in BETWEEN_RUNS]
 #: Between them of every kind of term.
 RUNS = {
     "tutorial": ("tutorial_step3_pipelining", ("system.host.framework=tensorflow1",)),
+    "host data": ("tutorial_step3_pipelining", ("use_synthetic_data=false", "system.host.data_rate=1 GB/s")),
     "measured": ("schedules_four_ipus", ("system.name=m2000", "pipeline.schedule=interleaved")),
     "free": ("tutorial_step3_pipelining", ("numerics=off", "system.name=free")),
     "sends": ("gpu_schedules", ()),
@@ -234,7 +235,8 @@ def test_laws_name_rates_and_figures_that_there_are(law):
     assert law.source
     assert set(law.rates) <= {rate.attribute for rate in RATES}
     machine = MACHINES["m2000"]
-    assert set(law.figures) <= {*machine.ipu.sources, *machine.host.sources, *machine.streaming.sources}
+    host = machine.host.with_rates({"data_rate_bytes_per_s": Fraction(10**9)})  # no machine has a limit of its own
+    assert set(law.figures) <= {*machine.ipu.sources, *host.sources, *machine.streaming.sources}
 
 
 def test_every_rate_of_time_is_in_some_law():

@@ -10,6 +10,7 @@ import pytest
 from ipusim.analysis.throughput import throughput_of
 from ipusim.app.explain.explanation import explain
 from ipusim.app.explain.what_if import requested_changes, what_if
+from ipusim.app.explain.what_words import help_words, what_if_tables
 from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import OptionError
 from ipusim.hardware.rates import DEFAULT_RATES
@@ -25,6 +26,8 @@ from tests.places import SCENARIOS
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 UNEVEN = ("pipeline.stages.stage2.forward=1600", "pipeline.stages.stage3.backward=2900")
 LARGER = "pipeline.gradient_accumulation_count"
+#: Without it nothing puts stages together on an IPU.
+KNOWN_MEMORY = "pipeline.stages.stage1.stash_bytes=1 KiB"
 
 
 def run_of(*overrides, scenario=FOUR):
@@ -45,7 +48,7 @@ def by_words(*overrides, syncs=(), scenario=FOUR):
 
 
 def test_counts_schedules_and_modes_give_what_scenarios_with_them_give():
-    found = by_words(syncs=tuple(Sync))
+    found = by_words(KNOWN_MEMORY, syncs=tuple(Sync))
     assert {each.before for each in found.values()} == {seconds()}
     for count in (16, 32, 64):
         assert found[f"{LARGER}={count}"].after == seconds(f"{LARGER}={count}")
@@ -56,17 +59,38 @@ def test_counts_schedules_and_modes_give_what_scenarios_with_them_give():
     assert found["grouped in point-to-point"].after == seconds("pipeline.sync=point_to_point")
     assert "grouped in lock-step" not in found
     # On as many IPUs, with as many samples in a weight update.
-    assert found["zbv in point-to-point, 2 replicas, count 4"].change.idealised
+    assert found["zbv in point-to-point, 2 replicas, count 4"].in_other_mode
+    assert {each.in_other_mode for words, each in found.items() if "in lock-step" in words} == {False}
     same = "pipeline.sync=point_to_point", "system.auto_select_ipus=4", f"{LARGER}=4"
     assert found["zbv in point-to-point, 2 replicas, count 4"].after == seconds("pipeline.schedule=zbv", *same)
     assert all(each.gain == float(1 - each.after / each.before) for each in found.values() if each.after is not None)
 
 
-def test_each_schedule_is_tried_in_its_own_mode_where_no_mode_is_asked_for():
-    words = [*by_words()]
-    assert "1f1b in point-to-point" in words
-    assert "interleaved in lock-step" in words
-    assert not {"1f1b in lock-step", "interleaved in point-to-point", "grouped in point-to-point"} & {*words}
+def test_each_schedule_is_tried_in_the_mode_of_the_run_where_no_mode_is_asked_for():
+    for mode, other in ((Sync.LOCK_STEP, "in point-to-point"), (Sync.POINT_TO_POINT, "in lock-step")):
+        found = by_words(f"pipeline.sync={mode.value}")
+        assert {f"1f1b in {mode.words}", f"interleaved in {mode.words}"} <= {*found}
+        assert not any(other in words for words in found)
+        assert not any(each.in_other_mode for each in found.values())
+
+
+IDEALISED = "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+
+
+def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_apart():
+    job, timeline = run_of(*UNEVEN)
+    found = explain(timeline, job, syncs=tuple(Sync))
+    best, apart = [line for line in help_words(found.what_ifs) if "would save most" in line or "other sync" in line]
+    assert "point-to-point" not in best
+    assert apart.startswith("In the other sync mode, with which this run is not compared: ")
+    assert apart.endswith(IDEALISED)
+    assert "in lock-step" not in apart
+    titles = {table.title.partition(",")[0]: table.rows for table in what_if_tables(found.what_ifs, ())}
+    assert not any("point-to-point" in words for words, *_ in titles["What would help"])
+    assert all("point-to-point" in words for words, *_ in titles["What the other sync mode would give"][:-1])
+    requested, _ = requested_changes(job, timeline, ["pipeline.schedule=1f1b"])
+    assert [*help_words(requested)] == [IDEALISED]
+    assert [*help_words(requested_changes(job, timeline, ["pipeline.schedule=interleaved"])[0])] == []
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "1f1b", "gpipe"])
@@ -149,10 +173,10 @@ def test_every_refusal_of_what_is_asked_for_is_in_one_message():
 
 
 def test_words_name_the_best_of_each_kind_and_the_part_that_becomes_shorter():
-    job, timeline = run_of(scenario=FOUR)
+    job, timeline = run_of(KNOWN_MEMORY, scenario=FOUR)
     said = [*explain(timeline, job).words()]
     count = "pipeline.gradient_accumulation_count"
-    first, second = f"a larger count ({count}=64) 24.8%", "another schedule (single in lock-step, 4 replicas, count 2; "
+    first, second = f"a larger count ({count}=64) 24.8%", "another schedule (single in lock-step, 4 replicas, count 2)"
     assert said[1].startswith(f"What would save most of the time per sample: {first}, {second}")
     assert "less fill and drain, now 26.9%" in said[2]
 

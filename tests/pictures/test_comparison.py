@@ -275,7 +275,10 @@ def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(repl
     last = timeline.rows(SpanKind.BACKWARD)[-3:]
     assert timeline.ipu[last].max() >= 4
     chart = trace_with_path(timeline, last, Window(0, timeline.makespan_cycles))
-    assert max(line.get_ydata().max() for line in chart.axes[-1].lines) < 4
+    frames = [patch.get_path() for patch in chart.axes[-1].patches + chart.axes[-1].artists if patch.get_zorder() == 5]
+    (path,) = frames
+    assert np.unique(path.vertices[:, 0]).tolist() == np.unique([timeline.start[last], timeline.end[last]]).tolist()
+    assert path.vertices[:, 1].max() < 4
 
 
 @sampled(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -17,29 +17,23 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
-from ipusim.app.regression.expectations import judged_before
 from ipusim.app.scenario.load import load_job
-from ipusim.base.errors import IpusimError
+from ipusim.hardware.disturbances import Jitter, Lost
 from ipusim.hardware.system import System
-from ipusim.machine.recurrence import Mark, size_of
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs, Send
-from ipusim.runs import execute as running
-from ipusim.runs.assemble import limits
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
-from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.runs.time_alone import timeline_of
-from ipusim.schedules.registry import find, names
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.repeats import with_copies
-from tests.cli.commands import ipusim
-from tests.effort import runs_slowest, sampled, share, slowest
-from tests.house_schedules import FREE, mapping_of
-from tests.replay.requests import DRAWN, Requested, drawn_requests, scenario_of
+from tests.effort import rarest, runs_slowest, sampled, seeds, share, slowest
+from tests.numbered_runs import drawn_job
+from tests.replay.requests import DRAWN, Requested, drawn_requests
 
 #: Passes of a drawn run by default and with ``--all``, and tensors that may wait for a stage in it, at most.
 MOST_PASSES, MOST_PASSES_WITH_ALL, MOST_WAITING = 6_000, 30_000, 100
@@ -49,6 +43,8 @@ TIMES, TIMES_WITH_ALL = (8, 12, 20), (8, 20, 60)
 SORTS = {"options": 10, "cycles": 16, "orders": 3, "tables": 4}
 #: Of one sort more than a share, as most of its small runs are over before they repeat themselves.
 FEWEST = {"cycles": 10}
+#: How many runs are drawn with rules that go by the number of an execution or a micro-batch.
+DRAWN_BY_NUMBER = 500
 
 
 @cache
@@ -95,6 +91,102 @@ def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[s
         piled_up = any(tensors > MOST_WAITING for tensors in job.plan.waiting.values())
         if not piled_up and job.of_whole(lambda of: len(of.plan.table)) * job.executions <= most_passes:
             yield f"{drawn.name} {' '.join(changes)}", job
+
+
+@cache
+def repeats_by_number(seed: int) -> bool:
+    """Tell whether a drawn run with rules that go by numbers was simulated in part; compare it with the whole run."""
+    rng, job = random.Random(seed), drawn_job(seed)
+    part, whole = execute(job), execute(job, jump=False)
+    assert part.timeline.expanded() == whole.timeline
+    assert part.summary.times_dict() == whole.summary.times_dict()
+    executions = rng.randint(1, job.executions)  # as of a session run, which may end within a step
+    some, every = (timeline_of(job, executions, between=job.between, jump=jump) for jump in (True, False))
+    assert some.expanded() == every
+    return bool(part.timeline.repeats)
+
+
+@pytest.mark.parametrize("seed", seeds(DRAWN_BY_NUMBER))
+def test_rules_that_go_by_the_number_of_an_execution_or_a_micro_batch_hold_in_a_run_simulated_in_part(
+    seed: int,
+) -> None:
+    """Outfeeds of a step's last results, streams that end, hosts, checkpoints, windows of disturbances, jitter."""
+    repeats_by_number(seed)
+
+
+@rarest
+def test_each_rule_that_goes_by_numbers_is_drawn_and_most_runs_are_simulated_in_part() -> None:
+    drawn: Counter[str] = Counter()
+    for seed in range(DRAWN_BY_NUMBER):
+        job, jumped = drawn_job(seed), repeats_by_number(seed)
+        options, system = job.request.options, job.system
+        many_steps = options.steps > 1 and options.pipeline.repeat_count > 1
+        for rule, goes_by in {
+            "last of several steps": options.outfeed.mode == "LAST" and many_steps,
+            "last of several steps, in part": options.outfeed.mode == "LAST" and many_steps and jumped,
+            "last of one step, in part": options.outfeed.mode == "LAST" and options.steps == 1 and jumped,
+            "host between steps, in part": bool(job.costs.host.call) and many_steps and jumped,
+            "inference, in part": not job.program.shape.training and jumped,
+            "segments": job.program.shape.segments > 1,
+            "hosts": system.hosts > 1,
+            "exchanges between hosts": bool(job.between),
+            "hosts that are late": bool(job.late),
+            "evaluation": options.evaluate is not None,
+            "checkpoints": any(isinstance(change, Lost) and change.checkpoint for change in system.disturbances),
+            "jitter": any(isinstance(change, Jitter) for change in system.disturbances),
+            "disturbances, in part": bool(system.disturbances) and jumped,
+            "more elements prefetched than an execution has": options.infeed.prefetch_depth > job.program.shape.count,
+            "feeds on I/O tiles": job.program.shape.overlapped_io,
+            "in part": jumped,
+        }.items():
+            drawn[rule] += goes_by
+    assert min(drawn.values()) >= 5, drawn
+    assert drawn["last of several steps, in part"] >= 40, drawn
+    assert drawn["in part"] >= 200, drawn
+
+
+@pytest.mark.parametrize(("training", "schedule"), [(True, "1f1b"), (False, "grouped")])
+def test_results_of_mode_last_leave_once_in_each_of_several_steps(training: bool, schedule: str) -> None:
+    """100 MB a step, which take longer to copy than a step to compute: no step is shorter than its copy."""
+    stages = [{"name": f"s{number}", "forward": 1000, **({"backward": 2000} if training else {})} for number in (0, 1)]
+    pipeline = {"schedule": schedule, "gradient_accumulation_count": 8, "repeat_count": 10, "stages": stages}
+    outfeed = {"element_bytes": "100 MB", "mode": "LAST"}
+    data = {"training": training, "system": {"name": "pod16"}, "pipeline": pipeline, "outfeed": outfeed, "steps": 40}
+    run = execute(assemble(Request.from_dict({**data, "memory": "off"})))
+    timeline = run.timeline
+    rows = timeline.rows(SpanKind.OUTFEED)
+    assert timeline.repeats
+    assert int(timeline.weights[rows].sum()) == 40
+    expanded = timeline.expanded()
+    assert expanded.execution[expanded.rows(SpanKind.OUTFEED)].tolist() == [*range(9, 400, 10)]
+    assert timeline.makespan_cycles >= 40 * run.job.system.outfeed_cycles(100_000_000)
+    assert expanded == execute(run.job, jump=False).timeline
+
+
+def test_one_execution_of_a_longer_step_has_no_results_of_mode_last() -> None:
+    """They leave with the last execution of the step; so with a disturbance around which the run is simulated."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in (0, 1)]
+    pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 400, "repeat_count": 10, "stages": stages}
+    passing = {"ipu": 1, "slower": 2, "from": 600_000, "until": 620_000}
+    outfeed = {"element_bytes": "1 MB", "mode": "LAST"}
+    data = {"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed, "disturbances": [passing]}
+    job = assemble(Request.from_dict(data))
+    part, whole = (timeline_of(job, 1, jump=jump) for jump in (True, False))
+    assert len(part.repeats) == 2
+    assert not len(whole.rows(SpanKind.OUTFEED))
+    assert part.expanded() == whole
+
+
+def test_hosts_are_as_late_in_each_of_the_simulations_that_a_run_takes() -> None:
+    """Where the first short run does not repeat itself, the next one has the waits of all executions again."""
+    stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000, "parameter_bytes": 4000} for number in (0, 1)]
+    pipeline = {"schedule": "1f1b", "gradient_accumulation_count": 120, "repeat_count": 2, "stages": stages}
+    outfeed = {"element_bytes": "3 MB", "buffer_depth": 255}  # which fills up from micro-batch to micro-batch
+    data = {"system": {"name": "m2000", "host": {"count": 2}}, "pipeline": pipeline, "outfeed": outfeed}
+    job = replace(assemble(Request.from_dict({**data, "memory": "off"})), late=(700, 1400))
+    whole = execute(job, jump=False)
+    assert whole.timeline != execute(replace(job, late=(700, 0)), jump=False).timeline
+    assert execute(job).timeline.expanded() == whole.timeline
 
 
 @sampled(2)
@@ -268,112 +360,3 @@ def test_a_period_of_few_micro_batches_is_found_in_one_run(count: int, monkeypat
     (block,) = timeline.repeats
     assert block.micro_batches == 3
     assert len(counts) == 1
-
-
-@slowest
-def test_what_repeats_is_not_counted_against_memory_and_what_does_not_is() -> None:
-    """A million micro-batches under 1F1B are kept in part; under GPipe 20,000 that hold memory are refused at once."""
-    million = flight(0, 8, 100, 200, 1_000_000)
-    assert million.plan.shape.micro_batches < 200
-    data = flight(0, 8, 100, 200, 20_000).request.to_dict()
-    data["pipeline"]["schedule"] = "gpipe"
-    data["pipeline"]["stages"][0]["stash_bytes"] = 1
-    with pytest.raises(IpusimError, match="expected a run that takes at most 2 GiB of memory"):
-        assemble(Request.from_dict(data, name="gpipe"))
-
-
-@sampled(4)
-@pytest.mark.parametrize("schedule", [name for name in FREE if find(name).period is not None])
-def test_lock_step_of_an_order_without_time_steps_is_told_as_of_the_whole_plan(schedule: str) -> None:
-    """Its time-steps repeat themselves in other periods than its passes: their number, and what their copies take."""
-    data = flight(0, 4, 100, 200, 96).request.to_dict()
-    data["pipeline"] |= {"schedule": schedule, "sync": "lock_step"}
-    data["pipeline"]["device_mapping"] = list(mapping_of(schedule, 4))
-    data["expect"] = {"time_steps": "at least 1"}
-    job = assemble(Request.from_dict(data, name="lock-step"))
-    assert job.plan.shape.micro_batches < 96
-    whole, again = (execute(each, jump=False).summary for each in (job.whole, job))
-    summary = whole.to_dict()
-    assert execute(job).summary.to_dict() == summary
-    assert again.times_dict() == whole.times_dict()
-    if runs_slowest():  # with the parts of the time, for which the run is simulated without each
-        assert again.to_dict() == summary
-    told, _ = judged_before(job.whole)
-    assert [each.value for each in told] == [summary["time_steps"]]
-    assert not judged_before(job)[0]
-
-
-PERIODIC = [name for name in names() if find(name).period is not None and not find(name).in_phases]
-
-
-@sampled(2)
-@pytest.mark.parametrize("schedule", PERIODIC)
-def test_peaks_are_told_by_the_passes_of_the_whole_run(schedule: str) -> None:
-    """Also where memory is fullest behind all that repeats itself, as in the cool-down of zbv and v_half."""
-    stage = {"forward": 100, "backward": 200, "stash_bytes": 600, "gradient_bytes": 700, "output_bytes": 400}
-    stages = [{"name": f"s{number}", **stage} for number in range(4)]
-    pipeline = {"schedule": schedule, "gradient_accumulation_count": 400, "stages": stages}
-    job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline}, name="peaks"))
-    assert job.plan.shape.micro_batches < 400
-    assert [peak.op for peak in job.memory.peaks] == [peak.op for peak in job.whole.memory.peaks]
-
-
-def piling_up(count: int) -> Job:
-    """Return an inference in point-to-point whose first stage is faster than its last, which tensors wait for."""
-    stages = [{"name": "a", "forward": 100, "output_bytes": 1000}, {"name": "b", "forward": 150}]
-    pipeline = {"schedule": "grouped", "sync": "point_to_point", "gradient_accumulation_count": count, "stages": stages}
-    data = {"training": False, "system": {"name": "m2000"}, "pipeline": pipeline}
-    return assemble(Request.from_dict(data, name="piling-up"))
-
-
-@slowest
-def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not where it was not to jump, nor a short one, nor one that jumps; and the summary does not depend on it."""
-    job, jumping = piling_up(400), flight(7, 4, 100, 200, 400)
-    assert execute(job).remarks == ()
-    monkeypatch.setattr(running, "_MANY_SPANS", 1000)
-    run = execute(job)
-    spans = len(run.timeline)
-    sentence = f"No state of this run comes again, so that all of its {spans} spans were simulated one by one."
-    assert run.remarks == (sentence,)
-    assert spans >= 1000
-    assert execute(job, jump=False).remarks == execute(jumping).remarks == ()
-    assert execute(job, jump=False).summary.to_dict() == run.summary.to_dict()
-    (tmp_path / "s.yaml").write_text(scenario_of(job.request.to_dict()))
-    assert sentence in ipusim("run", "s.yaml", cwd=tmp_path).stdout
-    assert sentence not in ipusim("run", "s.yaml", "--no-jump", cwd=tmp_path).stdout
-
-
-def test_a_run_that_never_repeats_itself_and_is_too_large_is_refused_by_its_own_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = piling_up(100_000)
-    monkeypatch.setattr(limits, "MAX_RUN_BYTES", 1_000_000)
-    with pytest.raises(RequestError) as refused:
-        execute(job)
-    (problem,) = refused.value.problems
-    assert problem.path == ("pipeline", "gradient_accumulation_count")
-    counts = [int(number) for number in re.findall(r"\d+", problem.text)]
-    assert counts[0] == 100_000
-    assert 16 <= counts[1] < 100_000
-    assert problem.text == (
-        "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, got "
-        f"100000 micro-batches of which the first {counts[1]} do not repeat themselves; make it smaller"
-    )
-
-
-def test_noting_states_costs_no_more_than_a_run_even_where_they_become_larger_and_larger() -> None:
-    """Of thousands of tensors that wait, a mark of each micro-batch would note all."""
-    job = piling_up(2000)
-    assert max(job.plan.waiting.values()) > 500
-    whole, program = job.whole.plan, job.program
-    marks: list[Mark] = []
-    every = range(program.shape.micro_batches)
-    timeline = simulate(
-        whole, program, job.system, costs=job.whole.costs, executions=1, marked=every, note=marks.append
-    )
-    noted = sum(size_of(mark.state) for mark in marks)
-    largest = max(size_of(mark.state) for mark in marks)
-    assert 100 < len(marks) < 1000
-    assert noted <= 20_000 + 4 * len(timeline) + 2 * largest
-    assert any(mark.micro_batch > 1000 for mark in marks), "it goes on as the run does"

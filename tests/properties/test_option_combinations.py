@@ -314,7 +314,7 @@ def place_variables(draw, scenario, often):
 
 def place_on_hosts(draw, scenario):
     """Say how fast hosts are, how many there are, and what sums up over them."""
-    rates = "infeed", "host_fill", "outfeed", "host_drain", "network"
+    rates = "infeed", "host_fill", "outfeed", "host_drain", "network", "data_rate"
     host = {}
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))

@@ -59,6 +59,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "host": {
                 "infeed": "4 GB/s",
                 "host_fill": 4e9,
+                "data_rate": "2 GB/s",
                 "outfeed": "3.5 GB/s",
                 "host_drain": "3 GB/s",
                 "network": "12 GB/s",

@@ -14,17 +14,18 @@ def test_what_was_written_in_parts_is_read_whole_and_gives_the_same_bytes_again(
     parts = [np.random.default_rng(size).bytes(size) for size in (0, 1, 100_000, 3, 1_000_000)]
     made = []
     for _ in range(2):
-        file = Gzip()
-        for part in parts:
-            file.write(part)
-        made.append(file.close())
+        with Gzip() as file:
+            for part in parts:
+                file.write(part)
+            made.append(file.close())
     assert gzip.decompress(made[0]) == b"".join(parts)
     assert made[0] == made[1]
     assert made[0][4:8] == bytes(4)  # no time, which would differ
 
 
 def test_nothing_written_is_an_empty_file():
-    assert gzip.decompress(Gzip().close()) == b""
+    with Gzip() as file:
+        assert gzip.decompress(file.close()) == b""
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -32,8 +33,8 @@ def test_what_fails_in_the_other_thread_is_seen_in_this_one(monkeypatch, later):
     def full(*_):
         raise MemoryError("no room")
 
-    file = Gzip()
     monkeypatch.setattr(gzip.GzipFile, "write", full)
-    file.write(b"first")
-    with pytest.raises(MemoryError, match="no room"):
-        file.write(b"second") if later else file.close()
+    with Gzip() as file:
+        file.write(b"first")
+        with pytest.raises(MemoryError, match="no room"):
+            file.write(b"second") if later else file.close()

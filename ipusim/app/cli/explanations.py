@@ -37,8 +37,8 @@ Modes = Annotated[
     str,
     typer.Option(
         metavar="MODES",
-        help="the sync modes to try schedules in, separated by commas: lock_step, point_to_point  [default: each "
-        "schedule's own]",
+        help="the sync modes to try schedules in, separated by commas: lock_step, point_to_point  [default: that "
+        "of the run]",
     ),
 ]
 Straggling = Annotated[

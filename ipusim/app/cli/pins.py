@@ -51,7 +51,7 @@ def hold(
     ] = None,
 ) -> None:
     """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
-    from ipusim.app.regression.suite import check_junit, hold_all, junit_bytes, scenarios_of
+    from ipusim.app.regression.suite import check_junit, hold_all, junit_bytes, scenarios_of, without_pin, words_on_pins
     from ipusim.base.files import write_file
 
     if junit is not None:
@@ -69,6 +69,8 @@ def hold(
             if junit is not None:
                 write_file(junit, junit_bytes(done))
             _print_end(done, len(paths_of_scenarios), as_json)
+    if not as_json and (unpinned := without_pin(paths or [Path()])):
+        print_text(words_on_pins(len(unpinned)))
     _refuse(done, printed=True)
     if update:
         _write(done, quiet=as_json)

@@ -14,6 +14,7 @@ from ipusim.base.errors import IpusimError
 
 if TYPE_CHECKING:
     from ipusim.api import Job
+    from ipusim.app.explain.memory_moves import Moves
 
 
 _Costs = Annotated[
@@ -45,7 +46,8 @@ def check(
     profile: _Profile = None,
 ) -> None:
     """Validate a scenario without running it."""
-    from ipusim.api import assemble, pipelines
+    from ipusim.api import analysis, assemble, pipelines
+    from ipusim.app.cli.advice import with_advice
     from ipusim.app.fidelity.profile import hold_against, profile_table, words
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
@@ -58,18 +60,18 @@ def check(
             check_expectations(job)
             compared = hold_against(request, profile) if profile else ()
     except ScenarioMemoryError as error:
+        moves = None
         with suppress(IpusimError):  # of a variant of it, which says nothing of the scenario itself
-            _print_memory(error.job, requested=memory)
-        raise
+            moves = _print_memory(error.job, requested=memory)
+        raise with_advice(error, moves) from None
     program = job.program
     print_text(
         f"{scenario}: stages {len(program.stages)}, "
         f"schedule {pipelines.order_and_sync(program.schedule, job.plan.sync)}, "
         f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
     )
-    if job.describes_memory:
-        print_text(job.memory.verdict())
-    if memory or job.memory.over:
+    print_text(job.memory.verdict())
+    if memory or not analysis.usable(job.memory.fits):
         _print_memory(job, requested=memory)
     if compared:
         print_text(words(compared))
@@ -85,24 +87,30 @@ def check(
         raise typer.Exit(1)
 
 
-def _print_memory(job: Job, *, requested: bool) -> None:
-    """Print the changes that free memory of the fullest IPU, the best first; on request each IPU's memory by holder."""
-    from ipusim.app.cli.tables import holder_table, holder_words, memory_table
-    from ipusim.app.explain.memory_moves import is_long, memory_moves, move_words, moves_table
+def _print_memory(job: Job, *, requested: bool) -> Moves | None:
+    """Print the changes that free memory of the fullest IPU, the best first; on request each IPU's memory by holder.
 
-    if not job.describes_memory and not job.memory.over:
-        print_text("Memory: the scenario does not say what its stages hold.")
-        return
+    Returns:
+        The changes; None where they were not tried, as nothing is known of the memory, or as that takes long.
+    """
+    from ipusim.api import analysis
+    from ipusim.app.cli.tables import holder_table, holder_words, memory_table
+    from ipusim.app.explain.memory_moves import is_long, memory_moves
+    from ipusim.app.explain.memory_words import move_words, moves_table
+
+    if job.memory.fits is analysis.Fits.UNKNOWN:
+        return None
     if requested:
         print_tables(memory_table(job.memory), holder_table(job.memory))
         if words := holder_words(job.memory):
             print_text(f"{words}.")
     elif is_long(job):
         print_text("What changes would free takes runs of everything, as nothing repeats itself here: --memory.")
-        return
+        return None
     moves = memory_moves(job)
     print_tables(moves_table(moves))
     print_text(*move_words(moves))
+    return moves
 
 
 @app.command()

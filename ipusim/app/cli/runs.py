@@ -151,11 +151,12 @@ def _executed(
 ) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
     from ipusim.api import assemble, execute
+    from ipusim.app.cli.advice import advised
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
 
-    with placed_request(scenario, overrides) as placed:
+    with advised(), placed_request(scenario, overrides) as placed:
         request = as_it_stands(placed, overrides)
         job = assemble(request)
         check_expectations(job)
@@ -197,4 +198,5 @@ def _print_tables(result: Run) -> None:
     orders = result.summary.selection_orders
     if orders[0].routes:
         print_tables(tables.order_table(orders), tables.route_table(orders))
-    print_text(tables.order_words(result.job.system, orders))
+    system = result.job.system
+    print_text(f"Selection order {system.selection_order}: {system.order_reason}")

@@ -53,18 +53,20 @@ def plan_for(
         mirrored=chosen.mirrored,
         segments=chosen.segments,
     )
-    overlap = chosen.count_step(shape)
-    count = overlap if count is None else count
-    if abs(count) * shape.steps > _MOST_OPERATIONS:
+    asked = chosen.count_step(shape) if count is None else count
+    if abs(asked) * shape.steps > _MOST_OPERATIONS:
         text = f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, got"
-        raise OptionError("count", f"{text} {runs.show(count)} x {shape.steps}")
+        raise OptionError("count", f"{text} {runs.show(asked)} x {shape.steps}")
+    shape = replace(shape, micro_batches=asked * shape.segments)
     try:
-        plan = runs.plan_of(chosen, replace(shape, micro_batches=count * shape.segments), mode)
+        plan = runs.plan_of(chosen, shape, mode)
     except CountError as error:
-        if chosen.written is not None:
+        legal = () if chosen.written is not None else runs.nearest_counts(chosen, shape, mode)
+        if not legal:
             raise
-        legal = " or ".join(map(str, rules.nearest_counts(count, overlap)))
-        raise CountError(f"{error} Nearest legal counts: {legal}.") from None
+        if count is not None:
+            raise CountError(f"{error} Nearest legal counts: {' or '.join(map(str, legal))}.") from None
+        plan = runs.plan_of(chosen, replace(shape, micro_batches=legal[0] * shape.segments), mode)
     pipelines.check_plan(plan)
     return plan
 

@@ -34,7 +34,7 @@ Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
 Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
 Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
 Schedules = Annotated[str | None, _option("names, or all  [default: Graphcore's, single, and the scenario's]", "NAMES")]
-Syncs = Annotated[str | None, _option("sync modes  [default: the scenario's, or each schedule's own]", "MODES")]
+Syncs = Annotated[str | None, _option("sync modes  [default: that of the given plan]", "MODES")]
 Placements = Annotated[
     str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
 ]

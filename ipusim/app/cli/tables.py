@@ -114,16 +114,3 @@ def route_table(reports: Sequence[analysis.OrderReport]) -> Table:
         rows = [*rows[:_MOST_ROUTES], (f"and {len(rows) - _MOST_ROUTES} more", *("" for _ in range(2 + len(reports))))]
     header = ("stages", "tensor", "bytes", *(f"{report.order}{' (used)' * report.used}" for report in reports))
     return Table("Routes of the inter-IPU copies, in physical IPUs", header, tuple(rows))
-
-
-def order_words(system: System, reports: tuple[analysis.OrderReport, ...]) -> str:
-    """Return which selection order was taken and why, and which one would move the copies faster, if any."""
-    words = f"Selection order {system.selection_order}: {system.order_reason}"
-    best = analysis.faster_order(reports)
-    if best is None:
-        return words
-    used = next(report for report in reports if report.used)
-    return (
-        f"{words} {best.order} would move this program's copies faster: {best.execution_cycles:,} cycles an execution "
-        f"instead of {used.execution_cycles:,}."
-    )

@@ -64,6 +64,7 @@ class Row:
         refusal: its own words, the nearest legal counts included when the count is why.
         memory: the fullest of its IPUs against what it has, also where that is why it is refused;
             None where nothing says it, or where the schedule cannot lay the program out.
+        note: a sentence on the sync mode, if the other runs decide it; else empty.
     """
 
     source: str
@@ -74,6 +75,7 @@ class Row:
     stored: StoredRun | None = None
     refusal: str = ""
     memory: analysis.FullestMemory | None = None
+    note: str = ""
 
     @property
     def name(self) -> str:
@@ -108,9 +110,16 @@ class Row:
         return self.stored.throughput_error if self.stored else ""
 
     @property
-    def fits(self) -> bool:
-        """Whether it runs, and every IPU holds what it needs for that, as far as anything says so."""
-        return self.times is not None and (self.memory is None or self.memory.fits)
+    def fits(self) -> analysis.Fits | None:
+        """The answer to whether the program fits its memory; None where a rule refuses it."""
+        if self.memory is not None:
+            return self.memory.fits
+        return None if self.times is None else analysis.Fits.UNKNOWN
+
+    @property
+    def can_be_best(self) -> bool:
+        """Whether it ran, and fits its memory or has no known memory."""
+        return self.times is not None and analysis.usable(self.fits)
 
     @property
     def last_loss(self) -> float | None:
@@ -128,6 +137,7 @@ class _Variant:
     schedule: str | None
     order: str | None
     sync: Sync | None
+    note: str = ""
 
     def of(self, request: Request, losses: bool) -> Request:
         changes: dict[str, Any] = {"pipeline.schedule": self.schedule, "system.selection_order": self.order}
@@ -165,12 +175,17 @@ def compare(
         schedules = GRAPHCORES
     rows: list[Row] = []
     refused: list[RequestError] = []
-    for item, source in zip(compared, _sources(compared), strict=True):
+    variants = [
+        [] if isinstance(item.what, StoredRun) else [*_variants(item.what, schedules, orders, syncs)]
+        for item in compared
+    ]
+    mode = _common_mode(compared, variants)
+    for item, source, tried in zip(compared, _sources(compared), variants, strict=True):
         if isinstance(item.what, StoredRun):
             rows.append(_stored_row(source, item.what))
             continue
-        for variant in _variants(item.what, schedules, orders, syncs):
-            row, error = _run(source, item.what, variant, losses, progress)
+        for variant in tried:
+            row, error = _run(source, item.what, _in_mode(item.what, variant, mode), losses, progress)
             rows.append(row)
             refused += [error] if error else []
     if len(refused) == len(rows):
@@ -216,6 +231,39 @@ def _variants(
         yield _Variant(schedule, order, Sync(mode) if mode else None)
 
 
+def _common_mode(compared: Sequence[Compared], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
+    """Return the sync mode that all runs with a stated mode share; None if their modes differ."""
+    stored = [item.what.timeline.info.sync for item in compared if isinstance(item.what, StoredRun)]
+    requested = [
+        _effective(item.what, variant)[1]
+        for item, tried in zip(compared, variants, strict=True)
+        if isinstance(item.what, Request)
+        for variant in tried
+        if _states_sync(item.what, variant)
+    ]
+    modes = {*stored, *requested}
+    return modes.pop() if len(modes) == 1 else None
+
+
+def _states_sync(request: Request, variant: _Variant) -> bool:
+    """Return whether the variant, its request or its schedule states a sync mode; a user's plain function does not."""
+    if variant.sync or request.options.pipeline.sync:
+        return True
+    try:
+        return core_schedules.schedule_of(_effective(request, variant)[0], request.folder).states_sync
+    except IpusimError:  # the row is refused, in whichever mode
+        return True
+
+
+def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant:
+    """Return a variant in the sync mode of the other runs, if nothing states its own."""
+    own = _effective(request, variant)[1]
+    if mode is None or mode is own or _states_sync(request, variant):
+        return variant
+    note = f"the schedule states no sync mode, and runs in that of the other runs; alone it runs in {own.words}."
+    return replace(variant, sync=mode, note=note)
+
+
 def _called(text: str, request: Request) -> str:
     """Return the schedule's name in a request: that of the registry, or its file."""
     entry = core_schedules.schedule_of(text, request.folder)
@@ -243,7 +291,7 @@ def _run(
 ) -> tuple[Row, RequestError | None]:
     """Return the row of ``request`` in one variant, and why it is refused, if it is."""
     schedule, sync, order = _effective(request, variant)
-    row = Row(source, schedule, sync, order)
+    row = Row(source, schedule, sync, order, note=variant.note)
     try:
         job = assemble(variant.of(request, losses))
     except RequestMemoryError as error:
@@ -251,8 +299,7 @@ def _run(
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
     run = execute(job, progress)
-    # What only moves says little of memory, unless it is too much by itself.
-    known = run.describes_memory or run.memory.too_large
+    known = run.memory.fits is not analysis.Fits.UNKNOWN
     return replace(row, result=run, memory=analysis.fullest(run.memory) if known else None), None
 
 
@@ -275,5 +322,5 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
 
 def _stored_row(source: str, stored: StoredRun) -> Row:
     info = stored.timeline.info
-    memory = stored.fullest if stored.describes_memory else None
+    memory = None if stored.fits is analysis.Fits.UNKNOWN else stored.fullest
     return Row(source, info.schedule, info.sync, info.selection_order, stored=stored, memory=memory)

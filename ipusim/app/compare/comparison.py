@@ -14,9 +14,27 @@ from ipusim.app.compare.front import front
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows of which at least one ran."""
+    """Rows of which at least one ran; what is best, and by how much, holds within a sync mode.
+
+    Attributes:
+        rows: the runs and refusals, in the order of the request.
+        whole: the comparison of all sync modes, if the rows are those of one mode out of several; else None.
+    """
 
     rows: tuple[Row, ...]
+    whole: Comparison | None = None
+
+    @cached_property
+    def groups(self) -> tuple[Comparison, ...]:
+        """A comparison for each sync mode; a comparison of a single mode is its own group."""
+        modes = dict.fromkeys(row.sync for row in self.ran)
+        if len(modes) == 1:
+            return (self,)
+        return tuple(Comparison(tuple(row for row in self.rows if row.sync is mode), self) for mode in modes)
+
+    def group(self, row: Row) -> Comparison:
+        """Return the comparison of the sync mode of a row that ran."""
+        return next(group for group in self.groups if row in group.rows)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -31,8 +49,8 @@ class Comparison:
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """The labels with schedule and sync mode in any case."""
-        return tuple(self._named(row, sync=True, always=True) for row in self.rows)
+        """The labels with schedule and sync mode in any case, but for a mode that all rows of a whole's part have."""
+        return tuple(self._named(row, sync=self.whole is None, always=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
@@ -52,12 +70,14 @@ class Comparison:
 
     @property
     def first(self) -> Row:
-        """The row that the others are measured by: the first that ran."""
+        """The row that the others of its sync mode are measured by: the first that ran."""
         return self.ran[0]
 
     @cached_property
     def of_time(self) -> bool:
         """Whether the time per weight update decides: where the work behind one is the same in all."""
+        if self.whole is not None:
+            return self.whole.of_time
         return len(self.work) == 1 and not self.models_differ
 
     @cached_property
@@ -75,8 +95,8 @@ class Comparison:
 
     @cached_property
     def best(self) -> Row | None:
-        """The fastest that fits; of equally fast ones what holds least, if all say so, then the first; or None."""
-        fitting = [row for row in self.ran if row.fits]
+        """The fastest that fits; of equals the one that holds least, then the first; None for several sync modes."""
+        fitting = [row for row in self.ran if row.can_be_best and len(self.groups) == 1]
         least = min(map(self.cost, fitting), default=0.0)
         fastest = [row for row in fitting if self.cost(row) == least]
         known = all(row.memory is not None for row in fastest)
@@ -86,12 +106,14 @@ class Comparison:
     def as_fast(self) -> tuple[Row, ...]:
         """The others that fit and are as fast as the best."""
         best = self.best
-        fitting = [row for row in self.ran if row.fits and row is not best]
+        fitting = [row for row in self.ran if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
     def tied(self) -> tuple[Row, ...]:
-        """The best, and those that are as fast and hold as much."""
+        """The best of each sync mode, and those that are as fast and hold as much."""
+        if len(self.groups) > 1:
+            return tuple(row for group in self.groups for row in group.tied)
         return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
 
     def larger(self, row: Row) -> bool:
@@ -101,8 +123,10 @@ class Comparison:
 
     @cached_property
     def front(self) -> tuple[Row, ...]:
-        """Those that fit and that none that fits beats in both time and peak memory; none where that is unknown."""
-        known = [(row, row.memory.peak_bytes) for row in self.ran if row.fits and row.memory is not None]
+        """The rows that fit and that no other of their sync mode beats in time and peak memory, if that is known."""
+        if len(self.groups) > 1:
+            return tuple(row for group in self.groups for row in group.front)
+        known = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
         return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
 
     def cost(self, row: Row) -> float:
@@ -118,6 +142,10 @@ class Comparison:
         if not self.of_time:
             mine, theirs = theirs, mine
         return mine / theirs - 1 if theirs else 0.0
+
+    def to_first(self, row: Row) -> float:
+        """Return the difference of a row that ran to the first of its sync mode."""
+        return self.difference(row, self.group(row).first)
 
     def ranked(self, rows: Sequence[Row]) -> list[Row]:
         """Return rows that ran, the fastest first."""

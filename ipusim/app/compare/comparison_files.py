@@ -10,6 +10,7 @@ from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import row_words, time_words
+from ipusim.app.compare.link_loads import link_chart
 from ipusim.app.render.comparison import Compared, common_title, slide
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.layout import SLIDE_IN
@@ -21,7 +22,7 @@ from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
 #: Every file that a comparison may write.
-COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg")
+COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 #: Inches of a slide around bars: edges, and a title.
 _AROUND_BARS: Final = 0.8
 #: Bars that are more times as long as the median are cut: others would be too short to tell their parts apart.
@@ -44,7 +45,9 @@ def comparison_chart(result: Comparison, title: str = "", traces: Sequence[str] 
     if len(rows) < len(result.rows):
         title += f" (the first and the {len(rows) - 1} best others of {len(result.rows)})"
     traced = list(dict.fromkeys(_named(result, ran, name) for name in traces))
-    wish = traced or list(dict.fromkeys([result.best or result.first, result.first, *result.ranked(ran)]))
+    best = [group.best or group.first for group in result.groups]
+    first = [group.first for group in result.groups]
+    wish = traced or list(dict.fromkeys([*best, *first, *result.ranked(ran)]))
     known = any(row.memory is not None for row in wish)
     runs = [_compared(result, row, known) for row in ran]
     return slide(_bars(result, rows), runs, title, [ran.index(row) for row in wish], every=bool(traced))
@@ -55,9 +58,10 @@ def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
     most = TimeBars.most(SLIDE_IN - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
-    ranked = sorted(comparison.ran, key=lambda row: (not row.fits, comparison.cost(row)))
-    best = [comparison.best] if comparison.best is not None else []
-    chosen = [*dict.fromkeys([comparison.first, *best, *ranked, *comparison.rows])][:most]
+    ranked = sorted(comparison.ran, key=lambda row: (not row.can_be_best, comparison.cost(row)))
+    best = [group.best for group in comparison.groups if group.best is not None]
+    first = [group.first for group in comparison.groups]
+    chosen = [*dict.fromkeys([*first, *best, *ranked, *comparison.rows])][:most]
     return tuple(row for row in comparison.rows if row in chosen)
 
 
@@ -86,12 +90,17 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
 
 
 def comparison_files(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
-    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does."""
+    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does.
+
+    A comparison of selection orders has a map of the links as well.
+    """
     figure = comparison_chart(result, title, traces)
+    links = link_chart(result)
     return {
         "comparison.json": json_bytes(comparison_data(result)),
         "comparison.png": to_png(figure),
         "comparison.svg": to_svg(figure),
+        **({} if links is None else {"links.png": to_png(links), "links.svg": to_svg(links)}),
     }
 
 
@@ -109,7 +118,7 @@ def comparison_data(result: Comparison) -> list[dict[str, Any]]:
             "best": row in result.tied,
             "on_front": row in result.front,
             "decides": "time" if result.of_time else "throughput",
-            "difference": None if row.times is None else result.difference(row, result.first),
+            "difference": None if row.times is None else result.to_first(row),
             "figures": row_figures(row),
             "mean_loss": row.last_loss,
             "waterfall": row.waterfall.to_dict() if row.waterfall else None,

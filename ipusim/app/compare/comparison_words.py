@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ipusim.api import analysis, timelines
+from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
@@ -26,31 +26,53 @@ _NAMED: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
-    """Yield which row is best and by how much, why a faster one is not, and what else is between fast and small."""
-    if comparison.best is None:
-        fastest = comparison.ranked(comparison.ran)[0]
-        name, figures = _titled(comparison, fastest), _measured(comparison, fastest)
-        yield f"None of them fits its IPUs. The fastest is {name}: {figures}."
-    else:
-        yield _best(comparison, comparison.best)
-        for row in _faster(comparison):
-            would = f"{_titled(comparison, row)} {_would(comparison, row, comparison.best)}"
-            yield f"{would}, but does not fit: {_memory_verdict(row)}"
+    """Yield the best row of each sync mode and its lead, why a faster one is not, and the rows between fast and small.
+
+    Args:
+        comparison: the rows.
+
+    Yields:
+        Sentences.
+    """
+    for group in comparison.groups:
+        yield from _verdict_of_mode(group)
+    if note := pipelines.idealised(row.sync for row in comparison.ran):
+        yield f"{note} So runs are compared with others of their sync mode alone."
     yield from _what_decides(comparison)
-    yield from _disturbed(comparison)
-    yield from _front(comparison)
+    for group in comparison.groups:
+        yield from _disturbed(group)
+        yield from _front(group)
+
+
+def _verdict_of_mode(group: Comparison) -> Iterator[str]:
+    if group.best is None:
+        fastest = group.ranked(group.ran)[0]
+        name, figures = _titled(group, fastest), _measured(group, fastest)
+        yield f"None of them{_mode(group)} fits its IPUs. The fastest is {name}: {figures}."
+        return
+    yield _best(group, group.best)
+    for row in _faster(group):
+        would = f"{_titled(group, row)}{_mode(group)} {_would(group, row, group.best)}"
+        yield f"{would}, but {_memory_verdict(row)}"
+
+
+def _mode(group: Comparison) -> str:
+    """Return the sync mode of a group with a space before it; empty if no other mode is compared."""
+    return "" if group.whole is None else f" in {group.rows[0].sync.words}"
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
     """Yield why rows are refused or do not fit, unless the verdict names them, and what is not known of them."""
-    faster = _faster(comparison)
+    faster = [row for group in comparison.groups for row in _faster(group)]
     for row in comparison.rows:
         if row.times is None:
             yield f"{_titled(comparison, row)}: refused: {row.refusal}"
-        elif not row.fits and row not in faster:
+        elif not row.can_be_best and row not in faster:
             yield f"{_titled(comparison, row)}: {_memory_verdict(row)}"
         if row.stored is not None and row.stored.older:
             yield f"{_titled(comparison, row)}: {row.stored.older}"
+        if row.note:
+            yield f"{_titled(comparison, row)}: {row.note}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
             yield f"{_titled(comparison, row)}: {remark}"
     for error in sorted({row.throughput_error for row in comparison.ran} - {""}):
@@ -60,7 +82,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
     if all(row.memory is None for row in comparison.rows):
         one = len({row.source for row in comparison.rows}) == 1
         what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"
-        yield f"Memory: {what}."
+        yield f"Memory: {analysis.Fits.UNKNOWN}: {what}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -93,7 +115,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 def _best(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: equally fast runs, and its lead over the next that fits and the first."""
     as_fast = comparison.as_fast
-    slower = [row for row in comparison.ranked(comparison.ran) if row.fits and row not in (best, *as_fast)]
+    slower = [row for row in comparison.ranked(comparison.ran) if row.can_be_best and row not in (best, *as_fast)]
     following = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
     words = list(ties(comparison))
     if following:
@@ -102,9 +124,9 @@ def _best(comparison: Comparison, best: Row) -> str:
     if (first := comparison.first) not in (best, *as_fast, *following):
         words.append(f"{_by(comparison, best, first)} the first, {comparison.label(first)}")
     refused = any(row.times is None for row in comparison.rows)
-    among = " of those that fit" if any(row.memory and not row.memory.fits for row in comparison.rows) else ""
+    among = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
     among = among or (" of those that run" if refused else "")
-    text = f"Best{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
+    text = f"Best{_mode(comparison)}{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
@@ -114,7 +136,7 @@ def _faster(comparison: Comparison) -> list[Row]:
     return [
         row
         for row in comparison.ranked(comparison.ran)
-        if best and not row.fits and comparison.cost(row) < comparison.cost(best)
+        if best and not row.can_be_best and comparison.cost(row) < comparison.cost(best)
     ]
 
 
@@ -133,7 +155,9 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
         least = min(costs.values())
         best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE]
         tie = f" ({len(best)} tie)" if len(best) > 1 else ""
-        yield f"Disturbances cost least in {best[0]}{tie}: S = {least:.3f}, the time over that without them."
+        run = f"{best[0]}{tie}"
+        mode = f"{_mode(comparison).strip().capitalize()}, disturbances" if _mode(comparison) else "Disturbances"
+        yield f"{mode} cost least in {run}: S = {least:.3f}, the time over that without them."
 
 
 def _front(comparison: Comparison) -> Iterator[str]:
@@ -141,7 +165,8 @@ def _front(comparison: Comparison) -> Iterator[str]:
     rows = comparison.ranked(comparison.front)
     if len(rows) > 1:
         named = [f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        yield f"Between time and memory (the front): {enumerated(named, _NAMED)}; no run that fits beats one in both."
+        front = f"{enumerated(named, _NAMED)}; no run that fits beats one in both"
+        yield f"Between time and memory{_mode(comparison)} (the front): {front}."
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -169,7 +194,7 @@ def comparison_table(comparison: Comparison) -> Table:
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
         rows.append((*cells, mark(comparison, row)))
     title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
-    if comparison.first is not comparison.rows[0]:
+    if len(comparison.groups) == 1 and comparison.first is not comparison.rows[0]:
         title += f"; the first that ran is {comparison.label(comparison.first)}"
     return Table(title, (*header, "mark"), tuple(rows))
 
@@ -192,20 +217,22 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
     return (
         time.text(time.of(times)),
         format_figure(rate.of(times)),
-        signed(comparison.difference(row, comparison.first)),
+        signed(comparison.to_first(row)),
         bubble.text(bubble.of(times)),
     )
 
 
 def mark(comparison: Comparison, row: Row) -> str:
-    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``too large``."""
+    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``does not fit``."""
     if row.times is None:
         return "refused"
-    if not row.fits:
-        return "too large"
+    if not row.can_be_best:
+        return str(row.fits)
+    front = comparison.group(row).front
     words = ["best"] if row in comparison.tied else []
-    words += ["front"] if row in comparison.front and len(comparison.front) > 1 else []
-    return ", ".join(words) or ("fits" if row.memory is not None else "")
+    words += ["front"] if row in front and len(front) > 1 else []
+    known = any(other.memory is not None for other in comparison.rows)
+    return ", ".join(words) or (str(row.fits) if known else "")
 
 
 def signed(part: float) -> str:
@@ -246,7 +273,8 @@ def _would(comparison: Comparison, row: Row, best: Row) -> str:
 def time_words(comparison: Comparison) -> str:
     """Return the name of the time that decides: ``time per weight update, in lock-step``."""
     what = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
-    return ", ".join(filter(None, [f"time per {what}", comparison.common]))
+    apart = "each sync mode by itself" if len(comparison.groups) > 1 else ""
+    return ", ".join(filter(None, [f"time per {what}", comparison.common, apart]))
 
 
 def row_words(comparison: Comparison, row: Row) -> str:
@@ -254,7 +282,7 @@ def row_words(comparison: Comparison, row: Row) -> str:
     if row.times is None:
         return mark(comparison, row)
     of = "" if comparison.of_time else " samples/s"  # more of these where the bar is shorter
-    over = "first" if row is comparison.first else signed(comparison.difference(row, comparison.first)) + of
+    over = "first" if row is comparison.group(row).first else signed(comparison.to_first(row)) + of
     words = [format_seconds(comparison.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
     return ", ".join(filter(None, [*words, mark(comparison, row)]))
 
@@ -283,4 +311,4 @@ def _peak(row: Row) -> str:
 
 
 def _memory_verdict(row: Row) -> str:
-    return row.memory.verdict if row.memory else ""
+    return row.memory.verdict.removeprefix("Memory: ") if row.memory else ""

@@ -22,7 +22,7 @@ LINKS: Final = ("link", "machine_rung", "gateway_link")
 
 
 def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
-    """Yield the changes to try of a Job; each schedule in the modes ``syncs``, by default in its own."""
+    """Yield the changes to try of a Job; each schedule in the modes ``syncs``, by default in that of the run."""
     yield from _counts(job)
     yield from _schedules(job, syncs)
     if job.plan.shape.recompute or job.plan.shape.recompute_inline:
@@ -47,14 +47,14 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
     device = {"system.auto_select_ipus": len(job.system.ipus)} if is_open else {}
     for name in schedules.names():
         schedule = schedules.find(name)
-        for sync in syncs or schedule.syncs[:1]:
+        for sync in syncs or (job.plan.sync,):
             own = (name, sync) == (job.plan.schedule, job.plan.sync)
             if own or sync not in schedule.syncs or (name == job.plan.schedule and not syncs):
                 continue
             kind = "another sync mode" if name == job.plan.schedule else "another schedule"
             words = f"{name} in {sync.words}"
             values = {"pipeline.schedule": name, "pipeline.sync": sync.value, **device}
-            yield Change(kind, words, values, idealised=job.plan.sync.meets and not sync.meets)
+            yield Change(kind, words, values)
 
 
 def _stages(job: Job) -> Iterator[Change]:

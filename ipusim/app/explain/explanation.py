@@ -20,7 +20,7 @@ from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
-from ipusim.app.render.verdict import waterfall_table, waterfall_words
+from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
@@ -48,6 +48,8 @@ class Explanation:
         unknown: why what ran is not known, as the end of a sentence; empty where it is.
         pairs: what every two of the changes give at once, of those that were asked for.
         stragglers: how much of the time goes to what is slower than its like; None unless requested.
+        disturbances: the cost of the run's disturbances; None without any, and where what ran is not known.
+        memory: peaks of the IPUs against their memory; None for a run whose scenario is not known.
     """
 
     timeline: Timeline
@@ -60,6 +62,8 @@ class Explanation:
     unknown: str = ""
     pairs: tuple[Together, ...] = ()
     stragglers: Stragglers | None = None
+    disturbances: analysis.DisturbanceCost | None = None
+    memory: analysis.Fit | None = None
 
     @property
     def path_cycles(self) -> int:
@@ -73,14 +77,19 @@ class Explanation:
         return analysis.ipu_time(self.idle, whole if whole is None or self.execution is None else whole.of_one())
 
     def words(self) -> Iterator[str]:
-        """Yield the verdict: what the time goes into, which stages are the slowest, and what would help most."""
+        """Yield the verdict: what the time goes into, what would help most, and what does not fit or is not known."""
         yield from self.where()
         yield from self._help()
+        if self.memory is not None and self.memory.fits is not analysis.Fits.YES:
+            yield self.memory.verdict()
 
     def where(self) -> Iterator[str]:
-        """Yield sentences of the parts of the run's time, as the verdict on the run has them."""
+        """Yield sentences of the parts of the run's time and its disturbances, as the verdict on the run has them."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
+        if self.disturbances is not None:
+            clock_hz = self.timeline.info.clock_hz
+            yield f"Disturbances: {disturbance_words(self.disturbances, lambda cycles: cycles / clock_hz)}."
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
@@ -146,6 +155,7 @@ class Explanation:
             "execution": self.execution,
             "window_cycles": idle.window_cycles,
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
+            "fits": None if self.memory is None else self.memory.fits,
             "help": list(self._help()),
             "ipus": [
                 {
@@ -207,7 +217,7 @@ def explain(
         said: the parts of the run's time as the run has written them, where what ran is not known.
         texts: changes of the user's own, as :func:`~ipusim.app.explain.what_if.requested_changes` takes them, in place
             of those that are tried by themselves.
-        syncs: the modes that other schedules are tried in, by default each in its own.
+        syncs: the modes that other schedules are tried in, by default that of the run.
         straggling: whether to say how much of the time goes to stragglers.
         shares: which part of a stage's passes of a kind computes activations again, where what ran is not known.
 
@@ -233,6 +243,8 @@ def explain(
         unknown=job if isinstance(job, str) else "",
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
+        disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),
+        memory=None if isinstance(job, str) else job.memory,
     )
 
 

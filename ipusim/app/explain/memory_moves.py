@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any, Final
 
-from ipusim.api import Job, Session, analysis, assemble, rules, runs
-from ipusim.app.render.tables import Table
+from ipusim.api import Job, Session, Timeline, analysis, assemble, rules, runs
 from ipusim.base.cache import sharing
 from ipusim.base.errors import IpusimError
-from ipusim.base.units import format_bytes, format_seconds
 
 #: Parts of the time that a row names at most, and what of the time is too little to be named.
 _NAMED: Final = 2
@@ -32,6 +31,10 @@ PRODUCTS_IN_HALF: Final = "products in half their room"
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
+_PAIR: Final = 2
+
+#: A change to try: its words, the class of its tensors, and its options.
+_Candidate = tuple[str, str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Move:
         changes: the options, by their dotted names.
         freed_bytes: less that the fullest IPU holds at its peak; of the one that was the fullest.
         peak_bytes: what the fullest IPU holds then, which may be another.
-        fits: whether all IPUs, and the Streaming Memory, hold what they need then.
+        fits: the answer to whether the program fits its memory then.
         period_s: seconds from one weight update to the next.
         paid: the parts of that time that take longer, and by how many seconds; the largest first.
     """
@@ -52,7 +55,7 @@ class Move:
     changes: Mapping[str, Any]
     freed_bytes: int
     peak_bytes: int
-    fits: bool
+    fits: analysis.Fits
     period_s: float
     paid: tuple[tuple[str, float], ...]
 
@@ -64,6 +67,7 @@ class Moves:
     Attributes:
         ipu: the fullest.
         peak_bytes, sram_bytes: of it; None where memory is not limited.
+        fits: the answer to whether the program fits its memory as it stands.
         period_s: seconds from one weight update to the next as it stands.
         moves: what frees any of its memory: what fits first, the fastest before others, then what frees most.
         no_help: other changes that were tried, with the rule that refuses each, or nothing where it frees nothing.
@@ -73,6 +77,7 @@ class Moves:
     ipu: int
     peak_bytes: int
     sram_bytes: int | None
+    fits: analysis.Fits
     period_s: float
     moves: tuple[Move, ...]
     no_help: tuple[tuple[str, str], ...]
@@ -83,11 +88,13 @@ class Moves:
 def memory_moves(job: Job) -> Moves:
     """Return the bytes that each change of an option frees on the fullest IPU of ``job``, and the time it costs.
 
-    Where none alone makes the program fit, those of different tensors that free most are tried together. Raises
-    RequestError for a Job whose stages are a program's functions.
+    Where none alone makes the program fit, every two for different tensors are tried together, and then more: the
+    fastest that fit are among the moves, or else what leaves the fullest IPU with least. Raises RequestError for a Job
+    whose stages are a program's functions.
     """
     base = _Tried(job, {})
-    tried = {words: (changes, _try(job, changes)) for words, _, changes in _candidates(job)}
+    candidates = [*_candidates(job)]
+    tried = {words: (changes, _try(job, changes)) for words, _, changes in candidates}
     moves = {
         words: _move(words, changes, base, after)
         for words, (changes, after) in tried.items()
@@ -96,13 +103,16 @@ def memory_moves(job: Job) -> Moves:
     no_help = [
         (words, after if isinstance(after, str) else "") for words, (_, after) in tried.items() if words not in moves
     ]
-    if not any(move.fits for move in moves.values()):
-        kinds = {words: kind for words, kind, _ in _candidates(job)}
-        together = _together(job, base, [(kinds[words], move) for words, move in moves.items()])
-        moves |= {} if together is None else {together.words: together}
+    if not any(analysis.usable(move.fits) for move in moves.values()):
+        freed = {words: after.freed_by(base) for words, (_, after) in tried.items() if isinstance(after, _Tried)}
+        legal = sorted((row for row in candidates if row[0] in freed), key=lambda row: -freed[row[0]])
+        together, least = _together(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
+        if together is not None and (analysis.usable(together.fits) or together.peak_bytes < least):
+            moves[together.words] = together
     ordered, already = tuple(sorted(moves.values(), key=_rank)), tuple(_already(job))
-    fullest, sram_bytes = base.job.memory.fullest, base.job.memory.sram_bytes
-    return Moves(fullest.ipu, fullest.bytes, sram_bytes, base.period_s, ordered, tuple(no_help), already)
+    memory, fullest = base.job.memory, base.job.memory.fullest
+    as_it_stands = fullest.ipu, fullest.bytes, memory.sram_bytes, memory.fits, base.period_s
+    return Moves(*as_it_stands, ordered, tuple(no_help), already)
 
 
 def is_long(job: Job) -> bool:
@@ -112,18 +122,26 @@ def is_long(job: Job) -> bool:
 
 
 def _rank(move: Move) -> tuple[bool, float]:
-    return not move.fits, move.period_s if move.fits else -move.freed_bytes
+    usable = analysis.usable(move.fits)
+    return not usable, move.period_s if usable else -move.freed_bytes
 
 
 class _Tried:
-    """A Job with other options, laid out whether it fits or not, and its run of time alone."""
+    """A Job with other options, laid out whether it fits or not, and its run of time alone, once that is asked for."""
 
     def __init__(self, job: Job, changes: Mapping[str, Any]) -> None:
         limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
         alone = {"numerics": "off", **limited, **changes}
         self.job = assemble(job.request.replace(alone, without=("evaluate", "expect")))
-        self._timeline = Session(self.job).run(self.job.executions)
-        self.period_s = analysis.throughput_of(self._timeline).weight_update_period_s
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        return Session(self.job).run(self.job.executions)
+
+    @property
+    def period_s(self) -> float:
+        """Seconds from one weight update to the next."""
+        return analysis.throughput_of(self._timeline).weight_update_period_s
 
     @cached_property
     def _seconds(self) -> dict[str, float]:
@@ -139,12 +157,6 @@ class _Tried:
         """Return by how much less the IPU holds that is the fullest of ``base``."""
         ipu = base.job.memory.fullest.ipu
         return base.peak(ipu) - self.peak(ipu)
-
-    @property
-    def fits(self) -> bool:
-        """Whether all fits, code that is assumed included."""
-        memory = self.job.memory
-        return not memory.over and not analysis.remote_verdict(memory.footprint, self.job.system)
 
     def paid(self, base: _Tried) -> tuple[tuple[str, float], ...]:
         """Return the parts of the time that take longer than in ``base``."""
@@ -178,10 +190,10 @@ def _already(job: Job) -> Iterator[str]:
 
 def _move(words: str, changes: Mapping[str, Any], base: _Tried, after: _Tried) -> Move:
     freed, peak = after.freed_by(base), after.job.memory.fullest.bytes
-    return Move(words, changes, freed, peak, after.fits, after.period_s, after.paid(base))
+    return Move(words, changes, freed, peak, after.job.memory.fits, after.period_s, after.paid(base))
 
 
-def _candidates(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _candidates(job: Job) -> Iterator[_Candidate]:
     """Yield the changes of options to try: words, the class of tensors, the options; none that is in force already."""
     options, program, offload = job.request.options, job.program, job.program.offload
     pipeline, shape = options.pipeline, program.shape
@@ -237,76 +249,45 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
                     yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
-def _together(job: Job, base: _Tried, moves: Sequence[tuple[str, Move]]) -> Move | None:
-    """Return the first changes, of different tensors, that fit together, what frees most first; None if none do."""
-    chosen: dict[str, Move] = {}
-    for kind, move in sorted(moves, key=lambda item: -item[1].freed_bytes):
-        if kind in chosen:
-            continue
-        chosen[kind] = move
-        changes = {name: value for one in chosen.values() for name, value in one.changes.items()}
-        after = _try(job, changes) if len(chosen) > 1 else ""
-        if isinstance(after, _Tried) and after.fits:
-            return _move(" and ".join(one.words for one in chosen.values()), changes, base, after)
-    return None
+def _together(job: Job, base: _Tried, candidates: Sequence[_Candidate]) -> Move | None:
+    """Return the fastest two changes for different tensors that fit together, or the first more that do.
 
+    Args:
+        job: the Job to change.
+        base: the trial of the unchanged Job.
+        candidates: legal changes, those that free most first.
 
-def moves_table(of: Moves) -> Table:
-    """Return a row for each change: what it frees, what the fullest IPU holds then, and what it costs."""
-    limit = of.sram_bytes
-
-    def row(change: str, freed: str, peak_bytes: int, fits: bool, period_s: float, *costs: str) -> tuple[str, ...]:
-        fit = () if limit is None else ("yes" if fits else "no",)
-        return (change, freed, format_bytes(peak_bytes), *fit, format_seconds(period_s), *costs)
-
-    rows = [row("as it stands", "", of.peak_bytes, limit is not None and of.peak_bytes <= limit, of.period_s, "", "")]
-    for move in of.moves:
-        time = f"{move.period_s / of.period_s - 1:+.1%}" if of.period_s else "-"
-        longer = ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-"
-        freed = format_bytes(move.freed_bytes)
-        rows.append(row(move.words, freed, move.peak_bytes, move.fits, move.period_s, time, longer))
-    fits = () if limit is None else ("fits",)
-    header = ("change", f"frees on IPU {of.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
-    return Table("What would take less memory", header, tuple(rows))
-
-
-def move_words(of: Moves) -> list[str]:
-    """Return sentences: the best change, savings in force already, and changes that free nothing or are refused."""
-    sentences = _best_words(of)
-    if of.already:
-        sentences.append(f"Already so: {', '.join(of.already)}.")
-    if of.no_help:
-        tried = (f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {of.ipu}'})" for words, rule in of.no_help)
-        sentences.append(f"Tried, and no help: {'; '.join(tried)}.")
-    return sentences
-
-
-def _best_words(of: Moves) -> list[str]:
-    """Return the options of the fastest change that fits, and those as fast; or that none does.
-
-    One that takes memory off the fullest IPU, while another stays as full, is not among them.
+    Where none fit it is what leaves the fullest IPU with least; None where no two of them are legal.
     """
-    lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
-    if not lower:
-        return [
-            "No option that was tried lowers what the fullest IPU holds; another schedule may, and more stages on more "
-            "IPUs would."
-        ]
-    best, *others = lower
-    options = options_of(best)
-    if of.sram_bytes is not None and not best.fits:
-        return [f"None of these fits. What frees most: {best.words}, {options}"]
-    tied = [move.words for move in others if move.fits == best.fits and move.period_s == best.period_s]
-    as_fast = f" (as fast: {'; '.join(tied)})" if tied else ""
-    fits = of.sram_bytes is None or of.peak_bytes <= of.sram_bytes
-    first = "What costs the least time" if fits else "The fastest that fits"
-    return [f"{first}: {best.words}{as_fast}, {options}"]
+    legal: list[tuple[str, dict[str, Any], _Tried]] = []
+    for one, other in combinations(candidates, 2):
+        if one[1] != other[1]:
+            legal += _both(job, [one, other])
+    fitting = [row for row in legal if analysis.usable(row[2].job.memory.fits)]
+    if fitting:
+        words, changes, after = min(fitting, key=lambda row: row[2].period_s)
+        return _move(words, changes, base, after)
+    chosen: dict[str, _Candidate] = {}
+    for candidate in candidates:
+        if candidate[1] in chosen:
+            continue
+        more = _both(job, [*chosen.values(), candidate])
+        if chosen and not more:  # a rule refuses it beside the others
+            continue
+        chosen[candidate[1]] = candidate
+        if len(chosen) > _PAIR:
+            words, changes, after = more[0]
+            if analysis.usable(after.job.memory.fits):
+                return _move(words, changes, base, after)
+            legal += more
+    if not legal:
+        return None
+    words, changes, after = min(legal, key=lambda row: row[2].job.memory.fullest.bytes)
+    return _move(words, changes, base, after)
 
 
-def options_of(move: Move) -> str:
-    """Return the options of a change, as a command line has them."""
-    return " ".join(f"--set {name}={_yaml(value)}" for name, value in move.changes.items())
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _both(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], _Tried]]:
+    """Return the words, the options and the trial of changes at once; nothing where a rule refuses them."""
+    changes = {name: value for _, _, values in candidates for name, value in values.items()}
+    after = _try(job, changes)
+    return [(" and ".join(words for words, _, _ in candidates), changes, after)] if isinstance(after, _Tried) else []

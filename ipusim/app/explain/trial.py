@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, runs, timelines
+from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, pipelines, runs, timelines
 from ipusim.api import machine as machines
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
@@ -19,6 +19,8 @@ _MOST_SPANS: Final = 20_000
 
 #: Why such a change was not tried.
 TOO_LONG: Final = "not tried, as it takes long"
+#: Why a change is no advice that needs more memory on an IPU, of stages that do not say what they hold.
+TOGETHER: Final = "not tried, as it puts stages together on an IPU, and what they hold is not known"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,6 @@ class Change:
         values: of options, by their dotted names.
         priced: what costs and system then are; None where ``values`` say it all.
         machine: whether the hardware is another, and not what runs on it.
-        idealised: whether IPUs that meet would no longer.
         shortens: the part of the time that becomes shorter, where the change says which.
     """
 
@@ -40,7 +41,6 @@ class Change:
     values: Mapping[str, Any] = field(default_factory=dict)
     priced: Callable[[Job], tuple[Costs, System]] | None = None
     machine: bool = False
-    idealised: bool = False
     shortens: timelines.TimePart | None = None
 
 
@@ -52,9 +52,11 @@ class WhatIf:
         change: that was tried.
         before, after: seconds per sample without and with it, both simulated; ``after`` is None where nothing ran.
         refusal: why it cannot be, or why it was not tried; empty where it ran.
+        fits: the answer to whether the program then fits its memory; None where nothing ran.
         too_large: by how many bytes the fullest IPU is, where it does not fit.
         cause: the part of the time that becomes shorter most, with its share of the run's time now; None where that
             was not looked at.
+        in_other_mode: whether the run with the change is in the other sync mode.
         instead: what does matter where the change gives nothing, a sentence; empty where that is not known.
     """
 
@@ -62,8 +64,10 @@ class WhatIf:
     before: Fraction
     after: Fraction | None
     refusal: str = ""
+    fits: analysis.Fits | None = None
     too_large: int = 0
     cause: tuple[str, float] | None = None
+    in_other_mode: bool = False
     instead: str = ""
 
     @property
@@ -91,6 +95,8 @@ class Trial:
             job = self.job if change.priced else self.assembled(change.values)
         except IpusimError as error:
             return WhatIf(change, self.before, None, str(error)), None, None
+        if not requested and not self.job.memory.known and puts_together(self.job.program.shape, job.program.shape):
+            return WhatIf(change, self.before, None, TOGETHER), None, None
         if not requested and not change.machine and job.system.replicas != self.job.system.replicas:
             job, change = self._with_as_many_samples(job, change)
         spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
@@ -103,8 +109,10 @@ class Trial:
                 timeline = runs.timeline_of(job, job.executions, priced=change.priced)
         except RequestError as error:
             return WhatIf(change, self.before, None, str(error)), None, None
-        large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0) if job.memory.too_large else 0
-        return WhatIf(change, self.before, per_sample(timeline), "", large), job, timeline
+        large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0)
+        in_other_mode = job.plan.sync is not self.job.plan.sync
+        after, fits = per_sample(timeline), job.memory.fits
+        return WhatIf(change, self.before, after, "", fits, large, in_other_mode=in_other_mode), job, timeline
 
     def _with_as_many_samples(self, job: Job, change: Change) -> tuple[Job, Change]:
         """Return a Job of other replicas than now with as many samples in a weight update where it can be, and say so.
@@ -127,6 +135,21 @@ class Trial:
         alone = {} if request.functions is not None else {"numerics": "off"}
         with self.cache.entered():
             return assemble(request.replace({**alone, "memory": "report", **values}))
+
+
+def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:
+    """Tell whether stages share an IPU in the second shape that have none in common in the first."""
+    shared = _stages_by_ipu(before)
+    return not all(any(here <= there for there in shared) for here in _stages_by_ipu(after))
+
+
+def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:
+    """Return the stages of each IPU that has any."""
+    by_ipu: dict[int, set[int]] = {}
+    for stage in range(shape.stages):
+        for ipu in shape.ipus_of(stage):
+            by_ipu.setdefault(ipu, set()).add(stage)
+    return [*by_ipu.values()]
 
 
 def per_sample(timeline: Timeline) -> Fraction:

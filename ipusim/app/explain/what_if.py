@@ -49,16 +49,16 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     """Return the outcomes of all changes that can matter to the run of a Job, the best first.
 
     Changes of hardware come behind those of what runs on it. ``syncs`` are the modes that schedules are tried in, by
-    default each in its own.
+    default that of the run.
     """
     trial = Trial(job, timeline)
     tried = _each_plan_once([trial.of(change) for change in changes(job, syncs)])
-    tried.sort(key=lambda row: (row[0].change.machine, row[0].too_large > 0, -row[0].gain))
+    tried.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
     now: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, other, ran in tried:
-        helps = outcome.gain >= HELP and not outcome.change.machine and not outcome.too_large
+        helps = outcome.gain >= HELP and not outcome.change.machine and analysis.usable(outcome.fits)
         first = outcome.change.kind not in kinds and len(kinds) < _EXPLAINED
         known = outcome.change.priced is None or outcome.change.shortens is not None
         if helps and first and known and other is not None and ran is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ipusim.api import timelines
-from ipusim.app.explain.trial import TOO_LONG, WhatIf
+from ipusim.api import Sync, analysis, pipelines, timelines
+from ipusim.app.explain.trial import TOGETHER, TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
@@ -22,10 +22,13 @@ _SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DIS
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     """Yield sentences of the best change of each kind that helps, and of the part of the time that it shortens."""
+    modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
+    note = pipelines.idealised(modes)
     if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
         yield from (what_if.instead for what_if in what_ifs if what_if.instead)
+        yield from [note] if note else []
         return
-    best = _best([what_if for what_if in what_ifs if not what_if.change.machine])
+    best = _best([what_if for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode])
     if best:
         first = [tied[0] for tied in best[:_NAMED]]
         named = [f"{tied[0].change.kind} ({_words(tied)}) {tied[0].gain:.1%}" for tied in best[:_NAMED]]
@@ -34,22 +37,24 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         if causes and first[0].cause in causes:
             less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all {' and '.join(less)}."
-        if any(what_if.change.idealised for what_if in first):
-            yield "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
-    elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine):
+    elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode):
         yield "No single change that was tried makes it faster and fits."
     else:
         yield "No single change that was tried makes it faster."
+    if other := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
+        named = [f"{_words(tied)} {tied[0].gain:.1%}" for tied in other[:_NAMED]]
+        yield f"In the other sync mode, with which this run is not compared: {', '.join(named)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
         named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
         yield f"Of other hardware: {', '.join(named)}."
     if no_help := [
-        what_if.change.words
-        for what_if in what_ifs
-        if not what_if.refusal and not what_if.too_large and what_if.gain < HELP
+        what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
         yield f"Tried, and no help: {enumerated(no_help, _LISTED)}."
+    if together := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOGETHER]:
+        text = "as they put stages together on an IPU, and what these hold is not known"
+        yield f"Not tried, {text}: {enumerated(together, _LISTED)}. The option what tries them."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as it takes long: {enumerated(too_long)}. The option what tries it."
 
@@ -58,7 +63,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
     """Return the best changes of each kind that help and fit, all that tie; the best kind first."""
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
-        if what_if.gain >= HELP and not what_if.too_large:
+        if what_if.gain >= HELP and analysis.usable(what_if.fits):
             tied = best.setdefault(what_if.change.kind, [])
             if not tied or what_if.after == tied[0].after:
                 tied.append(what_if)
@@ -76,7 +81,11 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
     requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
     shown = requested or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
-        ("What if" if requested else "What would help", [what_if for what_if in shown if not what_if.change.machine]),
+        (
+            "What if" if requested else "What would help",
+            [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
+        ),
+        ("What the other sync mode would give", [what_if for what_if in shown if what_if.in_other_mode]),
         ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:
@@ -101,7 +110,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
             what_if.change.words,
             _saves(what_if),
             "-" if what_if.after is None else format_seconds(float(what_if.after)),
-            f"too large by {format_bytes(what_if.too_large)}" if what_if.too_large else "fits",
+            _fits(what_if),
         )
         for what_if in rows
         if what_if in first or what_if in others
@@ -110,6 +119,12 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
         cells.append((f"{len(rows) - len(cells)} others", "", "", ""))
     header = ("change", "saves", "per sample", "memory")
     return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, tuple(cells))
+
+
+def _fits(what_if: WhatIf) -> str:
+    """Return the answer to whether a program fits with a change, and the bytes that are too many."""
+    by = f", by {format_bytes(what_if.too_large)}" if what_if.too_large else ""
+    return f"{what_if.fits or '-'}{by}"
 
 
 def _saves(what_if: WhatIf) -> str:
@@ -125,6 +140,7 @@ def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
         "before_s": float(what_if.before),
         "after_s": None if what_if.after is None else float(what_if.after),
         "gain": what_if.gain,
+        "fits": what_if.fits,
         "excess_bytes": what_if.too_large,
         "shortens": None if what_if.cause is None else what_if.cause[0],
         "refusal": what_if.refusal,

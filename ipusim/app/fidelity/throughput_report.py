@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import hardware
+from ipusim.api import analysis, hardware
 from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
@@ -89,7 +89,9 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 f"{simulated.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
                 f"{simulated.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(filter(None, (_USES[row.use], "" if simulated.fits else "does not fit"))),
+                ", ".join(
+                    filter(None, (_USES[row.use], "" if simulated.fits is analysis.Fits.YES else simulated.fits))
+                ),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
@@ -172,7 +174,7 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
         yield "Nothing was fitted to these rows."
     if any(row.row.band for row in rows):
         yield "Where editions of one program differ, their figures are a range, within which nothing is off."
-    if not all(row.fits for row in rows):
+    if any(row.fits is analysis.Fits.NO for row in rows):
         yield "What does not fit an IPU's memory could not run so; `ipusim run` of its scenario says by how much."
     for source in dict.fromkeys(row.row.source for row in rows if row.row.source):
         yield f"Source: {source}."

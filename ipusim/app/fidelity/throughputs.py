@@ -85,7 +85,7 @@ class Prepared:
         jobs: a Job for each count, ``multiple`` micro-batches apart.
         cycles: of a weight update of each job by the rates of the row's scenario, the mean over a session run.
         count: micro-batches of the first job.
-        fits: whether the last job fits the memory of its IPUs.
+        fits: the answer to whether the last job fits the memory of its IPUs.
     """
 
     row: ThroughputRow
@@ -93,7 +93,7 @@ class Prepared:
     cycles: tuple[Fraction, ...]
     count: int
     multiple: int
-    fits: bool
+    fits: analysis.Fits
 
     @property
     def rates(self) -> Rates:
@@ -158,7 +158,7 @@ def _prepared(row: ThroughputRow) -> Prepared:
 
     full = once_full(lambda count: at(count)[1], multiple)
     jobs, cycles = zip(*(at(full.count + turn * full.apart) for turn in range(3)), strict=True)
-    return Prepared(row, jobs, cycles, full.count, full.apart, fits=not jobs[-1].memory.too_large)
+    return Prepared(row, jobs, cycles, full.count, full.apart, fits=jobs[-1].memory.fits)
 
 
 @dataclass(frozen=True)
@@ -255,13 +255,13 @@ class SimulatedRow:
         row: the published row.
         time: the simulated time of a weight update by the rates in use.
         unseen: simulated items a second with the row's source left out of the fit; None for rows not fitted to.
-        fits: whether the program fits the memory of its IPUs.
+        fits: the answer to whether the program fits the memory of its IPUs.
     """
 
     row: ThroughputRow
     time: UpdateTime
     unseen: float | None = None
-    fits: bool = True
+    fits: analysis.Fits = analysis.Fits.YES
 
     @property
     def seconds(self) -> float:

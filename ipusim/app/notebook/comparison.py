@@ -61,9 +61,10 @@ class Comparison(Pictured):
 
         Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and
         makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
-        samples_per_s, difference to the first as a part of it (of time, or of throughput where that decides), bubble
-        (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (its memory), best, on_front,
-        mean_loss of the last step and refusal.
+        samples_per_s, difference to the first of its sync mode as a part of it (of time, or of throughput where that
+        decides), bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does
+        not fit`` or another answer; None where it is refused), best and on_front of its sync mode, mean_loss of the
+        last step and refusal.
         """
         return rows_frame(
             [self._numbers(*label_and_row) for label_and_row in zip(self._result.labels, self.rows, strict=True)]
@@ -139,13 +140,13 @@ class Comparison(Pictured):
                 "execution_cycles": times.execution_cycles,
                 "weight_update_period_s": times.throughput.weight_update_period_s,
                 "samples_per_s": times.throughput.samples_per_s,
-                "difference": self._result.difference(row, self._result.first),
+                "difference": self._result.to_first(row),
                 "bubble": times.bubble.idle_fraction,
                 "utilisation": times.utilisation,
             }
         return cells | {
             "peak_bytes": row.memory.peak_bytes if row.memory else None,
-            "fits": row.fits,
+            "fits": None if row.fits is None else row.fits.value,
             "best": row in self._result.tied,
             "on_front": row in self._result.front,
             "mean_loss": row.last_loss,

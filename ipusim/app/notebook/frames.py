@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipusim.app.run_folder.columns import Column, Columns
-from ipusim.base.errors import MissingPackageError
+from ipusim.base.errors import MissingPackageError, install_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ def _pandas() -> Any:
     try:
         import pandas  # noqa: PLC0415 - an extra, and slow to import
     except ImportError:
-        raise MissingPackageError("DataFrames need pandas: pip install ipusim[notebook]") from None
+        raise MissingPackageError(f"DataFrames need pandas: {install_command('notebook')}") from None
     return pandas
 
 

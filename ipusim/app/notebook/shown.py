@@ -119,7 +119,7 @@ class Shown(Pictured):
             html.paragraph(f"Error of the throughput: {error}.") if (error := said.get("throughput_error")) else "",
             html.table(summary_table(self.times)),
             html.picture(self._png, default_title(self.timeline).replace("\n", ": ")),
-            "" if memory["fits"] else html.paragraph(memory["verdict"], bold=True),
+            "" if memory["fits"] == analysis.Fits.YES else html.paragraph(memory["verdict"], bold=True),
             *map(html.paragraph, said["notes"]),
         ]
         return html.together(parts)

@@ -58,9 +58,15 @@ class Sweep(Pictured):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The values of the best point that fits in memory; None where no point fits."""
-        ranked = report.best_of(self._result, self._measure)
-        return self._result.changes(ranked[0][0]) if ranked else None
+        """The values of the best point that fits in memory; None if no point fits, and for points of two sync modes."""
+        found = [*self.bests.values()]
+        return found[0] if len(report.modes_of(self._result)) == len(found) == 1 else None
+
+    @property
+    def bests(self) -> dict[str, dict[str, Any]]:
+        """The values of the best point of each sync mode, by mode; points of two modes are not compared."""
+        ranked = {mode: report.best_of(self._result, self._measure, mode) for mode in report.modes_of(self._result)}
+        return {mode.value: self._result.changes(best[0][0]) for mode, best in ranked.items() if best}
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each point, with the columns of ``sweep.csv``; needs pandas."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import Timeline, analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
@@ -14,6 +16,7 @@ from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.app.render.shortened import in_periods, left_out
 from ipusim.app.render.tables import Table, ipu_table, summary_table
+from ipusim.app.render.verdict import one_ipu_words, used_ipus
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.output_file import PAGE as PAGE_FILE
 from ipusim.app.run_folder.output_file import check_output
@@ -22,6 +25,7 @@ from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
+from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_figure, format_seconds, numbered
 
 #: What the page is called in a run folder, and what one that plays its first execution is.
@@ -49,14 +53,23 @@ def report_page(folders: Sequence[Path]) -> bytes:
 
 
 def _page(stored: Sequence[StoredRun]) -> bytes:
-    runs = [_page_run(run) for run in stored]
+    runs = _with_distinct_titles([_page_run(run) for run in stored], stored)
     data, contents = zip(*map(run_data, runs), strict=True)
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
-    overview = table_data(_overview(runs)) if len(runs) > 1 else None
+    overview = table_data(_overview(runs, stored)) if len(runs) > 1 else None
     made = " ".join(versions())
     return html_page(
         title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
     )
+
+
+def _with_distinct_titles(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> list[PageRun]:
+    """Return runs whose titles have their folder behind them where several have the same title."""
+    counts = Counter(run.title for run in runs)
+    return [
+        replace(run, title=f"{run.title}, {kept.folder}") if counts[run.title] > 1 else run
+        for run, kept in zip(runs, stored, strict=True)
+    ]
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:
@@ -91,8 +104,8 @@ def _names(runs: Sequence[StoredRun]) -> str:
     return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
 
 
-def _overview(runs: Sequence[PageRun]) -> Table:
-    """Return the first numbers of every run, a row each."""
+def _overview(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> Table:
+    """Return the first numbers of every run, a row each, with a note for runs of two sync modes in the title."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
         (
@@ -104,7 +117,8 @@ def _overview(runs: Sequence[PageRun]) -> Table:
         )
         for run in runs
     )
-    return Table("Runs", ("run", *labels), rows)
+    note = pipelines.idealised(run.times.sync for run in stored)
+    return Table(". ".join(filter(None, ["Runs", note.rstrip(".")])), ("run", *labels), rows)
 
 
 def _page_run(run: StoredRun) -> PageRun:
@@ -125,8 +139,9 @@ def _page_run(run: StoredRun) -> PageRun:
         verdict=tuple(_verdict(run, why)),
         notes=notes,
         gaps=tuple(left_out(timeline)),
+        fits=run.fits,
         memory=memory,
-        no_memory="" if memory else _NO_MEMORY,
+        no_memory="" if memory else _no_memory(run),
         path=(analysis.critical_path_of(timeline) if run.timeline.repeats else why.path).rows,
         bars=_bars(why),
         tables=tables,
@@ -144,11 +159,12 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the numbers that come first; the parts of the time only of folders that say them."""
     times, verdict = run.times, run.summary.get("verdict")
     rates, what = times.throughput, "weight update" if times.training else "execution"
+    synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
     yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
         "throughput",
         f"{format_figure(rates.samples_per_s)} samples/s",
-        f"{rates.effective_batch_size:,} per {what}",
+        f"{rates.effective_batch_size:,} per {what}{synthetic}",
     )
     if run.waterfall is not None:
         useful = timelines.TimePart.USEFUL
@@ -158,15 +174,22 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
             part, share = largest[0].words, f"{largest[1]:.1%}"
             yield Figure("most of the rest", share, part, in_row=f"{share} {part}")
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
-    if verdict is not None and len(times.ipus) - len(times.idle_ipus) > 1:
-        alone = format_seconds(times.seconds(verdict["single_ipu_cycles"]))
-        yield Figure("against one IPU", f"{verdict['speed_up']:.2f} ×", f"whose arithmetic alone takes {alone}")
+    if verdict is not None and used_ipus(times) > 1:
+        yield _against_one(times, verdict)
     if run.describes_memory:
         fullest = run.fullest
         limit = fullest.sram_bytes
         of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
-        fits = "" if fullest.fits else ", does not fit"
+        fits = "" if run.fits is analysis.Fits.YES else f", {run.fits}"
         yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"{numbered('IPU', run.as_full)}, {of}{fits}")
+
+
+def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> Figure:
+    """Return the comparison with the same work on one IPU."""
+    if (cycles := verdict["single_ipu_cycles"]) is None:
+        return Figure("against one IPU", "not known", verdict["single_ipu_refusal"])
+    words = one_ipu_words(times.seconds(cycles), verdict["single_ipu_excess_bytes"])
+    return Figure("against one IPU", f"{verdict['speed_up']:.2f} ×", words)
 
 
 def _waterfall(run: StoredRun) -> Bars | None:
@@ -208,7 +231,12 @@ def _memory(run: StoredRun) -> HeldMemory | None:
     }
     holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if summary["sram_bytes"] is None else int(summary["sram_bytes"])
-    return HeldMemory(curves, holders, limit, summary["fits"], summary["verdict"])
+    return HeldMemory(curves, holders, limit, summary["verdict"])
+
+
+def _no_memory(run: StoredRun) -> str:
+    """Return why a page has no memory over time: nothing is known of it, or the folder does not hold it."""
+    return str(run.summary["memory"]["verdict"]) if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
 
 
 def _scenario(folder: Path) -> str:

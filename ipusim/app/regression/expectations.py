@@ -94,7 +94,9 @@ def _lacking(job: Job, expectation: runs.Expectation) -> str:
         "no samples are held out: add hold_out to data": (
             path.startswith("learning.evaluations") and job.held_out is None
         ),
-        "its stages do not say what they hold": path.startswith("memory.") and not job.describes_memory,
+        "its stages do not say what they hold": (
+            path.startswith("memory.") and job.memory.fits is analysis.Fits.UNKNOWN
+        ),
         f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.meets,
         f"the IPUs with a stage are {', '.join(map(str, job.plan.ipus))}": (
             numbered and int(expectation.item) not in job.plan.ipus
@@ -149,10 +151,10 @@ def _known_before(job: Job) -> dict[str, Any]:
     known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)
     known["verdict"] = {"slowest_stages": list(slowest)}
-    if job.describes_memory:
+    if job.memory.fits is not analysis.Fits.UNKNOWN:
         peaks = [
             {"ipu": peak.ipu, "peak_bytes": peak.bytes, "excess_bytes": job.memory.excess_bytes(peak)}
             for peak in job.memory.peaks
         ]
-        known["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": not job.memory.too_large, "ipus": peaks}
+        known["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": job.memory.fits, "ipus": peaks}
     return known

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from itertools import starmap
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -23,6 +22,8 @@ from ipusim.base.workers import side_by_side
 
 #: A line of a scenario that expects something, at its top.
 _EXPECTS: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
+#: A line at the top of every scenario.
+_SCENARIO: Final = re.compile(rb"""^(?:["']?pipeline["']?[ \t]*:|\{.*\bpipeline["']?[ \t]*:)""", re.MULTILINE)
 #: What the folder of a run holds, whose scenario is a copy.
 _RUN: Final = {"summary.json", "timeline.npz"}
 #: How long a run takes, measured in the time of a span: the arithmetic on one array of weights of a micro-batch, and
@@ -39,7 +40,7 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
     unique: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            there = _in_folder(path)
+            there = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
             if not there:
                 text = "expected a folder with scenarios that expect something or have a pin, got none there: "
                 raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim pin`")
@@ -54,27 +55,56 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
     return list(unique)
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    files = []
+def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterator[Path]:
+    """Yield the YAML files of a folder and the folders in it, but for copies in folders of runs.
+
+    Raises FileError for a pin without its scenario, if it ``refuses_lone_pins``.
+    """
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         here = [Path(where) / name for name in sorted(names)]
         scenarios = [path for path in here if path.suffix in (".yaml", ".yml")]
         pinned = {pin_path(path) for path in scenarios}
         for path in here:
-            if path.name.endswith(SUFFIX) and path not in pinned:
+            if refuses_lone_pins and path.name.endswith(SUFFIX) and path not in pinned:
                 raise FileError(f"{path}: expected the scenario of this pin beside it, got no such file")
         if not {*names} >= _RUN:
-            files += [path for path in scenarios if tests_anything(path)]
-    return files
+            yield from scenarios
 
 
 def tests_anything(path: Path) -> bool:
-    """Return whether a scenario expects something or has a pin; raises OSError for what cannot be read."""
-    if has_pin(path):
+    """Return whether a scenario expects something or has a pin.
+
+    A scenario or a pin that cannot be read, such as a link in place of a pin, counts: its test says why.
+    """
+    try:
+        return has_pin(path) or _matches(_EXPECTS, path)
+    except OSError:
         return True
+
+
+def without_pin(paths: Sequence[Path]) -> list[Path]:
+    """Return the scenarios of files and folders that have no pin, also those that expect nothing."""
+    files = (file for path in paths for file in (_scenario_files(path) if path.is_dir() else [path]))
+    return [path for path in dict.fromkeys(files) if not os.path.lexists(pin_path(path)) and _is_scenario(path)]
+
+
+def words_on_pins(count: int) -> str:
+    """Return the sentence on so many scenarios without a pin."""
+    return f"no pin: {count} scenario{'' if count == 1 else 's'}"
+
+
+def _is_scenario(path: Path) -> bool:
+    try:
+        return _matches(_SCENARIO, path)
+    except OSError:
+        return False
+
+
+def _matches(pattern: re.Pattern[bytes], path: Path) -> bool:
+    """Return whether a file has a match; raises OSError for a file that cannot be read."""
     with open_file(path) as file:
-        return _EXPECTS.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
+        return pattern.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
 
 
 def hold_all(
@@ -82,25 +112,25 @@ def hold_all(
 ) -> Generator[Outcome, None, None]:
     """Yield the outcome of each scenario as it finishes; the longest are started first.
 
-    ``workers`` are processes of this machine; 1 is this one, None one for each core. Where one of them is ended from
-    outside, what was not done by then is unfinished. ``renew`` and ``needs_pin`` are those of
-    :func:`ipusim.app.regression.hold.hold`.
+    ``workers`` are processes of this machine, None one for each core. A run that ends its process, as `os._exit` in a
+    schedule does, ends a worker and never this process: all scenarios that were not done by then are unfinished.
+    ``renew`` and ``needs_pin`` are those of :func:`ipusim.app.regression.hold.hold`.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
     waiting = sorted(paths, key=_length, reverse=True)
-    number = min(workers or joblib.cpu_count(), len(waiting))
+    number = min(workers or joblib.cpu_count(), len(waiting)) or 1
     calls = [(path, renew, needs_pin) for path in waiting]
-    if number <= 1:
-        yield from starmap(_outcome_of, calls)
-        return
     left = dict.fromkeys(waiting)
     try:
         for outcome in side_by_side(_outcome_of, calls, number, batch_size=1):
             left.pop(outcome.path)
             yield outcome
     except BrokenProcessPool:
-        text = "not done: a worker was ended from outside, such as for want of memory: go on with fewer workers"
+        text = (
+            "not done: a worker ended early, by code of a scenario or from outside, such as for want of memory: test "
+            "its scenarios one by one, or go on with fewer workers"
+        )
         for path in left:
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
 

@@ -6,22 +6,22 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import PathPatch
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.arrays import Integers
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
+from ipusim.app.render.panel import FILLED, rectangles
 from ipusim.app.render.shortened import drawn_of, shortened, with_omissions, without_gaps
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.render.window import window as window_of
 
-#: Points: the path, and the light edge that sets it off from any box below it.
-_LINE, _EDGE = 1.6, 3.2
+#: Points: the frames of the path and the lines between them, and the light edge of these lines across other rows.
+_LINE, _EDGE = 1.3, 3.2
 _COLOUR: Final = "#000000"
-#: Where in its row the path runs, from the top.
-_HEIGHT: Final = 0.86
 
 
 def execution_trace(
@@ -52,14 +52,14 @@ def _chart_of(timeline: Timeline, shown: Window, title: str) -> Chart:
 
 
 def trace_with_path(timeline: Timeline, path: Integers, shown: Window) -> Chart:
-    """Return the execution trace of a window with the spans ``path`` as a line along and between rows.
+    """Return the execution trace of a window with a frame around each span of ``path``, and lines between rows.
 
-    A span of all IPUs is drawn in the row of the path's span before it; a span on no IPU's row, such as a transfer or
-    host time, in the row that it leaves. Of equal replicas one is drawn, with the path in its rows, whichever replica
-    the path passes. Raises OutputError for a window outside the run.
+    A span of all IPUs has its frame in the row of the path's span before it; a span on no IPU's row, such as a transfer
+    or host time, in the row that it leaves. Of equal replicas one is drawn, with the path in its rows, whichever
+    replica the path passes. Raises OutputError for a window outside the run.
     """
     window = window_of(timeline, shown.start, shown.end)
-    title = f"{default_title(timeline, shown)}; the line is the critical path"
+    title = f"{default_title(timeline, shown)}; frames are the critical path"
     if timeline.repeats:
         timeline = drawn_of(timeline, window)
         path = analysis.critical_path_of(timeline).rows
@@ -76,9 +76,14 @@ def _draw(axes: Axes, timeline: Timeline, path: Integers, shown: Window, rows: i
     on_row = ipu >= 0
     # Of each span the row of the last one that had one of its own.
     last = np.maximum.accumulate(np.where(on_row, np.arange(len(path)), 0))
-    row = np.maximum(ipu[last], 0) + _HEIGHT
-    x = np.stack([timeline.start[path], timeline.end[path]], axis=1).ravel().clip(shown.start, shown.end)
-    inside = np.repeat((timeline.end[path] >= shown.start) & (timeline.start[path] <= shown.end), 2)
-    y = np.repeat(row, 2)
-    for colour, width in (("#ffffff", _EDGE), (_COLOUR, _LINE)):
-        axes.plot(x[inside], y[inside], color=colour, linewidth=width, solid_joinstyle="round", zorder=5)
+    row = np.maximum(ipu[last], 0)
+    start, end = (cycles[path].clip(shown.start, shown.end) for cycles in (timeline.start, timeline.end))
+    inside = np.flatnonzero(start < end)
+    middle, half = row[inside] + 0.5, FILLED / 2
+    frames = rectangles(start[inside], end[inside], middle + half, middle - half)
+    passes = np.flatnonzero(np.diff(middle))  # from one row to another
+    upper, lower = np.sort(np.stack([middle[passes], middle[passes + 1]]), axis=0)
+    at = start[inside][passes + 1].astype(np.float64)
+    axes.add_artist(PathPatch(frames, facecolor="none", edgecolor=_COLOUR, linewidth=_LINE, snap=True, zorder=5))
+    axes.vlines(at, upper + half, lower - half, color="#ffffff", linewidth=_EDGE, zorder=4.9)
+    axes.vlines(at, upper + half, lower - half, color=_COLOUR, linewidth=_LINE, zorder=5)

@@ -26,9 +26,11 @@ def heat_map(
     axes: Sequence[tuple[str, Sequence[Any]]],
     values: Mapping[tuple[Any, ...], tuple[float | None, bool, str]],
     words: str,
+    unfit: str,
 ) -> None:
     """Draw ``values`` (the value of a pair, whether it fits, and its sign) in colours; ``words`` name it with its unit.
 
+    ``unfit`` is the answer for pairs that do not fit.
     The two ``axes`` have the names of the varied options and their distinct values, rising. A cell without a value is
     blank but for its sign, one of SIGNS, and one that does not fit is hatched.
     """
@@ -41,8 +43,8 @@ def heat_map(
     bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
     bar.set_label(words, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=TEXT_SIZE)
-    unfit = any(value is not None and not fits for value, fits, _ in values.values())
-    texts = ["hatched: does not fit"] if unfit else []
+    hatched = any(value is not None and not fits for value, fits, _ in values.values())
+    texts = [f"hatched: {unfit}"] if hatched else []
     texts += [f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if any(sign == of for *_, of in values.values())]
     panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2

@@ -104,7 +104,7 @@ def _of_row(
     batch = boxes.micro_batch[members]
     for stride, upright, size in product(_STRIDES, (False, True), NUMBER_SIZES):
         chosen = (batch % stride == 0) | (batch == batch.min()) | (batch == batch.max())
-        if np.count_nonzero(chosen) > most or stride > max(batch.max(), 1):
+        if np.count_nonzero(chosen) > most or stride > max(int(batch.max()), 1):
             continue
         lengths = np.array([text_width(shape, size) for shape in shapes])
         if upright:

@@ -18,7 +18,7 @@ from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_a
 from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, STAGE_SIZE, TEXT_SIZE
 
 #: Part of a row's pitch that its boxes take.
-_FILLED: Final = 0.84
+FILLED: Final = 0.84
 #: The boxes of a pass have white edges, to tell neighbours apart, where they are at least this wide, in points.
 _NARROWEST_EDGE: Final = 4.0
 #: Hatching is left out where it would hide the colour.
@@ -118,7 +118,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
     )
-    labels = [*numbers(content, row_points * _FILLED), *words(content, row_points * _FILLED)]
+    labels = [*numbers(content, row_points * FILLED), *words(content, row_points * FILLED)]
     _draw_labels(axes, content, row_points, labels, snap)
     _draw_lines(axes, content, cuts, labels, linewidth=0.8)
     _draw_lines(axes, content, content.syncs.astype(np.float64), labels, linewidth=0.5, linestyle=DASHES)
@@ -151,14 +151,14 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
 def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
     """Draw the boxes of each look as few paths: those of passes with edges, where they are wide enough."""
     boxes = content.boxes
-    foot = boxes.ipu + 0.5 + _FILLED / 2
-    bottom, top = foot - _FILLED * boxes.bottom, foot - _FILLED * boxes.top
+    foot = boxes.ipu + 0.5 + FILLED / 2
+    bottom, top = foot - FILLED * boxes.bottom, foot - FILLED * boxes.top
     widths = (boxes.end - boxes.start) * content.points
 
     def draw(members: Integers, **how: Any) -> None:
         for part in range(0, len(members), _BOXES_TO_A_PATH):
             some = members[part : part + _BOXES_TO_A_PATH]
-            path = _rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
+            path = rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
             # On whole pixels, as a part of one would be paler; add_patch would measure every box for the limits.
             axes.add_artist(PathPatch(path, snap=snap, **how))
 
@@ -174,14 +174,15 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
 
 def _draw_redone(axes: Axes, content: Content) -> None:
     """Draw a line above the work of each row that is done again after the loss of an IPU."""
-    height = (1 - _FILLED) / 2 * 0.8
+    height = (1 - FILLED) / 2 * 0.8
     rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
     for begin, end in content.redone:
         for row in sorted(rows):
             axes.add_artist(Rectangle((begin, row), end - begin, height, facecolor=REDONE, linewidth=0, zorder=1.5))
 
 
-def _rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
+def rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
+    """Return one path of all rectangles."""
     x = np.stack([start, end, end, start, start], axis=1)
     y = np.stack([bottom, bottom, top, top, bottom], axis=1)
     codes = np.tile(np.array(_RECTANGLE, dtype=Path.code_type), len(start))
@@ -207,7 +208,7 @@ def _draw_lines(
     edge = np.diff(hidden, axis=1, prepend=False, append=False)
     line, row = np.nonzero(edge)
     begins = hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
-    gap = (1 - _FILLED) / 2
+    gap = (1 - FILLED) / 2
     ends = np.where(begins, row + gap, row - gap)
     every = np.arange(len(at))
     x = np.concatenate([every, every, line])
@@ -229,14 +230,14 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
     """Write the numbers of the micro-batches, and words, into their boxes; on a hatch, on a ground without it."""
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
-    height = boxes.ipu + 0.5 + _FILLED / 2 * (1 - (boxes.bottom + boxes.top))
+    height = boxes.ipu + 0.5 + FILLED / 2 * (1 - (boxes.bottom + boxes.top))
     grounds: dict[int, list[tuple[float, float, float, float]]] = {}
     for label in labels:
         x, y, look = middle[label.box], height[label.box], int(boxes.look[label.box])
         if timelines.LOOKS[look].hatch:
             wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
             half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
-            above = min(tall / row_points, _FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
+            above = min(tall / row_points, FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
             grounds.setdefault(look, []).append((x - half, x + half, y + above, y - above))
         axes.text(
             x,
@@ -251,5 +252,5 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
             zorder=4,
         )
     for look, texts in grounds.items():
-        path = _rectangles(*np.array(texts).T)
+        path = rectangles(*np.array(texts).T)
         axes.add_artist(PathPatch(path, snap=snap, facecolor=timelines.LOOKS[look].face, edgecolor="none", zorder=2.2))

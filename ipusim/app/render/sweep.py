@@ -107,6 +107,7 @@ class _Points:
     values: Sequence[float | None]
     fits: Sequence[bool]
     ran: Sequence[bool]
+    unfit: str
 
     @cached_property
     def signs(self) -> list[str]:
@@ -132,11 +133,13 @@ def sweep_chart(
     limits: Sequence[Limit] = (),
     together: bool = False,
     title: str = "",
+    unfit: str = "does not fit",
 ) -> Chart:
     """Return a chart of each of ``panels`` against ``axes``, the first one the largest.
 
     One number is a line, a number beside names a line for each of these, names alone are bars, and two numbers heat
-    maps. Axes that go ``together`` are one, of names. Raises OutputError where no point has a value.
+    maps. ``unfit`` is the answer for the points that do not fit. Axes that go ``together`` are one, of names. Raises
+    OutputError where no point has a value.
     """
     if not any(value is not None for panel in panels for value in panel.values):
         raise OutputError("expected a point with a value to draw, got none")
@@ -153,10 +156,10 @@ def sweep_chart(
     figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.53 / height, hspace=0.08)
     write_titles(figure, titles, _EDGE)
     for number, (panel, of) in enumerate(zip(drawn, panels, strict=True)):
-        results = _Points(points, of.values, fits, ran)
+        results = _Points(points, of.values, fits, ran, unfit)
         if maps:
             values = dict(zip(points, zip(of.values, fits, results.signs, strict=True), strict=True))
-            heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, of.words)
+            heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, of.words, unfit)
         elif lines:
             along = max(lines, key=lambda line: len(axes[line].distinct))
             _lines(panel, axes, along, results, limits if number == 0 else ())
@@ -246,7 +249,9 @@ def _lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: _Points, 
     for sign in (sign for sign in SIGNS if sign in signs):
         panel.plot([], [], **sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
     if points.some_unfit:
-        panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label="hollow: does not fit")
+        panel.plot(
+            [], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label=f"hollow: {points.unfit}"
+        )
     if len(series) > len(SERIES):
         panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
     if drawn and len(series) > 1:
@@ -360,7 +365,7 @@ def _bars(panel: Axes, axes: Sequence[ChartAxis], points: _Points) -> None:
             if points.values[number] is not None and not points.fits[number]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
     if points.some_unfit:
-        handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label="does not fit"))
+        handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label=points.unfit))
     handles += [
         Line2D([], [], **sign_style(sign, FAINT_TEXT), label=meaning)
         for sign, meaning in SIGNS.items()

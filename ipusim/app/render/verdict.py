@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
 from ipusim.api import Summary, analysis, timelines
 from ipusim.app.render.tables import Table
-from ipusim.base.units import counted, enumerated_rows, format_figure, format_seconds, numbered
+from ipusim.base.units import (
+    counted,
+    enumerated,
+    enumerated_rows,
+    format_bytes,
+    format_figure,
+    format_seconds,
+    numbered,
+)
 
 #: Least share of the time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
+#: Disturbed cables that a sentence names.
+_MOST_CABLES: Final = 3
 
 
 def verdict_table(summary: Summary) -> Table:
@@ -23,20 +33,24 @@ def verdict_table(summary: Summary) -> Table:
     batch = f"{counted(size, 'sample')} x {counted(count, 'micro-batch', 'es')}{replicas}"
     rows = [
         ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
+        *((name, effect) for name, effect in summary.options.items() if name == analysis.SYNTHETIC_DATA),
         (
             "time per weight update" if summary.training else "time per execution",
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
         ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
         *([("its error", summary.throughput_error)] if summary.throughput_error else []),
+        ("bubble", bubble_words(summary.bubble)),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
     if summary.disturbances is not None:
-        rows.append(("disturbances", disturbance_words(summary.disturbances, summary)))
+        rows.append(("disturbances", disturbance_words(summary.disturbances, summary.seconds)))
     rows += _slowest(summary)
-    if verdict.speed_up:
+    if summary.faster_order is not None:
+        rows.append(("selection order", faster_order_words(summary, summary.faster_order)))
+    if used_ipus(summary) > 1 and verdict.speed_up != 0:
         rows.append(("against one IPU", _against_one(summary)))
-    rows.append(("memory", _memory(summary)))
+    rows.append(("memory", summary.memory.verdict.removeprefix("Memory: ")))
     rows += _learned(summary.learning)
     return Table(summary.name, ("", ""), tuple(rows))
 
@@ -44,6 +58,18 @@ def verdict_table(summary: Summary) -> Table:
 def _ipus(summary: Summary) -> str:
     used, every = len(summary.ipus) - len(summary.idle_ipus), len(summary.ipus)
     return f"{every} IPU{'s' * (every != 1)}" if used == every else f"{used} of {every} IPUs"
+
+
+def bubble_words(bubble: analysis.Bubble) -> str:
+    """Return the bubble of an execution: the share of the IPUs' time in the pipeline that is no arithmetic."""
+    return f"{bubble.idle_fraction:.1%} of the IPUs' time in the pipeline"
+
+
+def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
+    """Return the selection order in use and the time that another one saves."""
+    what = "weight update" if summary.training else "execution"
+    estimated = ", estimated by copies and sums of gradients alone" if faster.is_estimate else ""
+    return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {what}{estimated}"
 
 
 def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
@@ -67,26 +93,63 @@ _LONGER_FOR: Final = {
 }
 
 
-def disturbance_words(cost: analysis.DisturbanceCost, summary: Summary) -> str:
-    """Return a sentence on the cost of disturbances: slow-down S, waiting IPUs, and time to recovery."""
+def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> str:
+    """Return a sentence on the cost of disturbances: slow-down S, waiting IPUs, cables, and time to recovery.
+
+    Args:
+        cost: of the disturbances of a run.
+        seconds: from cycles of the run to their seconds.
+    """
     parts = [
-        f"S is {cost.slowdown:.3f}: the run takes {format_seconds(summary.seconds(cost.cycles))}, without them "
-        f"{format_seconds(summary.seconds(cost.plain_cycles))}"
+        f"S is {cost.slowdown:.3f}: the run takes {format_seconds(seconds(cost.cycles))}, without them "
+        f"{format_seconds(seconds(cost.plain_cycles))}"
     ]
-    if cost.cause not in (None, timelines.Idle.PASSES):
-        more = format_seconds(summary.seconds(cost.idle[cost.cause]))
+    by_cables = timelines.Idle.COPIES if cost.cables else None
+    if cost.cause not in (None, timelines.Idle.PASSES, by_cables):
+        more = format_seconds(seconds(cost.idle[cost.cause]))
         of_loss = " and the loss of an IPU" * (cost.loses and cost.cause is timelines.Idle.DISTURBANCES)
         parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
-        more = format_seconds(summary.seconds(cycles))
+        more = format_seconds(seconds(cycles))
         waits = "together wait" if ipus[1:] else "waits"
         parts.append(f"{numbered('IPU', ipus)} {waits} {more} longer for IPU {source}")
+    parts += _cables(cost, seconds)
     if cost.recovery is not None:
         when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
         parts.append(f"when they end all goes on as before {when}")
     elif cost.passes:
         parts.append("when they end it does not come to go on as before")
     return "; ".join(parts)
+
+
+def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> Iterator[str]:
+    """Yield the waits for copies over disturbed cables, and the cables that nothing goes over."""
+    used, unused = ([cable for cable in cost.cables if cable.used is used] for used in (True, False))
+    if used:
+        ways = enumerated(map(_way, used), _MOST_CABLES)
+        more = format_seconds(seconds(cost.cable_cycles))
+        if cost.cable_cycles:
+            yield f"IPUs together wait {more} longer for copies {ways}"
+        else:
+            yield f"IPUs wait no longer for copies {ways}"
+        if all(cable.dead for cable in used) and cost.slowdown < 1 + _LEAST_SHARE:
+            yield "the links of that detour have room for them"
+        if not all(cable.dead for cable in used):
+            yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
+    if unused:
+        between = enumerated((_between(cable) for cable in unused), _MOST_CABLES)
+        yield f"no copies go over the cable{'s' * (len(unused) > 1)} between {between}"
+
+
+def _way(cable: analysis.DisturbedCable) -> str:
+    if not cable.dead:
+        return f"over the cable between {_between(cable)}"
+    detour = f"IPU{'s' * (len(cable.detour) > 1)} {enumerated(cable.detour)}"
+    return f"round the dead cable between {_between(cable)} (by way of {detour})"
+
+
+def _between(cable: analysis.DisturbedCable) -> str:
+    return " and ".join(f"IPU {ipu}" for ipu in cable.link)
 
 
 def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
@@ -109,29 +172,43 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
         return []
     slowest = verdict.slowest_stages
     if len(slowest) == len(summary.stages):
-        return [("slowest stage", "none: all take as long")]
+        return [("slowest stage", f"none: all take as long{_beside_slow(summary)}")]
     names = enumerated_rows(slowest, summary.stages.__getitem__)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
-    return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean")]
+    return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean{_beside_slow(summary)}")]
+
+
+def _beside_slow(summary: Summary) -> str:
+    """Return the IPUs that disturbances slow down, which the cycles of stages leave out; empty without any."""
+    slow = () if summary.disturbances is None else summary.disturbances.slow_ipus
+    if not slow:
+        return ""
+    return f" by themselves; disturbances make {numbered('IPU', slow)} slower"
+
+
+def used_ipus(times: analysis.RunTimes) -> int:
+    """Return the number of IPUs with a stage, on all hosts."""
+    return (len(times.ipus) - len(times.idle_ipus)) * times.hosts
 
 
 def _against_one(summary: Summary) -> str:
-    verdict, ipus = summary.verdict, len(summary.ipus) - len(summary.idle_ipus)
-    alone = format_seconds(summary.seconds(verdict.single_ipu_cycles))
-    if ipus == 1:
-        return f"its arithmetic alone takes {alone}"
-    if verdict.speed_up < 1:
-        return (
-            f"slower: one IPU with the memory would take {alone} for the same arithmetic, {verdict.speed_up:.2f} times"
-        )
-    return f"{verdict.speed_up:.2f} times as fast: the same arithmetic on one IPU takes {alone}"
+    verdict = summary.verdict
+    if verdict.speed_up is None or verdict.single_ipu_cycles is None:
+        return f"not known: {verdict.single_ipu_refusal}"
+    slower = "slower, " if verdict.speed_up < 1 else ""
+    alone = one_ipu_words(summary.seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
+    undisturbed = "" if summary.disturbances is None else ", undisturbed"
+    return f"{slower}{verdict.speed_up:.2f} times as fast: {alone}{undisturbed}"
 
 
-def _memory(summary: Summary) -> str:
-    memory = summary.memory
-    if not memory.is_known:
-        return "the scenario does not say what its stages hold"
-    return memory.verdict.removeprefix("Memory: ")
+def one_ipu_words(seconds: float, excess_bytes: int) -> str:
+    """Return the time on one IPU for the samples of a weight update, and the memory that the IPU lacks."""
+    return f"one IPU takes {format_seconds(seconds)} for as many samples{memory_lack(excess_bytes)}"
+
+
+def memory_lack(excess_bytes: int) -> str:
+    """Return a condition on the memory of an IPU that is too small by so many bytes; empty for 0."""
+    return f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from ipusim.api import Timeline, analysis, runs
 from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
-from ipusim.base.errors import FileError, MissingPackageError, OptionError
+from ipusim.base.errors import FileError, MissingPackageError, OptionError, install_command
 from ipusim.base.files import has_run_file
 from ipusim.base.near_names import did_you_mean
 
@@ -116,5 +116,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow  # noqa: PLC0415 - an extra, and slow to import
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError:
-        raise MissingPackageError("Parquet needs pyarrow: pip install ipusim[parquet]") from None
+        raise MissingPackageError(f"Parquet needs pyarrow: {install_command('parquet')}") from None
     return pyarrow, parquet

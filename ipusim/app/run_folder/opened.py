@@ -17,7 +17,7 @@ from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError
-from ipusim.base.files import has_run_file
+from ipusim.base.files import has_run_file, resolve
 from ipusim.base.units import enumerated
 
 #: Time is simulated as it is with arithmetic.
@@ -104,6 +104,6 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
 def _lies_in(folder: Path, name: str) -> bool:
     """Tell whether a file that a folder's scenario names lies in that folder, wherever links lead."""
     try:
-        return (folder / name).resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # links in a circle, a name that is too long
+        return resolve(folder / name).is_relative_to(resolve(folder))
+    except (OSError, ValueError):  # links in a circle, a name that no file can have
         return False

@@ -16,7 +16,7 @@ from typing import Final
 
 from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError, OutputError
-from ipusim.base.files import check_target, naming, open_file, read_up_to
+from ipusim.base.files import check_target, naming, open_file, read_up_to, resolve
 
 #: Bytes at either end of a file in which the mark of its writer is looked for.
 _LOOKED_AT: Final = 1 << 16
@@ -113,7 +113,7 @@ def has_mark(path: Path, kind: OutputKind | None = None) -> bool:
 
 def _try(path: Path) -> None:
     """Create the file and its folders in a temporary folder and remove them; raises OSError where that fails."""
-    target = path.resolve()
+    target = resolve(path)
     there = next(parent for parent in target.parents if os.path.lexists(parent))
     with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=there) as waiting:
         new = Path(waiting, *target.parts[len(there.parts) :])

@@ -118,9 +118,9 @@ def trace_file(result: Run, *, full: bool = False) -> bytes:
         lambda source, target: [link.label for link in system.route(source, target)],
         result.summary.waterfall,
     )
-    file = Gzip()
-    write_perfetto_trace(content, file.write)
-    return file.close()
+    with Gzip() as file:
+        write_perfetto_trace(content, file.write)
+        return file.close()
 
 
 def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.MemoryCurve]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -36,7 +36,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OF_IPUS: Final = "the memory of each IPU as a run writes it"
 #: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
-_SAID_OF_MEMORY: Final = {"fits": bool, "verdict": str, "ipus": list}
+_SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
+#: Holders of bytes that stages say of themselves.
+_OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,11 @@ class StoredRun:
         return f"The folder is an older version's: its summary.json, of schema version {version}, {what}."
 
     @property
+    def fits(self) -> analysis.Fits:
+        """The answer to whether the program fits the memory of its IPUs."""
+        return analysis.Fits(self.summary["memory"]["fits"])
+
+    @property
     def describes_memory(self) -> bool:
         """Whether the run folder has the files of memory, which need stages with known bytes."""
         return any(has_run_file(self.folder / name) for name in _MEMORY)
@@ -87,7 +94,7 @@ class StoredRun:
         with self.as_written(_OF_IPUS):
             peak = self._fullest()
             of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
-            return analysis.FullestMemory(memory["sram_bytes"], memory["fits"], memory["verdict"], **of_it)
+            return analysis.FullestMemory(memory["sram_bytes"], self.fits, memory["verdict"], **of_it)
 
     @property
     def as_full(self) -> list[int]:
@@ -187,7 +194,7 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    summary = _json(path, "the summary of a run")
+    summary: Any = _json(path, "the summary of a run")
     memory = summary.get("memory") if isinstance(summary, dict) else None
     for keys, part in ((_SAID, summary), (_SAID_OF_MEMORY, memory)):
         if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
@@ -196,18 +203,49 @@ def _summary(path: Path) -> dict[str, Any]:
     if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
         expected = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
         raise FileError(f"{path}: {expected}, got {runs.show(version)}: a later version of ipusim may have written it")
-    return _brought_up(summary) if version < analysis.SCHEMA_VERSION else dict(summary)
+    if version < analysis.SCHEMA_VERSION:
+        summary = _brought_up(summary)
+    if (answer := summary["memory"]["fits"]) not in tuple(analysis.Fits):
+        known = runs.one_of(analysis.Fits)
+        raise FileError(f"{path}: expected the summary of a run, got memory.fits {runs.show(answer)}, not {known}")
+    return dict(summary)
 
 
 def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary of an older version with this version's keys of memory holders, without parts of the time."""
+    """Return the summary of an older version with this version's keys of memory holders, and its answer to the fit.
+
+    Parts of the time and the time on one IPU have other meanings in this version, and are left out.
+    """
     ipus = [
         {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
         if isinstance(ipu, dict) and isinstance(ipu.get("holders"), dict)
         else ipu
         for ipu in summary["memory"]["ipus"]
     ]
-    return {**summary, "waterfall": None, "memory": {**summary["memory"], "ipus": ipus}}
+    memory = {**summary["memory"], "ipus": ipus}
+    older = {"single_ipu_cycles": None, "speed_up": None, "single_ipu_refusal": "an older version wrote the run folder"}
+    verdict = {"verdict": {**summary["verdict"], **older}} if isinstance(summary.get("verdict"), dict) else {}
+    return {**summary, **verdict, "waterfall": None, "memory": {**memory, **_answered(memory)}}
+
+
+def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
+    """Return the answer to the fit, and its verdict, of a summary that says true or false.
+
+    True stood for all that is not refused. The bytes of each IPU tell the answers apart.
+    """
+    verdict = str(memory["verdict"])
+    if memory["fits"] is False:
+        return {"fits": analysis.Fits.NO, "verdict": f"Memory: {analysis.Fits.NO}: {verdict}"}
+    with suppress(LookupError, TypeError, AttributeError):  # what no run has written
+        held = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _OF_STAGES]
+        if not any(held) and not any(stage["kept_bytes"] for stage in memory["stages"]):
+            unknown = f"Memory: {analysis.Fits.UNKNOWN}: the scenario does not say what its stages hold."
+            return {"fits": analysis.Fits.UNKNOWN, "verdict": unknown}
+        limit = memory["sram_bytes"]
+        if limit is not None and any(ipu["peak_bytes"] > limit for ipu in memory["ipus"]):
+            words = verdict.replace("every IPU fits without code; with", f"{analysis.Fits.WITHOUT_CODE}: with")
+            return {"fits": analysis.Fits.WITHOUT_CODE, "verdict": words}
+    return {"fits": analysis.Fits.YES, "verdict": verdict}
 
 
 def _json(path: Path, what: str) -> Any:

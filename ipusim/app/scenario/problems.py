@@ -34,9 +34,16 @@ class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
 
     Attributes:
         job: the Job that does not fit.
+        remedy: the part of the problem's text that says what to do.
     """
 
-    def __init__(self, problems: Iterable[runs.PlacedProblem], job: Job) -> None:
-        """Keep the problems and the Job."""
+    def __init__(self, problems: Iterable[runs.PlacedProblem], job: Job, remedy: str) -> None:
+        """Keep the problems, the Job and the remedy."""
         super().__init__(problems)
         self.job = job
+        self.remedy = remedy
+
+    def advised(self, advice: str) -> ScenarioMemoryError:
+        """Return the same error with other words on what to do."""
+        problems = [replace(problem, text=problem.text.replace(self.remedy, advice)) for problem in self.problems]
+        return ScenarioMemoryError(problems, self.job, advice)

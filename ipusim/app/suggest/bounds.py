@@ -48,9 +48,9 @@ class Bounds:
         self._stages = layout.plan.shape.stages
         self._sent = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
         shape = layout.plan.shape
-        self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill
+        self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill_of(layout.system.replicas)
         # Cycles of every cut beside the terms: nothing begins before the host has put down the first element.
-        self._at_once = 0 if shape.overlapped_io else int(units.host.fill)
+        self._at_once = 0 if shape.overlapped_io else units.host.fill_of(1)
         self._possible = self._apart(shape.mapping)
         if possible is not None:
             self._possible = self._possible & possible

@@ -31,7 +31,7 @@ class Limits:
         ipus: sizes of the device; None: powers of two up to that of the given plan.
         replicas, stages, micro_batch_sizes: numbers of each; of micro_batch_sizes None is the given plan's.
         schedules: names; None: Graphcore's, ``single``, and that of the given plan.
-        sync: sync modes; None: that of the given plan, or else each schedule's own.
+        sync: sync modes; None: that of the given plan, or each schedule's own beside a plan that is refused.
         placements: names of PLACEMENTS; the given plan's mapping is searched without a name.
         recompute, offload, sharding: yes, no, or both: activations computed again, the optimizer's state (and
             under batch serialization activations) in Streaming Memory, that state spread over replicas.
@@ -223,8 +223,6 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
     states = _states(baseline, limits)
-    own_sync = baseline.request.options.pipeline.sync
-    syncs = sorted(limits.sync or (own_sync or "",), key=lambda sync: sync != own_sync)
     for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
         count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
@@ -235,10 +233,21 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
         for (called, schedule), (offload, sharding, stored) in product(schedules, states):
             if sharding and replicas == 1:
                 continue
+            syncs = _syncs(baseline, limits, schedule)
             for sync, recompute in product(syncs, _recomputations(baseline, limits, schedule)):
                 yield Choice(
                     ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored
                 )  # fmt: skip
+
+
+def _syncs(baseline: Baseline, limits: Limits, schedule: Schedule) -> Sequence[str]:
+    """Return the sync modes to search for a schedule; an empty text stands for its default mode."""
+    own = baseline.request.options.pipeline.sync
+    if limits.sync is not None:
+        return sorted(limits.sync, key=lambda sync: sync != own)
+    if own is not None or baseline.job is None or baseline.job.plan.sync is schedule.syncs[0]:
+        return (own or "",)
+    return (baseline.job.plan.sync.value,)
 
 
 def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:

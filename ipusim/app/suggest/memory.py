@@ -95,19 +95,32 @@ class MemoryBound:
         possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[done, at] <= self.sram_bytes)
         return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
 
-    def possible_stages(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the stages, between any two units, that fit their IPU if no other stage is there."""
-        possible = np.ones(self.resident.shape, dtype=bool)
-        if self.sram_bytes is None:
-            return possible
+    @cached_property
+    def alone(self) -> Table:
+        """Bytes of each stage, between any two units, on an IPU where no other stage is."""
+        alone = np.zeros_like(self.resident)
         for stages, moments in self.live.values():
             for number, stage in enumerate(stages):
                 live = np.zeros_like(self.temporary)
                 for count in np.unique(moments[:, number * len(PARTS) : (number + 1) * len(PARTS)], axis=0):
                     live = np.maximum(live, np.tensordot(count, self.parts[stage], 1))
-                stage_bytes = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
-                possible[stage] = stage_bytes <= self.sram_bytes
-        return possible
+                alone[stage] = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
+        return alone
+
+    def possible_stages(self) -> npt.NDArray[np.bool_]:
+        """Return a mask of the stages, between any two units, that fit their IPU if no other stage is there."""
+        if self.sram_bytes is None:
+            return np.ones(self.resident.shape, dtype=bool)
+        return np.asarray(self.alone <= self.sram_bytes)
+
+    def of_units(self) -> Table:
+        """Return the least bytes of an IPU that holds a unit, wherever the model is cut: of each unit."""
+        size = self.alone.shape[-1]
+        none = np.iinfo(np.int64).max
+        least = np.where(np.arange(size)[:, None] < np.arange(size), self.alone.min(axis=0), none)
+        of_first = np.minimum.accumulate(least, axis=0)  # the least of stages with that first unit or an earlier one
+        of_both = np.minimum.accumulate(of_first[:, ::-1], axis=1)[:, ::-1]
+        return np.asarray(of_both.diagonal(1))
 
     def fullest_bytes(self, possible: npt.NDArray[np.bool_], spend: Callable[[], None]) -> int:
         """Return the least bytes of the fullest IPU under any cut of ``possible`` stages, by prices.

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ipusim.api import Problem, RequestError, runs
-from ipusim.app.explain.memory_moves import is_long, memory_moves, options_of
+from ipusim.api import Problem, RequestError, analysis, runs
+from ipusim.app.explain.memory_moves import is_long, memory_moves
+from ipusim.app.explain.memory_words import options_of
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.search import Search
@@ -23,6 +24,8 @@ _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
     "ipus": lambda choice: choice.ipus,
     "micro_batch_sizes": lambda choice: choice.micro_batch_size,
 }
+#: Layers that are too large which a sentence names.
+_NAMED: Final = 3
 _WORDS: Final = ("placements", "recompute", "offload", "sharding")
 
 
@@ -72,13 +75,14 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     plans = counted(searched.assembled, "plan")
     cuts = f"{searched.bounded:,} of their cuts bounded, {plans} assembled, none of which fits"
     if searched.left is None:
-        least = searched.least_bytes or 0
+        least = max([searched.least_bytes or 0, *searched.least_of_units.values()])
         full = "each cut of each way to lay the model out leaves some IPU too full"
         if sram_bytes is not None and least > sram_bytes:
             has = f"and each IPU has {format_bytes(sram_bytes)}"
             full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
-        advice = _advice(baseline)
-        return f"No plan that was searched fits {system}, which is proven: {full}. {looked}; {cuts}. {advice}"
+        large = _too_large(baseline, searched)
+        advice = _advice(baseline, alone=bool(large))
+        return f"No plan that was searched fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", of which none is faster than {format_seconds(searched.left / clock)}"
     return (
@@ -88,12 +92,40 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     )
 
 
-def _advice(baseline: Baseline) -> str:
-    """Return how the given plan would fit by an option that is not searched, or what else would take less memory."""
+def _advice(baseline: Baseline, *, alone: bool) -> str:
+    """Return how the given plan would fit by an option that is not searched, or what else would take less memory.
+
+    ``alone``: whether a layer is too large by itself, which more IPUs do not change.
+    """
     moves = () if baseline.job is None or is_long(baseline.job) else memory_moves(baseline.job).moves
-    if moves and (move := moves[0]).fits:
+    if moves and analysis.usable((move := moves[0]).fits):
         return f"The given plan fits with {move.words}: {options_of(move)}"
-    return "Take more IPUs, or smaller micro-batches."
+    smaller = baseline.micro_batch_size > 1
+    if alone:
+        return f"More IPUs do not change that{', smaller micro-batches may' * smaller}."
+    return f"Take more IPUs{', or smaller micro-batches' * smaller}."
+
+
+def _too_large(baseline: Baseline, searched: Searched) -> str:
+    """Return a sentence on each layer, or given stage, that is too large for an IPU wherever the model is cut."""
+    units, least = searched.units, searched.least_of_units
+    if baseline.job is None or units is None:
+        return ""
+    sram_bytes = baseline.job.system.ipu.sram_bytes
+    large = [name for name in sorted(least, key=lambda name: -least[name]) if least[name] > sram_bytes]
+    if not large:
+        return ""
+    profiles = dict(zip(units.names, units.profiles, strict=True))
+    named = []
+    for name in large[:_NAMED]:
+        learnt = sum(elements for elements, _ in profiles[name].accumulator_tensors)
+        weights = f" with its {learnt:,} weights" if learnt else ""
+        excess = format_bytes(least[name] - sram_bytes)
+        named.append(f"{name}{weights} ({format_bytes(least[name])} at least, {excess} too much)")
+    what = "layer" if units.movable else "stage"
+    more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
+    are = f"This {what} is" if len(large) == 1 else f"Each of these {what}s is"
+    return f"{are} too large for an IPU by itself, wherever the model is cut: {', '.join(named)}{more}. "
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

@@ -18,6 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.api import analysis
+from ipusim.app.explain.trial import puts_together
 from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, changed
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
@@ -26,7 +28,7 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.programmes import any_cut
-from ipusim.app.suggest.searched import Plan, Searched
+from ipusim.app.suggest.searched import TOGETHER, Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.trial import laid_out, simulated
 from ipusim.app.suggest.units import Units, units_of
@@ -110,7 +112,7 @@ class Search:
         ``progress`` is called again and again with what was found so far.
         """
         searched, self._progress = self.searched, progress
-        first = self.units(self._limits.sizes_of(self._baseline)[0])
+        first = searched.units = self.units(self._limits.sizes_of(self._baseline)[0])
         for choice in choices(self._baseline, self._limits, first):
             searched.choices += 1
             if not possible(choice, first):
@@ -234,19 +236,32 @@ class Search:
                 self.searched.refused[layout] += 1
                 self.searched.reasons[choice.schedule][layout] += 1
                 return
-        self.searched.laid_out.add(choice.schedule)
         options, layout = self._baseline.request.options, next(iter(layouts.values()))
+        if self._is_a_guess(layout):
+            self.searched.refused[TOGETHER] += 1
+            self.searched.reasons[choice.schedule][TOGETHER] += 1
+            return
+        self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
         limit = layout.system.ipu.sram_bytes if self._baseline.limited else None
         checkpoints = bool(options.pipeline.recomputation_checkpoints)
         memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
         possible, searched = memory.possible_stages(), self.searched
         searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
+        for name, least in zip(units.names, memory.of_units().tolist(), strict=True):
+            searched.least_of_units[name] = min(searched.least_of_units.get(name, least), least)
         if (limit is not None and memory.least_bytes > limit) or not any_cut(possible):
             searched.too_large += 1
             return
         cutter = Cutter(units, Bounds(units, layout, possible), memory)
         self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
+
+    def _is_a_guess(self, layout: Layout) -> bool:
+        """Whether stages that do not say what they hold come together on an IPU, and no placement is asked for."""
+        given = self._baseline.job
+        if given is None or given.memory.known or self._limits.placements is not None:
+            return False
+        return puts_together(given.program.shape, layout.plan.shape)
 
     def _cut(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for those behind it."""
@@ -333,7 +348,7 @@ class Search:
         searched.assembled += 1
         if trial.job is None:
             searched.refused[trial.refusal] += 1
-        elif not trial.fits:
+        elif not analysis.usable(trial.fits):
             searched.misfits += 1
             full = trial.job.memory.over
             item.full.update(on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full})

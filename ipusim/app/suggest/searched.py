@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Final
 
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.trial import Trial
@@ -33,6 +34,10 @@ class Plan:
         return self.trial.cycles
 
 
+#: Why a choice is not searched that needs more memory on an IPU, of stages that do not say what they hold.
+TOGETHER: Final = "it puts stages together on an IPU, and what they hold is not known"
+
+
 @dataclass(eq=False)
 class Searched:
     """How a search went.
@@ -49,6 +54,8 @@ class Searched:
         misfits: plans that did not fit the memory after all.
         too_large: choices that fit the memory under no cut.
         least_bytes: the least that the fullest IPU of any plan needs.
+        units: what the model is cut between; None before the search.
+        least_of_units: the least of an IPU that holds a unit, under any plan: of each layer, or given stage, by name.
         bound: while the search goes on, the lowest bound of what was not looked at.
         left: the lowest bound of what was not looked at; None where that is everything.
         open: choices of which cuts are left that may be faster than the best plan.
@@ -66,6 +73,8 @@ class Searched:
     misfits: int = 0
     too_large: int = 0
     least_bytes: int | None = None
+    units: Units | None = None
+    least_of_units: dict[str, int] = field(default_factory=dict)
     bound: int = 0
     left: int | None = None
     open: int = 0

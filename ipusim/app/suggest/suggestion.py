@@ -10,12 +10,12 @@ from functools import cached_property
 from math import inf
 from typing import Any, Final
 
-from ipusim.api import Job, Request, machine, runs
+from ipusim.api import Job, Request, analysis, assemble, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
-from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, baseline_of, changed
+from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, baseline_of, changed, reported
 from ipusim.app.suggest.budget import Budget
-from ipusim.app.suggest.choices import Choice, Limits
+from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
@@ -91,7 +91,6 @@ class Suggestion:
         baseline: the scenario's own plan.
         own: what came of it; its cycles are there also where it does not fit.
         searched: how the search went.
-        one_ipu: the whole model on a single IPU of one host, with the same global batch.
         limits: what the search was limited to.
         moved: options that the search began with, by their dotted names, as the given plan fits with them alone.
         moved_baseline: the given plan with these; None without them, and where the limits leave it out.
@@ -101,7 +100,6 @@ class Suggestion:
     baseline: Baseline
     own: Trial
     searched: Searched
-    one_ipu: Trial
     limits: Limits
     moved: Mapping[str, Any] = field(default_factory=dict)
     moved_baseline: Trial | None = None
@@ -130,7 +128,7 @@ class Suggestion:
         plans = self.searched.plans
         if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
             return None
-        unchanged = not self.moved and self.own.fits and same_plan(plans[0].trial.job, self.own.job)
+        unchanged = not self.moved and analysis.usable(self.own.fits) and same_plan(plans[0].trial.job, self.own.job)
         return None if unchanged else plans[0]
 
     @property
@@ -158,6 +156,14 @@ class Suggestion:
         """The request of the suggested plan, arithmetic and all; raises as ``job`` does where there is none."""
         self.raise_if_none()
         return changed(self.baseline.request, self.changes)
+
+    @cached_property
+    def verdict(self) -> analysis.Verdict:
+        """The verdict on a run of the suggested plan, as ``ipusim run`` gives it; raises as ``job`` does."""
+        request = self.request
+        job = assemble(changed(request, {"numerics": "off", "evaluate": None, **reported(request.options)}))
+        timeline = runs.timeline_of(job, job.executions)
+        return analysis.verdict_of(timeline, job.costs, job.plan.shape, runs.run_on_one_ipu(job, timeline))
 
     @cached_property
     def ceiling(self) -> Ceiling | str:
@@ -246,9 +252,8 @@ def suggest(
         if limited := limits.names:
             text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
             raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
-        alone = Trial(None, "stages that run at the same time have IPUs of their own")
-        return Suggestion(baseline, own, Searched(known=own.cycles), alone, limits)
-    searches = [_Begun({}, baseline, own if own.fits and limits.leave(baseline) else None, budget)]
+        return Suggestion(baseline, own, Searched(known=own.cycles), limits)
+    searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]
     if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
@@ -262,14 +267,11 @@ def suggest(
         if best.searched.best is None:
             refuse_limits(baseline, limits, finished[-1])
             first = finished[0].searched if beside else None
-            return Suggestion(baseline, own, finished[-1].searched, Trial(None), limits, beside=first)
+            return Suggestion(baseline, own, finished[-1].searched, limits, beside=first)
         budget.begin_afterwards()
         best.runners_up(runners_up)
     begun = searches[finished.index(best)]
-    one = Trial(None, "no time was left to try it") if budget.over else _one_ipu(begun.baseline, limits, best)
-    return Suggestion(
-        baseline, own, best.searched, one, limits, begun.moved, begun.known if begun.moved else None, beside
-    )
+    return Suggestion(baseline, own, best.searched, limits, begun.moved, begun.known if begun.moved else None, beside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,34 +306,11 @@ def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budge
 
     None where that is no way out.
     """
-    if own.fits or baseline.job is None or not baseline.limited:
+    if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
         return None
     changes = products_in_half(baseline.job)
     trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
-    if not trial.fits:
+    if not analysis.usable(trial.fits):
         return None
     known = simulated(trial) if limits.leave(baseline) else None
     return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))
-
-
-def _one_ipu(baseline: Baseline, limits: Limits, search: Search) -> Trial:
-    """Return the model on one IPU of one host, with the same global batch."""
-    size = baseline.micro_batch_size
-    units = search.units(size)
-    mapping = (0,) if units.movable else (0,) * len(units)
-    count = (limits.global_batch or baseline.global_batch) // (size * baseline.serialization)
-    alone = Choice(1, mapping, "straight", 1, "single", "", size, max(count, 1), "", False, False, None)
-    request = changed(
-        baseline.request,
-        {
-            **alone.changes(baseline, units, (0,)),
-            **TIME_ALONE,
-            "system.host.count": None,
-            "system.select_ipus": None,
-            "system.auto_select_ipus": 1,
-            "pipeline.offload_weight_update_variables": None,
-            "pipeline.offload_gradient_accumulation_buffers": None,
-        },
-    )
-    trial = laid_out(request)
-    return trial if trial.job is None else simulated(trial)

@@ -18,7 +18,7 @@ class Trial:
     Attributes:
         job: it laid out; None where it is refused.
         refusal: why, in the words of the rule; empty otherwise.
-        fits: whether all memory holds what it needs.
+        fits: the answer to whether the program fits its memory; None where it is refused.
         cycles: of the first execution with its weight update, by which plans are searched; None where it was not
             simulated.
         mean: of all executions of a session run, whose first alone waits for the host's first elements.
@@ -26,7 +26,7 @@ class Trial:
 
     job: Job | None
     refusal: str = ""
-    fits: bool = False
+    fits: analysis.Fits | None = None
     cycles: int | None = None
     mean: Fraction = Fraction(0)
 
@@ -70,10 +70,7 @@ def laid_out(request: Request) -> Trial:
 
 def tried(job: Job) -> Trial:
     """Return a plan that was assembled, and whether it fits; not simulated."""
-    limited = bool(reported(job.request.options))
-    return Trial(
-        job, fits=not (job.memory.over or (limited and analysis.remote_verdict(job.memory.footprint, job.system)))
-    )
+    return Trial(job, fits=job.memory.fits)
 
 
 def simulated(trial: Trial) -> Trial:

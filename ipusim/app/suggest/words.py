@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import Job
-from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves, options_of
+from ipusim.api import Job, analysis, pipelines
+from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
+from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
+from ipusim.app.render.verdict import memory_lack
 from ipusim.app.suggest.baseline import Baseline
-from ipusim.app.suggest.searched import Searched
+from ipusim.app.suggest.searched import TOGETHER, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
 from ipusim.app.suggest.trial import Trial, same_plan
 from ipusim.base.units import counted, enumerated, format_figure, format_seconds
@@ -41,6 +43,8 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     if trial is not suggestion.own:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
+    if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in _trials(suggestion)):
+        yield note
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "")
     if trial is not suggestion.own and suggestion.own.job is not None:
@@ -53,10 +57,14 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     By options that a search leaves as they are, or that it takes from another plan.
     """
     own, trial = suggestion.own, suggestion.trial
-    if suggestion.why_none or own.fits or own.job is None or trial.job is None:
+    if suggestion.why_none or analysis.usable(own.fits) or own.job is None or trial.job is None:
         return
     best = next(iter(memory_moves(own.job).moves), None)
-    if best is not None and best.fits and best.period_s * trial.samples < _seconds(trial) * own.samples:
+    if (
+        best is not None
+        and analysis.usable(best.fits)
+        and best.period_s * trial.samples < _seconds(trial) * own.samples
+    ):
         yield (
             f"Faster is the given plan with {best.words}, which fits: {format_seconds(best.period_s)} for a weight "
             f"update. Search from there: {options_of(best)}"
@@ -109,20 +117,21 @@ def _against_own(suggestion: Suggestion) -> str:
     own, trial = suggestion.own, suggestion.trial
     if own.job is None:
         return f"The given plan is refused: {own.refusal.splitlines()[0]}"
-    fits = "" if own.fits else ", which does not fit its memory,"
+    usable = analysis.usable(own.fits)
+    fits = "" if usable else f", which {own.fits},"
     host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
-    left_out = ", which the limits leave out," if own.fits and not suggestion.limits.leave(suggestion.baseline) else ""
+    left_out = ", which the limits leave out," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
     return f"That is {_times_as_fast(trial, own)} as the given plan{host}{fits}{left_out} with {_time(own)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
-    one, trial = suggestion.one_ipu, suggestion.trial
-    if one.job is None or one.cycles is None:
-        why = one.refusal.splitlines()[0].rstrip(".") if one.refusal else "it was not simulated"
-        return f"One IPU alone cannot run the model: {why}."
-    fits = "" if one.fits else " if it fitted there, which it does not"
-    ipus = len(suggestion.job.plan.ipus) * suggestion.job.system.learners
-    return f"One IPU alone would take {_time(one)}{fits}: {_times_as_fast(trial, one)} on {ipus}."
+    said, job = suggestion.verdict, suggestion.job
+    if said.single_ipu_cycles is None or said.speed_up is None:
+        return f"One IPU alone cannot run the model: {said.single_ipu_refusal}."
+    alone = format_seconds(said.single_ipu_cycles / job.system.clock_hz)
+    lacks = memory_lack(said.single_ipu_excess_bytes)
+    faster = f"{said.speed_up:.2f} times as fast" if said.single_ipu_cycles else "as fast"
+    return f"One IPU alone would take {alone}{lacks}: {faster} on {len(job.plan.ipus) * job.system.learners}."
 
 
 def _times_as_fast(trial: Trial, other: Trial) -> str:
@@ -172,11 +181,7 @@ def plan_table(suggestion: Suggestion) -> Table:
     """Return the suggested plan, good ones of other kinds, which need not be the next best, and the given one."""
     rows = []
     best = suggestion.trial.period or Fraction(1)
-    own = suggestion.own.job
-    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
-    trials += [("other", trial) for trial in _others(suggestion)]
-    if own is not None:
-        trials.append(("given", suggestion.own))
+    trials = _trials(suggestion)
     syncs = {trial.accepted_job.plan.sync for _, trial in trials}
     for name, trial in trials:
         job, shape = trial.accepted_job, trial.accepted_job.program.shape
@@ -189,14 +194,22 @@ def plan_table(suggestion: Suggestion) -> Table:
                 str(job.request.options.pipeline.gradient_accumulation_count),
                 "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
                 "" if job.memory.sram_bytes is None else f"{job.memory.fullest.bytes / job.memory.sram_bytes:.0%}",
+                str(trial.fits),
                 _time(trial),
                 f"{float(trial.period / best):.3f}",
             )
         )
     period = "update" if suggestion.job.program.shape.training else "execution"
-    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", period, "time")
+    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "fits", period, "time")
     title = "Plans, each simulated"
     return Table(title, header, tuple(rows))
+
+
+def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
+    """Return the plans of the table by their names in it."""
+    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
+    trials += [("other", trial) for trial in _others(suggestion)]
+    return trials if suggestion.own.job is None else [*trials, ("given", suggestion.own)]
 
 
 def _others(suggestion: Suggestion) -> list[Trial]:
@@ -235,6 +248,12 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         f"{counted(searched.bounded, 'cut')} bounded, {searched.misfits} of them too large after all, "
         f"{counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
     )
+    if left_out := searched.refused[TOGETHER]:
+        what = "puts" if left_out == 1 else "put"
+        yield (
+            f"Left out: {counted(left_out, 'way')} that {what} stages together on an IPU, as what they hold is not "
+            "known; with placements named they are searched."
+        )
     if suggestion.limits.schedules is not None:
         for schedule, reason in searched.without.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"

@@ -15,7 +15,8 @@ from ipusim.app.suggest.scenario_text import suggested_text
 from ipusim.app.suggest.suggestion import Suggestion
 from ipusim.app.suggest.trial import same_plan
 from ipusim.app.synthesize.files import words_file
-from ipusim.app.synthesize.synthesis import NAME, Synthesis
+from ipusim.app.synthesize.starts import NAME
+from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.base.errors import OutputError
 from ipusim.base.files import write_file
 

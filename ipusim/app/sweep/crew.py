@@ -5,6 +5,7 @@ A worker keeps what the points of the sweep that it works for have in common, an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +22,7 @@ import joblib
 from ipusim.api import Request, Schedule, runs, schedules
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.base.cache import Cache
-from ipusim.base.errors import MissingPackageError, OptionError, OutputError
+from ipusim.base.errors import MissingPackageError, OptionError, OutputError, install_command
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.workers import side_by_side
 
@@ -69,7 +70,7 @@ class Crew:
         try:
             import distributed  # noqa: F401, PLC0415 - an extra
         except ImportError:
-            text = "a Dask cluster needs the package distributed: pip install 'ipusim[dask]'"
+            text = f"a Dask cluster needs the package distributed: {install_command('dask')}"
             raise MissingPackageError(text) from None
 
     def run(
@@ -109,6 +110,7 @@ class Crew:
         """
         from distributed import Client, as_completed  # noqa: PLC0415 - an extra
 
+        self._ask_cluster()
         with ExitStack() as stack:
             try:
                 client = Client(self.address, timeout=_PATIENCE_S, set_as_default=False)
@@ -123,6 +125,23 @@ class Crew:
                 # What a point meets is told in its outcome: these are of the cluster.
                 text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}"
                 raise OutputError(text) from error
+
+    def _ask_cluster(self) -> None:
+        """Connect to the cluster once: a Client that fails to tries to close itself later, with a traceback.
+
+        Raises OutputError for one that does not answer as a scheduler does.
+        """
+        from distributed.comm import connect  # noqa: PLC0415 - an extra
+
+        async def ask() -> None:
+            (await connect(self.address, timeout=_PATIENCE_S)).abort()
+
+        try:
+            asyncio.run(ask())
+        except (OSError, TimeoutError, ValueError) as error:
+            raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
+        except Exception:  # whatever its reader makes of the bytes of another server
+            raise OutputError(f"{self.address}: no Dask cluster answers, but another server") from None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, get_type_hints
 
-from ipusim.api import Job, Request, RequestError, RequestMemoryError, Session, Timeline, analysis, assemble, execute
+from ipusim.api import (
+    Job,
+    Request,
+    RequestError,
+    RequestMemoryError,
+    Session,
+    Sync,
+    Timeline,
+    analysis,
+    assemble,
+    execute,
+)
 from ipusim.base.errors import FileError, IpusimError
 
 
@@ -17,7 +28,8 @@ class Outcome:
 
     Attributes:
         message: why it did not run; empty where it did.
-        fits: whether it runs, and every IPU holds what it needs for that, as far as the request says.
+        sync: how IPUs wait for each other; empty where it did not run.
+        fits: the answer to whether the program fits its memory; None where a rule refuses it.
         peak_bytes: what the fullest IPU holds, where the request says what stages hold.
         sram_bytes: memory of an IPU, where it is limited.
         makespan_cycles, makespan_s: of the first execution of the pipeline, without its weight update.
@@ -35,7 +47,8 @@ class Outcome:
     """
 
     message: str = ""
-    fits: bool = False
+    sync: str = ""
+    fits: analysis.Fits | None = None
     peak_bytes: int | None = None
     sram_bytes: int | None = None
     makespan_cycles: int | None = None
@@ -75,15 +88,15 @@ def stored_outcome(data: Any) -> Outcome:
         raise FileError("expected the fields of an outcome")
     if wrong := [name for name, value in data.items() if not _is_stored(name, kinds[name], value)]:
         raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
-    return Outcome(**data)
+    return Outcome(**{**data, "fits": analysis.Fits(data["fits"])})
 
 
 def _is_stored(name: str, kind: Any, value: Any) -> bool:
     """Return whether a value is one that a field of an outcome that ran may have."""
     if kind is str:
-        return bool(value == "")
-    if kind is bool:
-        return isinstance(value, bool)
+        return value in ([""] if name == "message" else [sync.value for sync in Sync])
+    if kind == analysis.Fits | None:
+        return value in tuple(analysis.Fits)
     if value is None:
         return name in _MAY_LACK
     if kind in (int, int | None):
@@ -104,7 +117,8 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        return Outcome(message=_one_line(error), peak_bytes=memory.fullest.bytes, sram_bytes=memory.sram_bytes)
+        held = memory.fullest.bytes
+        return Outcome(_one_line(error), fits=memory.fits, peak_bytes=held, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"this takes more memory than there is: {error}")
     except Exception as error:  # functions of a user's own may raise anything
@@ -137,7 +151,8 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
     holders = len(timeline.info.stages_of_ipu)
     available = holders * first.makespan_cycles
     return Outcome(
-        fits=not job.memory.too_large,
+        sync=job.plan.sync.value,
+        fits=job.memory.fits,
         peak_bytes=job.memory.fullest.bytes if job.describes_memory else None,
         sram_bytes=job.memory.sram_bytes,
         makespan_cycles=first.makespan_cycles,

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ipusim.api import runs
+from ipusim.api import Sync, analysis, pipelines, runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
@@ -18,7 +18,7 @@ from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
 from ipusim.base.csv_table import csv_bytes
-from ipusim.base.errors import MissingPackageError, OptionError
+from ipusim.base.errors import MissingPackageError, OptionError, install_command
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import counted, format_bytes, format_figure
 
@@ -41,6 +41,8 @@ COLUMNS: Final = (
     "fits",
 )
 _LEARNT: Final = ("loss", "accuracy")
+#: The option of the sync mode.
+_SYNC: Final = "pipeline.sync"
 #: Measures that a terminal shows beside the chosen one; the others are in the files.
 _SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
 #: Rows that a terminal shows; of more, so many of the best.
@@ -60,7 +62,8 @@ def check_format(name: str) -> None:
         try:
             import pyarrow.parquet  # noqa: F401, PLC0415 - an extra
         except ImportError:
-            raise MissingPackageError("Parquet needs the package pyarrow: pip install 'ipusim[parquet]'") from None
+            text = f"Parquet needs the package pyarrow: {install_command('parquet')}"
+            raise MissingPackageError(text) from None
 
 
 def columns(swept: Sweep) -> dict[str, list[Any]]:
@@ -70,8 +73,10 @@ def columns(swept: Sweep) -> dict[str, list[Any]]:
     made: dict[str, list[Any]] = {
         axis.path: [point[number] for point, _ in swept.finished] for number, axis in enumerate(swept.axes)
     }
-    for name in (*COLUMNS, *learnt, "message"):
+    sync = ["sync"] if len(modes_of(swept)) > 1 and _SYNC not in made else []
+    for name in (*sync, *COLUMNS, *learnt, "message"):
         made[name] = [getattr(outcome, name) for outcome in outcomes]
+    made["fits"] = [None if fits is None else fits.value for fits in made["fits"]]
     return made
 
 
@@ -142,15 +147,17 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     for limit in limits if measure is THROUGHPUT else ():
         near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
         levels.append(Limit(tuple(limit.others.values()), limit.samples_per_s, near))
+    unfit = {outcome.fits for _, outcome in swept.finished if outcome.fits and not analysis.usable(outcome.fits)}
     return sweep_chart(
         axes,
         [point for point, _ in swept.finished],
         panels,
-        fits=[outcome.fits for _, outcome in swept.finished],
+        fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished],
         ran=[outcome.ran for _, outcome in swept.finished],
         limits=levels,
         together=swept.together,
         title=_title(swept, measure),
+        unfit=" or ".join(answer for answer in analysis.Fits if answer in unfit) or analysis.Fits.NO,
     )
 
 
@@ -158,7 +165,8 @@ def _title(swept: Sweep, measure: Measure) -> str:
     """Return the title: the varied options, the scenario's own words, the measure and the number of points."""
     request, name = swept.request, measure.words.partition(",")[0]
     title = runs.title_of(request.description)
-    words = f"{name} of {counted(len(swept.finished), 'point')}"
+    each = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
+    words = f"{name} of {counted(len(swept.finished), 'point')}{each}"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
@@ -178,9 +186,24 @@ def _value(measure: Measure, outcome: Outcome) -> float | None:
     return measure.of(outcome) if outcome.ran or measure is MEMORY else None
 
 
-def best_of(swept: Sweep, measure: Measure) -> list[tuple[tuple[Any, ...], Outcome]]:
-    """Return the points that fit and have the measure, the best first; of equals what holds least, then the first."""
-    having = [row for row in swept.finished if row[1].fits and measure.of(row[1]) is not None]
+def modes_of(swept: Sweep) -> list[Sync]:
+    """Return the sync modes of the points that ran, in their order; points of two modes are not compared."""
+    return [*dict.fromkeys(Sync(outcome.sync) for _, outcome in swept.finished if outcome.ran)]
+
+
+def best_of(swept: Sweep, measure: Measure, mode: Sync | None) -> list[tuple[tuple[Any, ...], Outcome]]:
+    """Return the points of a sync mode that fit and have the measure, by rank; of equals what holds least, then order.
+
+    Args:
+        swept: the points.
+        measure: the figure that ranks them.
+        mode: their sync mode; None for the points of a sweep without any that ran.
+
+    Returns:
+        The points with their outcomes, the best first.
+    """
+    finished = [row for row in swept.finished if row[1].sync == mode]
+    having = [row for row in finished if analysis.usable(row[1].fits) and measure.of(row[1]) is not None]
     sign = 1 if measure.figure.less_is_better else -1
     return sorted(having, key=lambda row: ((measure.of(row[1]) or 0.0) * sign, row[1].peak_bytes or 0))
 
@@ -196,28 +219,13 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
 
 def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
     """Return the verdict: the best point, the ceiling, and the points that did not run."""
-    number = len(swept.finished)
-    lines = []
-    if best := best_of(swept, measure):
-        point, outcome = best[0]
-        best_words = measure.text(measure.of(outcome) or 0.0)
-        with_what = [f"{best_words} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {best_words}"]
-        if measure is THROUGHPUT:
-            with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
-            if outcome.peak_bytes is not None:
-                with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
-        text = (
-            f"Best of {counted(number, 'point')} by {measure.name}: {swept.words(point)}, with {', '.join(with_what)}."
-        )
-        lines.append(text + _ties(best, swept, measure))
-    else:
-        fits = any(outcome.fits for _, outcome in swept.finished)
-        if number == 1:
-            lines.append(f"The only point {f'has no {measure.name}' if fits else 'does not fit'}.")
-        else:
-            lines.append(f"None of {number} points {f'that fit has a {measure.name}' if fits else 'fits'}.")
-    if limit := _limit_of(best, limits, swept):
-        lines.append(limit)
+    number, modes = len(swept.finished), modes_of(swept)
+    lines: list[str] = []
+    by_mode: list[Sync | None] = [*modes] or [None]
+    for mode in by_mode:
+        lines += _best_words(swept, limits, measure, mode)
+    if note := pipelines.idealised(modes):
+        lines.append(f"{note} So points are compared with others of their sync mode alone.")
     lines += _memory_words(swept)
     failed = Counter(_alike(outcome.message) for _, outcome in swept.finished if not outcome.ran)
     for alike, times in failed.most_common(_MOST_REASONS):
@@ -231,6 +239,35 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
     return lines
 
 
+def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: Measure, mode: Sync | None) -> list[str]:
+    """Return the best point of a sync mode, or why there is none, and the ceiling above it."""
+    lines, several = [], len(modes_of(swept)) > 1
+    of_mode = [row for row in swept.finished if row[1].sync == mode] if several else swept.finished
+    number, where = len(of_mode), f" in {mode.words}" if several and mode else ""
+    if best := best_of(swept, measure, mode):
+        point, outcome = best[0]
+        best_words = measure.text(measure.of(outcome) or 0.0)
+        with_what = [f"{best_words} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {best_words}"]
+        if measure is THROUGHPUT:
+            with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
+            if outcome.peak_bytes is not None:
+                with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
+        text = (
+            f"Best of {counted(number, 'point')}{where} by {measure.name}: {swept.words(point)}, with "
+            f"{', '.join(with_what)}."
+        )
+        lines.append(text + _ties(best, swept, measure))
+    else:
+        fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
+        if number == 1:
+            lines.append(f"The only point{where} {f'has no {measure.name}' if fits else 'does not fit'}.")
+        else:
+            lines.append(f"None of {number} points{where} {f'that fit has a {measure.name}' if fits else 'fits'}.")
+    if limit := _limit_of(best, limits, swept):
+        lines.append(limit)
+    return lines
+
+
 def _memory_words(swept: Sweep) -> list[str]:
     """Return words on the least and the most bytes of the fullest IPU, and from which value on it does not fit."""
     holding = [row for row in swept.finished if row[1].peak_bytes is not None]
@@ -238,7 +275,7 @@ def _memory_words(swept: Sweep) -> list[str]:
     if len(peaks) < 2:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
-    unfit = [point for point, outcome in holding if not outcome.fits and _too_large(outcome)]
+    unfit = [point for point, outcome in holding if not analysis.usable(outcome.fits) and _too_large(outcome)]
     if not unfit:
         return [f"{words}."]
     where = f"at {len(unfit)} of {len(holding)} points"
@@ -303,10 +340,12 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
 
 def sweep_table(swept: Sweep, measure: Measure) -> Table:
     """Return a row for each point, or for the best where there are many."""
-    rows, title = list(swept.finished), "Points"
+    rows, title, modes = list(swept.finished), "Points", modes_of(swept)
     if len(rows) > _MOST_ROWS:
-        rows = best_of(swept, measure)[:_BEST_ROWS]
-        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.name}"
+        most = _BEST_ROWS // max(len(modes), 1)
+        rows = [row for mode in modes for row in best_of(swept, measure, mode)[:most]]
+        each = ", each sync mode by itself" if len(modes) > 1 else ""
+        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.name}{each}"
     shown = [
         column
         for column in MEASURES
@@ -314,11 +353,12 @@ def sweep_table(swept: Sweep, measure: Measure) -> Table:
         and any(column.of(outcome) is not None for _, outcome in rows)
     ]
     header = (", ".join(swept.names), *(column.head for column in shown), "fits")
-    return Table(title, header, tuple(_row(point, outcome, shown) for point, outcome in rows))
+    with_mode = len(modes) > 1 and all(axis.path != _SYNC for axis in swept.axes)
+    return Table(title, header, tuple(_row(point, outcome, shown, with_mode=with_mode) for point, outcome in rows))
 
 
-def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure]) -> tuple[str, ...]:
+def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure], *, with_mode: bool) -> tuple[str, ...]:
     numbers = [measure.of(outcome) for measure in shown]
     cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
-    fits = "yes" if outcome.fits else "no" if outcome.ran or outcome.peak_bytes is not None else "refused"
-    return (", ".join(map(text_of, point)), *cells, fits)
+    mode = f" in {Sync(outcome.sync).words}" if with_mode and outcome.ran else ""
+    return (", ".join(map(text_of, point)) + mode, *cells, outcome.fits or "refused")

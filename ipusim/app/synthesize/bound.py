@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Final
 
@@ -35,6 +35,7 @@ class Bound:
         what: the IPU, or the copies, that need so long; empty where the longest path does.
         busy, head, tail: cycles that it works, those before it can begin, and the rest, behind its last piece of work
             or while it has to wait.
+        states: of the pipeline that an exhaustive search looked at; 0 without one.
     """
 
     cycles: int
@@ -42,10 +43,13 @@ class Bound:
     busy: int = 0
     head: int = 0
     tail: int = 0
+    states: int = 0
 
     @property
     def words(self) -> str:
         """The binding limit, in words."""
+        if self.states:
+            return "the passes of all IPUs together, as an exhaustive search of their Orders found"
         if not self.what:
             return "the longest path of passes that need each other"
         return (
@@ -59,6 +63,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
 
     Of very many the passes of a letter are taken together, which costs what one of them does and is hardly less.
     """
+    tasks = _relaxed(tasks)
     turns, times = (count, 1) if count <= _APART else (1, count)
     heads, comes = _heads(tasks, turns)
     tails, behind = _tails(tasks, turns)
@@ -80,6 +85,16 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
             busy, first = times * sum(cycles for _, cycles, _ in own), min(head for head, _, _ in own)
             best = Bound(least, what, busy, first, least - busy - first)
     return best
+
+
+def _relaxed(tasks: Tasks) -> Tasks:
+    """Return tasks whose halves together take no more than a whole backward pass, as stages may run either."""
+    cycles = list(tasks.cycles)
+    for stage, whole in enumerate(tasks.whole):
+        first, second = tasks.parts(pipelines.Pass.BACKWARD, stage)
+        cycles[first] = min(tasks.cycles[first], whole)
+        cycles[second] = min(tasks.cycles[first] + tasks.cycles[second], whole) - cycles[first]
+    return replace(tasks, cycles=tuple(cycles))
 
 
 def _together(pieces: Sequence[_Piece], times: int) -> int:
@@ -142,12 +157,15 @@ def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
 def _steps(tasks: Tasks, count: int) -> int:
     """Return the time-steps that there are at least: a micro-batch's life, and one for each micro-batch behind it.
 
-    A pass comes a time-step after what it needs, but for the last stage's backward pass, which may share its own.
+    A pass comes a time-step after what it needs, but for the last stage's backward pass and for both halves of a whole
+    one, which may share a time-step.
     """
     depth = [0] * len(tasks.letters)
     for letter in _order(tasks):
         needs = tasks.needs[letter]
-        together = len(needs) == 1 and tasks.letters[letter][0] in _BACKWARD
+        together = (len(needs) == 1 and tasks.letters[letter][0] in _BACKWARD) or (
+            bool(tasks.whole) and tasks.letters[letter][0] == pipelines.Pass.WEIGHT_GRADIENT
+        )
         depth[letter] = max((depth[need] for need, _ in needs), default=0) + (not together)
     return max(depth) + count - 1
 

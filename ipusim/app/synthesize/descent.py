@@ -3,7 +3,7 @@
 A pass that a critical one stands right behind on its IPU is what may be moved: nothing else makes the run shorter
 (E. Nowicki and C. Smutnicki, A fast taboo search algorithm for the job shop problem, Management Science 1996). Words
 are taken that are no worse than those of some steps ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
-heuristic, EJOR 2017).
+heuristic, EJOR 2017). In lock-step passes are moved between time-steps instead, by :mod:`time_steps`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from random import Random
 from typing import Final
 
 from ipusim.app.synthesize.evaluate import Outcome, evaluate
+from ipusim.app.synthesize.grid import Grid, Layout
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import Tasks, Words
+from ipusim.app.synthesize.time_steps import improved_grid
 
 #: Steps for which words may be as bad as those before.
 _LATE: Final = 60
@@ -36,6 +38,12 @@ def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool]
         seed: of the moves that are drawn.
     """
     tasks, random = memory.tasks, Random(seed)
+    if tasks.meeting is not None:
+        layout = Layout.of_count(tasks, max(word.count(tasks.outfed) for word in words))
+        steps = layout.steps_of_words(words)
+        assert steps is not None, "of words that run"
+        grid = improved_grid(memory, Grid(layout, steps), least, go_on, seed)
+        return grid.words, grid.cycles
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
     here, best = (words, outcome), (words, outcome)
@@ -77,8 +85,6 @@ def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> t
 
 def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]]:
     """Return the passes, by word and place in it, before which another one keeps the whole run waiting."""
-    if tasks.meeting is not None:
-        return []
     ends, cycles = outcome.ends, tasks.cycles
     indices: list[list[int]] = [[] for _ in tasks.letters]
     for word in words:

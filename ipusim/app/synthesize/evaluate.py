@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add
 
+from ipusim.app.synthesize.grid import Grid, Layout
 from ipusim.app.synthesize.tasks import Tasks, Words
 
 
@@ -15,8 +16,8 @@ class Outcome:
 
     Attributes:
         makespan: cycles from the first pass to the end of the last, or of the weight update of an IPU that ends later.
-        ends: of each letter, when its pass over each micro-batch ends; in time-steps where IPUs meet.
-        comes: of each letter, when what it has made is with another IPU.
+        ends: of each letter, when its pass over each micro-batch ends; empty where IPUs meet.
+        comes: of each letter, when what it has made is with another IPU; empty where IPUs meet.
     """
 
     makespan: int
@@ -25,8 +26,13 @@ class Outcome:
 
 
 def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
-    """Return when ``words`` run; None where IPUs would wait for each other for ever."""
-    return _free(tasks, words) if tasks.meeting is None else _in_time_steps(tasks, words, tasks.meeting)
+    """Return when ``words`` run; None where IPUs would wait for each other for ever, or not meet as they must."""
+    if tasks.meeting is None:
+        return _free(tasks, words)
+    forwards = max(word.count(tasks.outfed) for word in words)
+    layout = Layout.of_count(tasks, forwards)
+    steps = layout.steps_of_words(words)
+    return None if steps is None else Outcome(Grid(layout, steps).cycles, (), ())
 
 
 def _free(tasks: Tasks, words: Words) -> Outcome | None:
@@ -72,47 +78,3 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
             return None
         waiting = still
     return Outcome(max(map(add, now, tasks.updates)), ends, comes)
-
-
-def _in_time_steps(tasks: Tasks, words: Words, meeting: int) -> Outcome | None:
-    """Return when words run in the time-steps that an Order without any gets: each pass as early as its needs allow."""
-    needs, cycles = tasks.needs, tasks.cycles
-    ends: list[list[int]] = [[] for _ in tasks.letters]
-    at, now = [0] * len(words), [0] * len(words)
-    loads: list[list[int]] = [[] for _ in words]
-    waiting = list(range(len(words)))
-    while waiting:
-        still = []
-        moved = False
-        for number in waiting:
-            word, index, step = words[number], at[number], now[number]
-            load = loads[number]
-            while index < len(word):
-                letter = word[index]
-                own = ends[letter]
-                turn = len(own)
-                come = step
-                for need, _ in needs[letter]:
-                    of = ends[need]
-                    if len(of) <= turn:
-                        come = -1
-                        break
-                    come = max(come, of[turn] + 1)
-                if come < 0:
-                    break
-                step = max(come, own[-1] + 1) if own else come
-                load += [0] * (step + 1 - len(load))
-                load[step] += cycles[letter]
-                own.append(step)
-                index += 1
-            if index != at[number]:
-                moved = True
-                at[number], now[number] = index, step
-            if index < len(word):
-                still.append(number)
-        if still and not moved:
-            return None
-        waiting = still
-    steps = max(map(len, loads))
-    longest = [max(load[step] if step < len(load) else 0 for load in loads) for step in range(steps)]
-    return Outcome(sum(longest) + steps * meeting, ends, ends)

@@ -14,7 +14,8 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
-from ipusim.app.synthesize.synthesis import NAME, Synthesis
+from ipusim.app.synthesize.starts import NAME
+from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
 
@@ -56,11 +57,13 @@ def words_file(synthesis: Synthesis) -> str:
     assert synthesis.made is not None, "words were found"
     assert synthesis.made.times is not None, "of a row that ran"
     period = format_seconds(synthesis.made.times.throughput.weight_update_period_s)
+    has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [
         f'"""The Order that `ipusim synthesize` found for {synthesis.made.source}: {period} per weight update.',
         "",
         f"For {counts}. Of each IPU the letters before its period, of it, and behind it: a letter is a",
         "pass of a stage over the micro-batch that is next for it, and with a period more there is a micro-batch more.",
+        *(["A bar ends a time-step."] if has_bars else []),
         '"""',
         "",
         "from ipusim.api import schedules",

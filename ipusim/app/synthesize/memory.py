@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ipusim.api import Job, pipelines
-from ipusim.app.synthesize.tasks import Tasks
+from ipusim.app.synthesize.tasks import BAR, Tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Memory:
     def peak(self, word: int, letters: Sequence[int]) -> int:
         """Return the most bytes that an IPU holds while it runs ``letters``."""
         kinds = pipelines.Pass
-        passes = [self.tasks.letters[letter] for letter in letters]
+        passes = [self.tasks.passes[letter] for letter in letters if letter != BAR]
         level = dict.fromkeys((stage for _, stage in passes), 0)
         depth = dict(level)
         for kind, stage in passes:

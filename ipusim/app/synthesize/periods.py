@@ -6,17 +6,22 @@ a micro-batch further on; so a period of any order that runs by itself can stand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from ipusim.api import pipelines
 from ipusim.app.synthesize.evaluate import evaluate
+from ipusim.app.synthesize.grid import Grid, Layout
 from ipusim.app.synthesize.memory import Memory
-from ipusim.app.synthesize.tasks import Tasks, Words
+from ipusim.app.synthesize.tasks import BAR, Tasks, Words
+from ipusim.app.synthesize.time_steps import improved_grid
 
 #: Moments at which words are cut, of which the best stays.
 _CUTS: Final = 12
+#: Moves of a search for a period of time-steps, at most.
+_MOVES: Final = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +73,8 @@ def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Cal
     tasks = memory.tasks
     more = max(most, count + 4 * tasks.words)
     best: tuple[int, Periodic] | None = None
+    if tasks.meeting is not None:
+        return _in_time_steps(memory, words, count, more, go_on)
     for cut in _cuts(tasks, words, count):
         cycles = _cycles(memory, cut, more)
         if cycles is not None and (best is None or cycles < best[0]):
@@ -90,11 +97,52 @@ def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Cal
     return best[1]
 
 
+def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: Callable[[], bool]) -> Periodic | None:
+    """Return words with a period of whole time-steps in lock-step; None if no period that was tried fits the memory."""
+    tasks = memory.tasks
+    free = replace(memory, limits=[None] * tasks.words)  # what a period holds depends on what stands around it
+    found: list[tuple[int, int, Periodic]] = []
+    for seed, (heads, tails, begins) in enumerate(_between_time_steps(tasks, words)):
+        layout = Layout(tasks, begins, [turn + 1 for turn in begins])
+        grid = improved_grid(free, Grid(layout, layout.earliest()), 0, _at_most(_MOVES, go_on), seed)
+        for of in (grid, Grid(layout, layout.earliest())):
+            periods = tuple(of.word(number, closed=True) for number in range(tasks.words))
+            cut = Periodic(tasks, heads, periods, tails, count)
+            cycles = _cycles(memory, cut, more)
+            if cycles is not None:
+                found.append((cycles, len(found), cut))
+    return min(found)[2] if found else None
+
+
+def _at_most(moves: int, go_on: Callable[[], bool]) -> Callable[[], bool]:
+    """Return ``go_on`` for no more than so many moves."""
+    left = iter(range(moves))
+    return lambda: go_on() and next(left, None) is not None
+
+
+def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Words, list[int]]]:
+    """Yield words cut between two time-steps, and of each letter the micro-batches that have run before the cut."""
+    ends = [[index + 1 for index, letter in enumerate(word) if letter == BAR] for word in words]
+    length = max(map(len, ends))
+    for step in range(0, length + 1, max(-(-length // _CUTS), 1)):
+        heads, tails = [], []
+        begins = [0] * len(tasks.letters)
+        for word, of in zip(words, ends, strict=True):
+            cut = len(word) if step > len(of) else of[step - 1] if step else 0
+            heads.append(word[:cut] + (BAR,) * (step - word[:cut].count(BAR)))
+            tails.append(word[cut:])
+            for letter in word[:cut]:
+                for part in tasks.parts(*tasks.passes[letter]) if letter != BAR else ():
+                    begins[part] += 1
+        yield tuple(heads), tuple(tails), begins
+
+
 def _cycles(memory: Memory, cut: Periodic, count: int) -> int | None:
     """Return the cycles of words that run and fit; None of others."""
     tasks = memory.tasks
     twice = cut.words(cut.least + 2)
-    if not all(map(tasks.is_ordered, twice)) or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
+    ordered = tasks.meeting is not None or all(map(tasks.is_ordered, twice))  # time-steps are looked at when it runs
+    if not ordered or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
         return None
     return cut.makespan(count)
 
@@ -103,8 +151,7 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
     """Yield words cut where the first stage begins a micro-batch, with the letters that come next as their periods."""
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
-    length = 0 if tasks.meeting is not None else 1
-    begins = [[end - tasks.cycles[letter] * length for end in ends] for letter, ends in enumerate(outcome.ends)]
+    begins = [[end - tasks.cycles[letter] for end in ends] for letter, ends in enumerate(outcome.ends)]
     ordered = sorted(range(len(tasks.letters)), key=lambda letter: (begins[letter][0], letter))
     step = -(-count // _CUTS)
     for turn in range(step // 2, count, step):
@@ -125,3 +172,16 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
         yield Periodic(tasks, tuple(heads), tuple(periods), tuple(tails), count)
         plain = [tuple(letter for letter in ordered if letter in period) for period in periods]
         yield Periodic(tasks, tuple(heads), tuple(plain), tuple(tails), count)
+
+
+def letters_of(periodic: Periodic) -> dict[int, tuple[str, str, str]]:
+    """Return of each IPU its letters before, in and behind its period, as text."""
+    tasks = periodic.tasks
+    names = {number: f"{pipelines.Pass(kind).letter}{stage}" for number, (kind, stage) in enumerate(tasks.passes)}
+    names[BAR] = "|"
+
+    def text(word: Sequence[int]) -> str:
+        return " ".join(names[letter] for letter in word)
+
+    parts = zip(tasks.ipus, periodic.heads, periodic.periods, periodic.tails, strict=True)
+    return {ipu: (text(head), text(period), text(tail)) for ipu, head, period, tail in parts}

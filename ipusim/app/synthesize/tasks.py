@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ipusim.api import Job, pipelines
 
-#: Of each IPU the letters of its passes in the order in which it runs them.
+#: Of each IPU the letters of its passes in the order in which it runs them; in lock-step with bars between time-steps.
 Words = tuple[tuple[int, ...], ...]
+#: What stands in a word of lock-step between two time-steps.
+BAR: Final = -1
 
 
 class Way(NamedTuple):
@@ -47,6 +49,10 @@ class Tasks:
         updates: cycles of the weight update of each word's IPU, which begins behind its last pass, or that of all where
             they meet.
         meeting: cycles in which all IPUs meet after a time-step; None where they do not.
+        whole: cycles of each stage's whole backward pass, which runs instead of both halves in one time-step; empty
+            if passes are not in halves, or IPUs do not meet.
+        outfeed: cycles in which an IPU sends a micro-batch's result to the host, in lock-step a time-step after the
+            last stage's forward pass.
     """
 
     letters: tuple[tuple[int, int], ...]
@@ -58,6 +64,39 @@ class Tasks:
     pairs: tuple[tuple[int, int], ...]
     updates: tuple[int, ...]
     meeting: int | None = None
+    whole: tuple[int, ...] = ()
+    outfeed: int = 0
+
+    @cached_property
+    def passes(self) -> tuple[tuple[int, int], ...]:
+        """(kind, stage) of each letter, and behind them of each stage's whole backward pass."""
+        return (*self.letters, *((int(pipelines.Pass.BACKWARD), stage) for stage in range(len(self.whole))))
+
+    @cached_property
+    def stages(self) -> int:
+        """The number of stages."""
+        return 1 + max(stage for _, stage in self.letters)
+
+    @cached_property
+    def outfed(self) -> int:
+        """The letter behind which results go to the host."""
+        return self.letters.index((pipelines.Pass.FORWARD, self.stages - 1))
+
+    def parts(self, kind: int, stage: int) -> tuple[int, ...]:
+        """Return the letters of a pass: both halves of a whole backward pass if these are letters."""
+        if kind == pipelines.Pass.BACKWARD and self.whole:
+            halves = pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT
+            return tuple(self.letters.index((half, stage)) for half in halves)
+        return (self.letters.index((kind, stage)),)
+
+    def apart(self, need: int, letter: int) -> int:
+        """Return the least time-steps between a pass and one that needs it.
+
+        Nothing moves between the last stage's forward and backward pass, or between the halves of a whole one.
+        """
+        (_, before), (kind, stage) = self.letters[need], self.letters[letter]
+        turns = before == stage == self.stages - 1 and kind != pipelines.Pass.FORWARD
+        return 0 if turns or kind == pipelines.Pass.WEIGHT_GRADIENT else 1
 
     @cached_property
     def of_word(self) -> tuple[tuple[int, ...], ...]:
@@ -123,22 +162,13 @@ def tasks_of(job: Job) -> Tasks | None:
     free = not plan.sync.meets
     sends = _sends(job) if free else {}
 
-    def first_half(stage: int) -> int:
-        return number_of.get((kind_of.BACKWARD, stage), number_of.get((kind_of.INPUT_GRADIENT, stage), -1))
-
-    needs: list[tuple[tuple[int, bool], ...]] = []
-    for kind, stage in letters:
-        match kind:
-            case kind_of.FORWARD:
-                of = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
-            case kind_of.WEIGHT_GRADIENT:
-                of = [(first_half(stage), False)]
-            case _:
-                of = [(number_of[kind_of.FORWARD, stage], False)]
-                if stage < shape.stages - 1:
-                    of.append((first_half(stage + 1), (stage + 1, stage) in sends))
-        needs.append(tuple(of))
-    cycles = [costs.passes[letter] + _feeds(job, *letter) for letter in letters]
+    needs = _needs(number_of, shape.stages, set(sends))
+    outfeed = _outfeed(job)
+    last = (kind_of.FORWARD, shape.stages - 1)
+    cycles = [costs.passes[letter] for letter in letters]
+    cycles[number_of[kind_of.FORWARD, 0]] += costs.host.infeed
+    if free:
+        cycles[number_of[last]] += outfeed
     targets = [(stage, _target(kind, stage)) for kind, stage in letters]
     pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in sends}))
     ways: list[Way | None] = []
@@ -155,7 +185,45 @@ def tasks_of(job: Job) -> Tasks | None:
     updates = tuple(costs.updates.get(ipu, 0) if free else 0 for ipu in ipus)
     meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
     meeting = None if free else min(meetings, default=0)
-    return Tasks(tuple(letters), ipus, word_of, tuple(cycles), tuple(needs), tuple(ways), pairs, updates, meeting)
+    halved = (kind_of.WEIGHT_GRADIENT, 0) in number_of
+    whole = () if free or not halved else tuple(costs.passes[kind_of.BACKWARD, stage] for stage in range(shape.stages))
+    return Tasks(
+        letters=tuple(letters),
+        ipus=ipus,
+        word_of=word_of,
+        cycles=tuple(cycles),
+        needs=tuple(needs),
+        ways=tuple(ways),
+        pairs=pairs,
+        updates=updates,
+        meeting=meeting,
+        whole=whole,
+        outfeed=0 if free else outfeed,
+    )
+
+
+def _needs(
+    number_of: Mapping[tuple[int, int], int], stages: int, sends: set[tuple[int, int]]
+) -> list[tuple[tuple[int, bool], ...]]:
+    """Return of each letter, by its (kind, stage), its needs, and whether they come from another IPU."""
+    kind_of = pipelines.Pass
+
+    def first_half(stage: int) -> int:
+        return number_of.get((kind_of.BACKWARD, stage), number_of.get((kind_of.INPUT_GRADIENT, stage), -1))
+
+    needs: list[tuple[tuple[int, bool], ...]] = []
+    for kind, stage in number_of:
+        match kind:
+            case kind_of.FORWARD:
+                of = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
+            case kind_of.WEIGHT_GRADIENT:
+                of = [(first_half(stage), False)]
+            case _:
+                of = [(number_of[kind_of.FORWARD, stage], False)]
+                if stage < stages - 1:
+                    of.append((first_half(stage + 1), (stage + 1, stage) in sends))
+        needs.append(tuple(of))
+    return needs
 
 
 def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
@@ -176,19 +244,16 @@ def _target(kind: int, stage: int) -> int:
     return stage + 1 if kind == pipelines.Pass.FORWARD else stage - 1
 
 
-def _feeds(job: Job, kind: int, stage: int) -> int:
-    """Return the cycles that an IPU is busy with the feeds beside a pass."""
-    if kind != pipelines.Pass.FORWARD:
-        return 0
+def _outfeed(job: Job) -> int:
+    """Return the cycles in which an IPU sends the result of a micro-batch to the host."""
     outfeed = job.program.outfeed
-    gives = stage == job.plan.shape.stages - 1 and outfeed.mode == "ALL" and not outfeed.accumulate
-    return job.costs.host.infeed * (stage == 0) + job.costs.host.outfeed * gives
+    return job.costs.host.outfeed if outfeed.mode == "ALL" and not outfeed.accumulate else 0
 
 
 def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:
     """Return an Order's rows of (IPU, kind, stage, micro-batch) as words; None where these would not run.
 
-    Micro-batches are taken in order, whatever the order that the rows have them in.
+    Micro-batches are taken in order, whatever the order that the rows have them in. The words have no bars.
     """
     number_of = {letter: number for number, letter in enumerate(tasks.letters)}
     words: dict[int, list[int]] = {ipu: [] for ipu in tasks.ipus}

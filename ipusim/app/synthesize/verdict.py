@@ -30,7 +30,10 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     makespan = times.makespan_cycles
     seconds = f"{synthesis.seconds:.1f} s"
     ends = f"Without its weight update {name} takes {makespan:,} cycles ({format_seconds(times.seconds(makespan))})"
-    if synthesis.is_optimal:
+    if synthesis.is_optimal and synthesis.bound.states:
+        states = f"{synthesis.bound.states:,} states of the pipeline"
+        yield f"{ends}, which is proven the best: in {states}, all that could be better, no Order takes less."
+    elif synthesis.is_optimal:
         yield f"{ends}, which is optimal: no Order of these passes takes less."
     else:
         above = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
@@ -48,4 +51,5 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     if synthesis.made is not None:
         least = synthesis.least
         counts = f"every count from {least} on" if synthesis.is_periodic else f"a count of {least} alone"
-        yield f"It serves {counts}; the CSV for torch is of {synthesis.torch_count} micro-batches."
+        alone = ", without the time-steps" if any("|" in word for of in synthesis.words.values() for word in of) else ""
+        yield f"It serves {counts}; the CSV for torch is of {synthesis.torch_count} micro-batches{alone}."

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from ipusim.api import Array
 from ipusim.base.errors import FileError, ProgramError
-from ipusim.base.files import archive_of, array_names, open_file, read_arrays, read_up_to, write_file
+from ipusim.base.files import archive_of, array_names, open_file, read_arrays, read_up_to, resolve, write_file
 
 #: Ending of an archive's name.
 _ENDING: Final = ".npz"
@@ -85,8 +85,8 @@ def delete_checkpoint(prefix: str) -> None:
 def lies_below(folder: Path, prefix: str) -> bool:
     """Tell whether a checkpoint lies in a folder or below it, wherever ``..`` and symbolic links on the way lead."""
     try:
-        return _archive(prefix).parent.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that no file can have
+        return resolve(_archive(prefix).parent).is_relative_to(resolve(folder))
+    except (OSError, ValueError):  # links in a circle, a name that no file can have
         return False
 
 

@@ -261,9 +261,9 @@ _STAGES: Final = "the model into more computational_stages on more IPUs"
 def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
     """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
     if fit.too_large:
-        raise OutOfMemoryError(f"{fit.verdict()} {_remedy(fit, system, schedule)}")
-    if text := analysis.remote_verdict(fit.footprint, system):
-        raise OutOfMemoryError(f"{text} Offload less, or cut {_STAGES}.")
+        raise OutOfMemoryError(f"{fit.out_of_memory} {_remedy(fit, system, schedule)}")
+    if fit.streaming:
+        raise OutOfMemoryError(f"{fit.streaming} Offload less, or cut {_STAGES}.")
 
 
 def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:

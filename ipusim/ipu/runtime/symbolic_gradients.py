@@ -54,7 +54,8 @@ class SymbolicGradient(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Its dtype."""
-        return np.asarray(self._example).dtype
+        dtype: np.dtype[Any] = np.asarray(self._example).dtype
+        return dtype
 
     @property
     def ndim(self) -> int:

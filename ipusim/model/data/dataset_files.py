@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.base.errors import FileError, ModelError
+from ipusim.base.errors import FileError, ModelError, install_command
 from ipusim.base.files import Readable, open_file, read_arrays, read_up_to
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Array
@@ -37,7 +37,7 @@ def digits(dtype: npt.DTypeLike = np.float32) -> Dataset:
     """
     package = find_spec("sklearn")  # an extra; to import it, for the same numbers, takes a second
     if package is None or package.origin is None:
-        raise ModelError("the digits dataset needs scikit-learn: pip install ipusim[digits]")
+        raise ModelError(f"the digits dataset needs scikit-learn: {install_command('digits')}")
     path = Path(package.origin).parent / _DIGITS
     try:
         rows = np.loadtxt(path, delimiter=",")

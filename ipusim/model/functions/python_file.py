@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ipusim.base.errors import ModelError
-from ipusim.base.files import open_file
+from ipusim.base.files import open_file, resolve
 from ipusim.model.functions.users_code import message_of
 
 
@@ -51,13 +51,11 @@ def load_file(reference: str, path: Path) -> tuple[ModuleType, Path]:
     Raises ModelError for a missing file, and for an error in it, with its line.
     """
     try:
-        path = path.resolve()
+        path = resolve(path)
         with open_file(path) as opened:
             source = opened.read()
     except OSError as error:
         raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
-    except RuntimeError:  # pathlib's, of symbolic links in a circle
-        raise ModelError(f"{reference!r}: cannot read {path}: its symbolic links lead in a circle") from None
     except ValueError as error:  # a null character
         raise ModelError(f"{reference!r}: no file can be named so: {error}") from None
     return _run(path, source), path

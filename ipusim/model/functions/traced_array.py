@@ -150,7 +150,7 @@ def _called(frame: FrameType) -> str:
     """Return the dotted name of what ``frame`` is calling, read off its code: no source is needed."""
     code = list(dis.get_instructions(frame.f_code))
     here = next(op for op in reversed(code) if op.offset <= frame.f_lasti)  # which may be inside its cache
-    if here.opname == "STORE_SUBSCR":
+    if here.opname in ("STORE_SUBSCR", "STORE_SLICE"):  # of a slice, from Python 3.12 on
         return "assignment to elements of a plain array"
     names = [
         op.argval

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from ipusim.base.units import format_bytes
 from ipusim.hardware.system import System
-from ipusim.machine.extent import most_cycles, most_spans
+from ipusim.machine.extent import MAX_SUM, most_cycles, most_disturbed_cycles, most_spans, tracks_of
+from ipusim.machine.recurrence import executions_in_a_row
 from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
@@ -19,9 +21,10 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.schedule_options import micro_batches_of
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
-from ipusim.runs.problems import KeyPath
+from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError
 from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.schema import Options
+from ipusim.timeline.timeline import Timeline
 
 #: Numbers in all samples of synthetic data: 0.5 GB as float64.
 MAX_SAMPLE_ELEMENTS: Final = 2**26
@@ -139,17 +142,50 @@ def _check_size(
         findings.add(largest, f"{text}make one of the {'three' if len(counts) == 3 else 'four'} smaller")
 
 
-def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int) -> int:
-    """Return after how many executions a run may repeat itself, for all that hosts do between session runs.
-
-    These are the executions of a session run where there are several and the host takes time between them.
-    """
-    return program.repeat_count if executions > program.repeat_count and costs.host.call else 1
-
-
 def simulated_executions(program: PipelineProgram, costs: Costs, executions: int) -> int:
     """Return how many executions are simulated at least, of so many that repeat themselves."""
     return min(SIMULATED_EXECUTIONS * executions_in_a_row(program, costs, executions), executions)
+
+
+def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings: Findings) -> None:
+    """Note the first of a system's disturbances with which a run may last too long.
+
+    ``extent`` are upper bounds of its cycles and spans without disturbances, and its executions.
+    """
+
+    def longest(count: int) -> int:
+        return most_disturbed_cycles(replace(system, disturbances=system.disturbances[:count]), *extent)
+
+    counts = range(1, len(system.disturbances) + 1)
+    first = bisect_left(counts, True, key=lambda count: longest(count) > MAX_CYCLES)
+    if first == len(counts):
+        return
+    cycles, key = longest(first + 1), system.disturbances[first].kind
+    shown = f"{cycles}" if cycles < MOST_NUMBER else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
+    others = ", as those before it slow the run too" if first else ""
+    text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {shown} with this disturbance{others}"
+    findings.add(("disturbances", first, key), f"{text}: make it smaller")
+
+
+def summable(timeline: Timeline, system: System, costs: Costs) -> Timeline:
+    """Return a Timeline whose figures, sums over its tracks, are within 64 bits.
+
+    Args:
+        timeline: of a run.
+        system: the device.
+        costs: of the run.
+
+    Raises:
+        RequestError: for a run that is too long for the number of its tracks.
+    """
+    tracks, cycles = tracks_of(system, costs), timeline.makespan_cycles
+    if tracks * cycles > MAX_SUM:
+        text = (
+            f"expected a run of at most {MAX_SUM // tracks} cycles on {tracks} tracks of IPUs, links and host, whose "
+            f"sum has 64 bits, got one of {cycles}: take fewer steps, less work or smaller disturbances"
+        )
+        raise RequestError([Problem(("pipeline",), text)])
+    return timeline
 
 
 def price_run(
@@ -181,6 +217,9 @@ def price_run(
         if longest > MAX_CYCLES:
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
             findings.add(("pipeline",), text)
+        elif system.disturbances:
+            recorded = most_spans(plan, system, costs, executions) * parts
+            _refuse_disturbances(system, (longest, recorded, executions), findings)
         part = ""
         if simulated is not None:
             whole = micro_batches, executions

@@ -30,6 +30,7 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 
     Attributes:
         job: what does not fit.
+        remedy: the part of the problem's text that says what to do.
 
     Example:
         >>> from ipusim.api import Request, RequestMemoryError, assemble
@@ -40,21 +41,29 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
         >>> try:
         ...     assemble(Request.from_dict(options | {"pipeline": pipeline}))
         ... except RequestMemoryError as error:
-        ...     error.problems[0].path, error.job.memory.verdict().split(",")[0]
+        ...     error.problems[0].path, error.job.memory.out_of_memory.split(",")[0]
         (('code_bytes',), 'Out of memory on IPU 0: 900.8 MiB in pass F0.0')
     """
 
-    def __init__(self, problem: Problem, job: Job) -> None:
-        """Keep the one problem and the Job."""
+    def __init__(self, problem: Problem, job: Job, remedy: str = "") -> None:
+        """Keep the one problem, the Job and the remedy."""
         super().__init__([problem])
         self.job = job
+        self.remedy = remedy
 
 
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
     """Return the memory that the IPUs hold under ``plan``, against what they have; nothing is refused."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
     needed = footprint(plan, program, options.code_bytes or 0, estimated)
-    return fit(plan, needed, None if _mode(options, system) == "off" else system.ipu.sram_bytes)
+    limited = _mode(options, system) != "off"
+    return fit(
+        plan,
+        needed,
+        system.ipu.sram_bytes if limited else None,
+        known=program.describes_memory,
+        streaming=remote_verdict(needed, system) if limited else "",
+    )
 
 
 def _mode(options: Options, system: System) -> str:
@@ -71,15 +80,16 @@ def check_memory(job: Job) -> None:
     memory = job.memory
     if memory.too_large:
         path, remedy = _remedy(job, memory)
-        _refuse(job, path, f"{memory.verdict()} {remedy}")
-    if text := remote_verdict(memory.footprint, job.system):
+        _refuse(job, path, memory.out_of_memory, remedy)
+    if memory.streaming:
         remedy = "Offload less, or cut the model into more stages on more machines."
-        _refuse(job, ("system", "streaming_memory", "capacity"), f"{text} {remedy}")
+        _refuse(job, ("system", "streaming_memory", "capacity"), memory.streaming, remedy)
 
 
-def _refuse(job: Job, path: KeyPath, text: str) -> None:
+def _refuse(job: Job, path: KeyPath, why: str, remedy: str) -> None:
     more = "" if job.request.functions is not None else "; `ipusim check` lists what each change frees and costs"
-    raise RequestMemoryError(Problem(path, f"{text} With memory: report it is run all the same{more}."), job)
+    text = f"{why} {remedy} With memory: report it is run all the same{more}."
+    raise RequestMemoryError(Problem(path, text), job, remedy)
 
 
 def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
@@ -101,20 +111,21 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
     if other := registry.shallower(job.schedule, job.program.shape):
         remedies.append((("pipeline", "schedule"), f"take the schedule {other}, whose FIFOs are half as deep"))
-    last = (_MICRO_BATCH, _SMALLER) if _is_by_samples(job) else (("pipeline", "device_mapping"), _MORE_STAGES)
+    last = (_MICRO_BATCH, _SMALLER) if _can_be_smaller(job) else (("pipeline", "device_mapping"), _MORE_STAGES)
     text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last[1]
     return [*remedies, last][0][0], f"{text[0].upper()}{text[1:]}."
 
 
-def _is_by_samples(job: Job) -> bool:
-    """Return whether stages hold less of a smaller micro-batch, as of those that are known by their cost none does."""
-    return job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
+def _can_be_smaller(job: Job) -> bool:
+    """Return whether there is a smaller micro-batch, of which stages hold less: those known by their cost do not."""
+    by_samples = job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
+    return by_samples and job.program.micro_batch_size > 1
 
 
 def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
     """Return the remedy for holders that more stages on more IPUs would spread as well."""
     match holder:
-        case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _is_by_samples(job):
+        case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _can_be_smaller(job):
             return _MICRO_BATCH, f"{_SMALLER.capitalize()}, or {_MORE_STAGES}."
         case Holder.CODE:
             return ("code_bytes",), f"Take less for code_bytes, or {_MORE_STAGES}."
@@ -160,7 +171,9 @@ def _feed_remedy(job: Job, feed: str) -> tuple[KeyPath, str]:
     path: KeyPath = (feed, "element_bytes")
     if job.request.is_set(path):
         return path, f"Make {feed}.element_bytes smaller: a whole element of the {feed} lies on this IPU."
-    return _MICRO_BATCH, (
-        f"Make micro_batch_size smaller, or the samples: a whole element of the {feed} lies on this IPU, however many "
-        "stages there are."
+    option: KeyPath = _MICRO_BATCH if _can_be_smaller(job) else ("data",)
+    smaller = f"{_SMALLER}, or the samples" if _can_be_smaller(job) else "make the samples smaller"
+    return option, (
+        f"{smaller[0].upper()}{smaller[1:]}: a whole element of the {feed} lies on this IPU, however many stages there "
+        "are."
     )

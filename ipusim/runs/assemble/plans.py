@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from ipusim.base.cache import shared
-from ipusim.base.errors import UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
@@ -38,3 +41,42 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
     mode = checked_sync(schedule, shape, sync)
     order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.laid_out(shape)
     return lower(order, mode)
+
+
+def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> tuple[int, ...]:
+    """Return the legal gradient accumulation counts next to the one of ``shape``, which is refused.
+
+    Each is laid out before it is named: a schedule may refuse multiples of its step, such as those below a least count.
+
+    Args:
+        schedule: the schedule that refuses the count.
+        shape: stages, their IPUs and micro-batches.
+        sync: sync mode; None for the schedule's own.
+
+    Returns:
+        Counts of whole micro-batches: the next lower and the next higher one. Either is missing if none of the counts
+        that are tried on its side is legal.
+
+    Example:
+        >>> from ipusim.api import pipelines, schedules
+        >>> nearest_counts(schedules.find("grouped"), pipelines.PlanShape(mapping=(0, 1), micro_batches=6))
+        (4, 8)
+    """
+    step = schedule.count_step(shape)
+    lower = max(shape.micro_batches, 0) // shape.segments // step * step
+    tries = shape.steps + 2  # no schedule of the house has a least count above its steps
+
+    def first_legal(counts: Iterable[int]) -> list[int]:
+        legal = (count for count in islice(counts, tries) if _is_legal(schedule, shape, count, sync))
+        return list(islice(legal, 1))
+
+    higher = range(lower + step, lower + step * (tries + 1), step)
+    return (*first_legal(range(lower, 0, -step)), *first_legal(higher))
+
+
+def _is_legal(schedule: Schedule, shape: PlanShape, count: int, sync: Sync | None) -> bool:
+    try:
+        plan_of(schedule, replace(shape, micro_batches=count * shape.segments), sync)
+    except ProgramError:
+        return False
+    return True

@@ -177,6 +177,7 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
         sums_gradients=content.sums_gradients,
         sum_buffer_bytes=options.system.maximum_cross_replica_sum_buffer_size,
         sums_over_hosts=content.sums_over_hosts,
+        has_synthetic_data=options.use_synthetic_data,
         learns_for_free=options.use_synthetic_data and any(stage.tables.gradients for stage in content.profiles),
         name=name,
     )

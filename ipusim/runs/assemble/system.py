@@ -27,10 +27,9 @@ from ipusim.pipeline.offload import (
 )
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import nearest_counts
 from ipusim.runs.assemble.limits import laid_out_shape, refuse_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
-from ipusim.runs.assemble.plans import checked_sync, plan_of
+from ipusim.runs.assemble.plans import checked_sync, nearest_counts, plan_of
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
@@ -231,20 +230,6 @@ def _joined(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings
     return None if device is None else replace(system, joined=device)
 
 
-def _nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None) -> list[int]:
-    """Return the counts next to that of ``shape`` that the schedule lays out; none where that is a multiple already."""
-
-    def is_laid_out(count: int) -> bool:
-        try:
-            plan_of(schedule, replace(shape, micro_batches=count), sync)
-        except ProgramError:
-            return False
-        return True
-
-    counts = nearest_counts(shape.micro_batches, schedule.multiple(shape), shape.overlapped_io)
-    return [count for count in counts if is_laid_out(count)] if shape.micro_batches not in counts else []
-
-
 def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, findings: Findings) -> KeyPath:
     """Return the option that asks for what the schedule, or the sync mode that was asked for, does not support."""
 
@@ -302,7 +287,7 @@ def resolve_plan(
         text = str(error)
         if schedule.written is None:
             with findings.at(("pipeline", "schedule")):
-                if counts := _nearest_counts(schedule, shape, sync):
+                if counts := nearest_counts(schedule, shape, sync):
                     text += f" The nearest that {schedule.name} can lay out: {one_of(list(map(str, counts)))}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:

@@ -14,10 +14,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from ipusim.analysis.figures import FIGURES, Figure
+from ipusim.analysis.fits import Fits
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import UNITS, parse_quantity
-from ipusim.runs.problems import show
+from ipusim.runs.problems import one_of, show
 from ipusim.runs.request.fields import expects
 from ipusim.runs.request.figure_names import figure_of, takes_item
 
@@ -38,6 +39,8 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9
 _BARE: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers need no name of one.
 _WITHOUT_UNIT: Final = ("share", "samples per second")
+#: Answers to whether a program fits that can be expected: one that is not known is no figure of a run.
+_ANSWERS: Final = (Fits.YES, Fits.WITHOUT_CODE, Fits.NO)
 #: Most characters of an expectation.
 _LONGEST: Final = 200
 #: Examples for messages, by unit.
@@ -79,8 +82,6 @@ class Expectation:
 
     def holds(self, value: Any) -> bool:
         """Return whether a value of the figure meets the expectation."""
-        if self.figure.unit == "fits":
-            return value is True
         if self.figure.names and isinstance(value, list):
             return self.equal in value
         if self.equal is not None:
@@ -125,7 +126,7 @@ def _what(figure: Figure) -> str:
     if figure.unit == "name":
         return f"a name such as {_EXAMPLES['name']}"
     if figure.unit == "fits":
-        return "fits"
+        return one_of(_ANSWERS)
     return f"a comparison or a range such as {_EXAMPLES[figure.unit]}"
 
 
@@ -167,9 +168,9 @@ def _quantity(figure: Figure, text: str, value: object) -> float:
 def _equal(figure: Figure, value: str | int | float) -> str | int:
     """Return the expected name or whole number; raises QuantityError for a figure that is neither."""
     if figure.unit == "fits":
-        if value != "fits":
-            raise QuantityError(f"expected fits, got {show(value)}{did_you_mean(value, ['fits'])}")
-        return "fits"
+        if value not in _ANSWERS:
+            raise QuantityError(f"expected {_what(figure)}, got {show(value)}{did_you_mean(value, _ANSWERS)}")
+        return str(value)
     if figure.unit in ("count", "any") and isinstance(value, int):
         return value
     if figure.unit in ("name", "any") and isinstance(value, str):

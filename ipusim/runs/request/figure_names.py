@@ -14,6 +14,7 @@ from ipusim.analysis.run_times import RunTimes
 from ipusim.analysis.summary import Summary
 from ipusim.analysis.throughput import Throughput
 from ipusim.analysis.utilisation import IpuUse
+from ipusim.analysis.verdict import Verdict
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean, listed
 from ipusim.timeline.time_parts import TimePart
@@ -31,7 +32,13 @@ Parts: Final = make_dataclass(
 )
 #: Keys that ``summary.json`` has beside the fields of its values.
 _ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
-    Summary: {"schema_version": int, "utilisation": float, "idle_ipus": tuple[int, ...], "waterfall": Parts},
+    Summary: {
+        "schema_version": int,
+        "utilisation": float,
+        "idle_ipus": tuple[int, ...],
+        "waterfall": Parts,
+        "verdict": Verdict,
+    },
     Throughput: {"run_s": float},
     Phase: {"cycles": int, "seconds": float},
 }

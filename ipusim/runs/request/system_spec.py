@@ -31,8 +31,12 @@ class HostSpec(Node, title="host"):
 
     infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
     host_fill: HostBytesPerSecond | None = Field(
+        default=None, description="rate at which the host writes that buffer, of one IPU"
+    )
+    data_rate: HostBytesPerSecond | None = Field(
         default=None,
-        description="rate at which the host writes that buffer; `ipu.dataset_benchmark` measures that of a dataset",
+        description="rate at which the host makes samples, of which the infeeds of all its replicas get equal shares; "
+        "`ipu.dataset_benchmark` measures that of a dataset; default: no limit",
     )
     outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
     host_drain: HostBytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")

@@ -97,7 +97,8 @@ def test_a_part_of_a_torus_machine_is_a_ladder() -> None:
         (
             {"mapping": [0], "host_rates": {"infeed_byte_per_s": Fraction(1)}},
             "unknown host rate 'infeed_byte_per_s': expected one of infeed_bytes_per_s, host_fill_bytes_per_s, "
-            "outfeed_bytes_per_s, host_drain_bytes_per_s, network_bytes_per_s; did you mean infeed_bytes_per_s?",
+            "outfeed_bytes_per_s, host_drain_bytes_per_s, network_bytes_per_s, data_rate_bytes_per_s; "
+            "did you mean infeed_bytes_per_s?",
         ),
     ],
 )

@@ -179,8 +179,8 @@ infeed: {element_bytes: 4000 B}
 
 def test_a_scenario_with_the_measured_rate_waits_for_the_host(clock, load):
     (epoch,) = json.loads(infeed_benchmark(IPUInfeedQueue(slow(clock)), 1, 100, False).numpy()[0])["epochs"]
-    job = load(SCENARIO, f"system.host.host_fill={epoch['bandwidth']} GB/s")
-    assert job.system.host_fill_cycles(ELEMENT_BYTES) == ELEMENT_NS  # a cycle is a nanosecond
+    job = load(SCENARIO, f"system.host.data_rate={epoch['bandwidth']} GB/s")
+    assert job.system.host_data_cycles(ELEMENT_BYTES) == ELEMENT_NS  # a cycle is a nanosecond
     run = execute(job)
     fills = [span for span in run.timeline if span.kind == SpanKind.HOST and span.link == 0]
     assert [span.end - span.start for span in fills] == [ELEMENT_NS] * 8
@@ -195,8 +195,8 @@ def test_a_scenario_with_the_measured_rate_waits_for_the_host(clock, load):
 def test_a_dataset_may_be_slow_down_to_a_kilobyte_a_second(clock, load):
     dataset = slow(clock, element=np.zeros(1000, np.float32), taken=lambda index: 4 * 10**9)
     (epoch,) = json.loads(dataset_benchmark(dataset, 1, 3, False).numpy()[0])["epochs"]
-    job = load(SCENARIO, f"system.host.host_fill={epoch['bandwidth']} GB/s")
-    assert job.system.host_fill_cycles(ELEMENT_BYTES) == 4 * 10**9
+    job = load(SCENARIO, f"system.host.data_rate={epoch['bandwidth']} GB/s")
+    assert job.system.host_data_cycles(ELEMENT_BYTES) == 4 * 10**9
     assert 8 * 4 * 10**9 < execute(job).timeline.makespan_cycles < 8.1 * 4 * 10**9
     with pytest.raises(ScenarioError, match=r"expected bytes per second from 1 kB/s to 100 TB/s, .* got '999 B/s'"):
-        load(SCENARIO, "system.host.host_fill=999 B/s")
+        load(SCENARIO, "system.host.data_rate=999 B/s")

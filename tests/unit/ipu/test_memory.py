@@ -8,6 +8,7 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.analysis.fit import remote_verdict
 from ipusim.base.errors import OutOfMemoryError
 from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
@@ -79,7 +80,9 @@ def test_streaming_memory_that_is_too_small_is_refused_as_in_a_scenario(run):
     found = trained(run, weighted(1000), MomentumOptimizer(0.1, 0.5), config=remote())
     check_memory(found.memory, found.system, find("grouped"))
     system = replace(found.system, streaming=replace(found.system.streaming, capacity_bytes=100))
+    small = replace(found.memory, streaming=remote_verdict(found.memory.footprint, system))
+    assert small.fits == "does not fit"
     with pytest.raises(
         OutOfMemoryError, match=r"^Out of Streaming Memory beside IPUs 0 to 3: 3\.906 KiB of 100 B\. Off"
     ):
-        check_memory(found.memory, system, find("grouped"))
+        check_memory(small, system, find("grouped"))

@@ -93,6 +93,18 @@ def test_states_are_equal_from_the_second_execution_on_where_nothing_changes(syn
     assert len(set(took[1:])) == 1
 
 
+@pytest.mark.parametrize("sync", list(Sync))
+def test_states_tell_executions_of_a_step_apart_where_results_leave_behind_its_last(sync):
+    """Steps of two executions, whose results are quickly with the host; but for feeds without a cost all are alike."""
+    shape = PlanShape(mapping=(0, 1), micro_batches=4)
+    profiles = tuple(StageProfile(f"s{index}", 10, 20, 5000) for index in (0, 1))
+    for size, alike in ((60, False), (0, True)):
+        program = PipelineProgram(profiles, shape, "1f1b", repeat_count=2, outfeed=Outfeed(size, "LAST"))
+        states, _ = executed(program, sync)
+        assert [states[at] == states[at + 1] for at in range(EXECUTIONS - 3)] == [alike] * (EXECUTIONS - 3)
+        assert all(states[at] == states[at + 2] for at in range(EXECUTIONS - 3))
+
+
 def test_a_host_that_falls_behind_little_by_little_makes_states_differ():
     """It is a little slower than the IPUs: its buffer fills up over several executions, and then they wait for it."""
     shape = PlanShape(mapping=(0, 1), micro_batches=4)

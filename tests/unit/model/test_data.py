@@ -186,7 +186,7 @@ def test_digits_are_scikit_learns():
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(ModelError, match=r"pip install ipusim\[digits\]"):
+    with pytest.raises(ModelError, match=r"pip install -e '\.\[digits\]' in a checkout"):
         digits()
 
 

@@ -207,9 +207,9 @@ def test_out_of_memory_is_an_error_unless_a_report_is_asked_for():
         assert str(caught.value).endswith(f": {MESSAGE}")
     result = execute(load_job(SCENARIO))
     told = memory_summary(result.memory, result.timeline)
-    assert told.fits is False
+    assert told.fits == "does not fit"
     assert [ipu.excess_bytes for ipu in told.ipus] == [175 * 2**20, 0, 0, 0]
-    assert MESSAGE.startswith(f"pipeline.allow_recompute: {told.verdict}")
+    assert MESSAGE.startswith(f"pipeline.allow_recompute: {told.verdict.removeprefix('Memory: does not fit: ')}")
     assert [stage.most_micro_batches_kept for stage in told.stages] == [7, 5, 3, 1]
     table = memory_table(result.memory, result.timeline)
     assert table.header == ("IPU", "peak", "of 897 MiB", "too much by", "pass", "cycle")
@@ -229,7 +229,7 @@ def test_by_default_it_is_an_error_but_on_the_free_machine(tmp_path):
         execute(load_job(tmp_path / "strict.yaml"))
     free = execute(load_job(tmp_path / "strict.yaml", ("system.name=free",)))
     assert free.memory.sram_bytes is None
-    assert free.memory.verdict() == "Memory is not limited here."
+    assert free.memory.verdict() == "Memory: fits: it is not limited here."
     assert free.memory.peaks == execute(load_job(SCENARIO)).memory.peaks
     with pytest.raises(OutOfMemoryError):
         execute(load_job(tmp_path / "strict.yaml", ("system.name=free", "memory=error")))

@@ -50,9 +50,10 @@ def test_a_run_is_priced_once(calls, independent):
     experiment = load_job(SCENARIOS / "data_parallel_4x4.yaml", changes)
     summary = execute(experiment).summary.to_dict()
     assert summary["gradient_sum"]["cycles"] == experiment.costs.gradient_sum.cost.total_cycles
-    once = dict.fromkeys(("price_plan", "gradient_sum", "weight_gathers", "update_gathers"), 1)
-    # Beside the copies of the run those of the two selection orders that it does not use.
-    assert calls == {**once, "copy_costs": 3}
+    # The run, and the run on one IPU that it is compared with.
+    twice = dict.fromkeys(("price_plan", "gradient_sum", "weight_gathers", "update_gathers"), 2)
+    # Copies also of the two selection orders that the run does not use.
+    assert calls == {**twice, "copy_costs": 4}
 
 
 @pytest.fixture

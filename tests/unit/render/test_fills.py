@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ipusim.app.render.page.fills import LANES, Shades, page_looks
+from ipusim.app.render.page.fills import _FILLS, LANES, Shades, page_looks
 from ipusim.pipeline.holders import LAYERS
 from ipusim.timeline.kinds import LOOKS
 from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
@@ -18,6 +18,8 @@ from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
 CONTRAST = 3.0
 #: Colours of one table are at least so far apart in CIELAB, where 2.3 is what anyone just notices.
 APART = 10.0
+#: A colour of the page is no farther in CIELAB from that of pictures.
+SAME = 36.0
 #: What may lie beside each other: kinds of spans, layers of memory, and parts of the time.
 TIME = dict.fromkeys((COMPUTES, *(each.value for each in (*TimePart, *Idle) if each is not TimePart.USEFUL)))
 TABLES = {"spans": LOOKS, "memory": LAYERS, "time": tuple(TIME)}
@@ -86,12 +88,28 @@ def test_every_fill_or_edge_has_contrast_with_what_is_behind_it(table, scheme):
 
 
 @pytest.mark.parametrize(("table", "scheme"), EVERY)
+def test_a_part_has_the_colour_of_pictures_on_the_page(table, scheme):
+    """Nobody takes a fill for that of another part: yellow is not brown on light paper."""
+    faces = {look.name: look.face for look in TABLES[table]}
+    others = {
+        look["name"]: round(distance, 1)
+        for look in page_looks(TABLES[table])
+        if faces[look["name"]] in _FILLS  # hollow boxes have little of their colour
+        and (distance := np.linalg.norm(lab(look[scheme]["fill"], "all cones") - lab(faces[look["name"]], "all cones")))
+        > SAME
+    }
+    assert others == {}
+
+
+@pytest.mark.parametrize(("table", "scheme"), EVERY)
 def test_looks_of_one_table_can_be_told_apart_by_colour_blind_readers_too(table, scheme):
     alike = []
     for one, other in combinations(page_looks(TABLES[table]), 2):
         (fill, edge), (other_fill, other_edge) = (look[scheme].values() for look in (one, other))
-        if edge and other_edge:  # hollow both: by their hatch
-            same = one["hatch"] == other["hatch"] and apart(edge, other_edge) < APART
+        if edge and other_edge:  # by their hatch, or by what they are filled with
+            same = (
+                one["hatch"] == other["hatch"] and apart(edge, other_edge) < APART and apart(fill, other_fill) < APART
+            )
         else:  # of one colour only where a hatch says which of the two it is
             same = apart(fill, other_fill) < APART and not (fill == other_fill and one["hatch"] != other["hatch"])
         if same:

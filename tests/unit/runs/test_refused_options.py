@@ -57,8 +57,8 @@ def test_it_is_told_at_the_option_that_asks_for_it(options, key, text):
     assert text in said
 
 
-@pytest.mark.parametrize(("count", "counts"), [(3, ""), (7, "8"), (9, "8 or 10")])
+@pytest.mark.parametrize(("count", "counts"), [(2, "8"), (3, "8"), (7, "8"), (9, "8 or 10")])
 def test_counts_that_are_named_are_laid_out(count, counts):
     key, text = refused(schedule="dualpipe", gradient_accumulation_count=count)
     assert key == "pipeline.gradient_accumulation_count"
-    assert text.partition(" The nearest that dualpipe can lay out: ")[2] == (f"{counts}." if counts else "")
+    assert text.partition(" The nearest that dualpipe can lay out: ")[2] == f"{counts}."

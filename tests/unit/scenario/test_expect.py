@@ -18,6 +18,8 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import dump
 from tests.scenario_data import timed
 
+ANSWERS = "fits, fits only without the estimated code or does not fit"
+
 
 @pytest.mark.parametrize(
     ("name", "text", "hold", "miss"),
@@ -40,7 +42,8 @@ from tests.scenario_data import timed
         ("slowest_stage", "stage0", ("stage0", ["stage0", "stage2"]), ("stage1", ["stage1", "stage2"])),
         ("time_steps", 36, (36,), (35, 37)),
         ("time_steps", "at most 36", (36,), (37,)),
-        ("memory", "fits", (True,), (False,)),
+        ("memory", "fits", ("fits",), ("fits only without the estimated code", "does not fit", "not known", True)),
+        ("memory", "does not fit", ("does not fit",), ("fits", False)),
         ("schedule", "grouped", ("grouped",), ("gpipe",)),
         ("executions", 1, (1,), (True, 2)),
         ("throughput.run_s", "<= 1 s", (1.0,), (1.1,)),
@@ -66,8 +69,8 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
         ("makespan", "<= -1 s", "expected seconds from 0 up, got '<= -1 s'"),
         ("bubble", "<= 20", "expected a share from 0 to 1 or with %, got '<= 20'; did you mean 20 %?"),
         ("bubble", "at least 120 %", "expected a share from 0 % to 100 %, got 'at least 120 %'"),
-        ("memory", "<= 6 MiB", "expected fits, got '<= 6 MiB'; did you mean peak, which takes bytes?"),
-        ("memory", "fit", "expected fits, got 'fit'; did you mean fits?"),
+        ("memory", "<= 6 MiB", f"expected {ANSWERS}, got '<= 6 MiB'; did you mean peak, which takes bytes?"),
+        ("memory", "fit", f"expected {ANSWERS}, got 'fit'; did you mean fits?"),
         ("time_steps", "36.5", "expected a comparison or a range such as 36 or at most 36, got '36.5'"),
         ("time_steps", "٣٦", "expected a comparison or a range such as 36 or at most 36, got '٣٦'"),
         ("time_steps", "<= ٣٦", "expected a comparison or a range such as 36 or at most 36, got '<= ٣٦'"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from math import prod
+
 import pytest
 
 from ipusim.app.scenario import load_job
@@ -10,6 +13,7 @@ from ipusim.machine.extent import most_cycles, most_spans
 from ipusim.runs.assemble import limits
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
 from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
 from tests.effort import slowest
 from tests.places import SCENARIOS
 
@@ -180,7 +184,7 @@ pipeline:
 )
 def test_a_run_that_lasts_longer_than_a_timeline_can_say_is_refused(load, what):
     """Its cycles passed 64 bits, or the file of its Timeline could not be read."""
-    rates = "infeed", "outfeed", "host_fill", "host_drain", "network"
+    rates = "infeed", "outfeed", "host_fill", "host_drain", "network", "data_rate"
     slow = *(f"system.host.{rate}=1 MB/s" for rate in rates), "memory=off"
     text = """
 system: {name: m2000, minimum_remote_tensor_size: 1 B}
@@ -196,3 +200,60 @@ pipeline:
     assert problem.text.startswith(f"expected a run of at most {2**62} cycles, got up to ")
     job = load(text, *slow, *what, "steps=2")
     assert execute(job).timeline.makespan_cycles <= most_cycles(job.plan, job.system, job.costs, 2)
+
+
+#: A pipeline of four stages known by their cycles.
+PIPELINE = """
+system: {name: free, auto_select_ipus: 4}
+pipeline:
+  schedule: grouped
+  gradient_accumulation_count: 8
+  stages:
+    - {name: s0, forward: 1000, backward: 2000}
+    - {name: s1, forward: 1000, backward: 2000}
+    - {name: s2, forward: 1000, backward: 2000}
+    - {name: s3, forward: 1000, backward: 2000}
+"""
+
+
+@pytest.mark.parametrize(
+    ("slower", "refused"),
+    [
+        ([1000] * 6, 4),
+        ([1000] * 4 + [300], 4),
+        ([1000] * 4, None),
+    ],
+)
+def test_the_disturbance_whose_product_with_others_makes_a_run_too_long_is_refused(load, slower, refused):
+    """The product of all that slow one IPU is bounded where they are given; less than that is exact."""
+    disturbances = f"disturbances=[{', '.join(f'{{ipu: 0, slower: {factor}}}' for factor in slower)}]"
+    if refused is None:
+        run = execute(load(PIPELINE, disturbances))
+        assert run.timeline.makespan_cycles >= 8 * 3000 * prod(slower)
+        assert 0 <= run.summary.bubble.span_idle_fraction <= 1
+        return
+    with pytest.raises(ScenarioError) as caught:
+        load(PIPELINE, disturbances)
+    (problem,) = caught.value.problems
+    assert problem.key == f"disturbances.{refused}.slower"
+    assert problem.text.startswith(f"expected a run of at most {2**62} cycles, got up to ")
+    assert problem.text.endswith(" with this disturbance, as those before it slow the run too: make it smaller")
+
+
+def test_windows_that_do_not_overlap_multiply_nothing(load):
+    """A hundred of them on one IPU slow it by one factor at a time."""
+    windows = [f"{{ipu: 0, slower: 1000, from: {10_000 * at}, until: {10_000 * at + 5_000}}}" for at in range(100)]
+    assert execute(load(PIPELINE, f"disturbances=[{', '.join(windows)}]")).timeline.makespan_cycles < 10**6
+
+
+def test_a_run_whose_cycles_on_all_ipus_together_pass_63_bits_is_refused(load):
+    """One IPU's have less: the idle time of all four was told as 2.63 of the whole."""
+    changes = "pipeline.stages.0.forward=100000000000", "pipeline.gradient_accumulation_count=40000000"
+    with pytest.raises(RequestError) as caught:
+        execute(load(PIPELINE, *changes))
+    (problem,) = caught.value.problems
+    assert problem.path == ("pipeline",)
+    found = re.match(r"expected a run of at most (\d+) cycles on (\d+) tracks .*, got one of (\d+): take", problem.text)
+    most, tracks, cycles = map(int, found.groups())
+    assert tracks >= 4
+    assert most * tracks <= 2**63 - 1 < cycles * tracks

@@ -144,6 +144,18 @@ def test_an_element_counted_from_the_data_is_made_smaller_by_the_micro_batch(loa
     assert "more stages on" not in str(caught.value)
 
 
+def test_a_micro_batch_of_one_sample_is_not_made_smaller(load):
+    """An element of 512 x 512 x 64 numbers of 8 bytes lies on the first IPU."""
+    first = "{name: a, type: activation, activation: relu}"
+    pooled = "{name: a, type: average_pool2d, pool_size: [64, 64]}\n    - {name: flat, type: flatten}"
+    text = COUNTED.replace(first, pooled).replace("shape: [65536]", "shape: [512, 512, 64]")
+    with pytest.raises(ScenarioMemoryError) as caught:
+        load(text, "pipeline.micro_batch_size=1")
+    assert "scenario.yaml:2:7: data: Out of memory on IPU 0: " in str(caught.value)
+    assert "micro_batch_size smaller" not in str(caught.value)
+    assert "Make the samples smaller: a whole element of the infeed" in str(caught.value)
+
+
 def test_what_a_weight_update_loads_is_no_matter_of_the_micro_batch(load):
     with pytest.raises(
         ScenarioMemoryError, match=r"pipeline\.device_mapping: .* in the weight update, .* Cut the model"

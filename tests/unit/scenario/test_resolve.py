@@ -116,7 +116,7 @@ def test_every_key_of_system_reaches_the_hardware(load) -> None:  # type: ignore
         "system.selection_order=hoof",
         "system.clock=1.5 GHz",
         "system.overhead=2.5 us",
-        "system.host={infeed: 1 GB/s, host_fill: 16 Gbit/s, outfeed: 3e9, host_drain: 4000000000}",
+        "system.host={infeed: 1 GB/s, host_fill: 16 Gbit/s, outfeed: 3e9, host_drain: 4000000000, data_rate: 1 MB/s}",
     ]
     assert load(TRAINING, *overrides).system == build_system(
         "c2_server",
@@ -130,6 +130,7 @@ def test_every_key_of_system_reaches_the_hardware(load) -> None:  # type: ignore
             "host_fill_bytes_per_s": Fraction(2 * 10**9),
             "outfeed_bytes_per_s": Fraction(3 * 10**9),
             "host_drain_bytes_per_s": Fraction(4 * 10**9),
+            "data_rate_bytes_per_s": Fraction(10**6),
         },
     )
 

@@ -13,8 +13,8 @@ from ipusim.base.errors import CountError, IpusimError, PlanError, ProgramError,
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.program import PlanShape
-from ipusim.pipeline.rules import nearest_counts, recomputation
-from ipusim.runs.assemble.plans import plan_of
+from ipusim.pipeline.rules import recomputation
+from ipusim.runs.assemble.plans import nearest_counts, plan_of
 from ipusim.schedules import registry
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
@@ -157,11 +157,21 @@ def test_single_refuses_two_ipus():
 
 
 @pytest.mark.parametrize(
-    ("count", "overlap", "right"), [(10, 8, (8, 16)), (3, 8, (8,)), (0, 8, (8,)), (16, 8, (16,)), (-3, 4, (4,))]
+    ("name", "count", "right"),
+    [
+        ("grouped", 10, (8, 16)),
+        ("grouped", 3, (8,)),
+        ("grouped", 0, (8,)),
+        ("grouped", -3, (8,)),
+        ("dualpipe", 2, (8,)),
+        ("dualpipe", 9, (8, 10)),
+        ("popart", 6, (7,)),
+    ],
 )
-def test_nearest_counts(count, overlap, right):
-    assert nearest_counts(count, overlap) == right
-    assert all(near % overlap == 0 for near in right)
+def test_nearest_counts(name, count, right):
+    schedule = find(name)
+    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=count, mirrored=schedule.mirrored)
+    assert nearest_counts(schedule, shape) == right
 
 
 def test_unknown_schedule_names_the_near_one():
@@ -306,7 +316,7 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
             partial(relaid, emitted=10**9),
             "emitted: expected at most 38 time-steps, one for each of 32 passes and 6 empty ones, got 1000000000",
         ),
-        (partial(relaid, offsets=()), "offsets: expected a tuple of whole numbers from 0 up, got ()"),
+        (partial(relaid, offsets=(-1,)), "offsets: expected a tuple of whole numbers from 0 up, got (-1,)"),
         (partial(relaid, fifo_depths=(2, -1)), "fifo_depths: expected a tuple of whole numbers from 0 up, got (2, -1)"),
         (partial(relaid, table=np.zeros((10, 4), int)), "table: expected whole numbers in rows of time_step, ipu,"),
         (partial(relaid, table=np.full((1, 5), 0.5)), "got float64 of shape (1, 5)"),

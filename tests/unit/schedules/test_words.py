@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
+from ipusim.lowering.lower import lower
 from ipusim.pipeline.ops import Op, Pass
+from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.registry import find
 from ipusim.schedules.repeating import with_period
@@ -45,6 +47,27 @@ def test_words_without_a_period_that_repeat_themselves_are_cut():
     ]
 
 
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_bars_end_time_steps(count):
+    words = {0: ("F0 |", "F0 | B0 |", "F0 | B0 | B0"), 1: ("|", "F1 I1 | W1 |", "F1 I1 | F1 B1 | W1")}
+    made = in_words("mine", words)
+    assert made.syncs[0] is Sync.LOCK_STEP
+    shape = PlanShape(mapping=(0, 1), micro_batches=count)
+    order = made.laid_out(shape)
+    cells = lower(order, Sync.LOCK_STEP).cells()
+    more = 2 * (count - 2)
+    assert order.emitted == 4 + more
+    found = {(step, ipu): " ".join(map(str, ops)) for (step, ipu), ops in cells.items() if step <= 2 or step > more}
+    assert {key: found[key] for key in [(0, 0), (1, 0), (1, 1)]} == {
+        (0, 0): "F0.0",
+        (1, 0): "F0.1",
+        (1, 1): "F1.0 I1.0",
+    }
+    last = [found.get((step + more, ipu), "") for step in (2, 3) for ipu in (0, 1)]
+    before, end = count - 2, count - 1
+    assert last == [f"B0.{before}", f"F1.{end} B1.{end}", f"B0.{end}", f"W1.{before}"]
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -56,6 +79,14 @@ def test_words_without_a_period_that_repeat_themselves_are_cut():
         ({0: ("F0", "B0")}, "mine, IPU 0: expected words before, in and behind a period, got 2 of them"),
         ({0: ("F0", "", "B0"), 1: ("F2", "", "B2")}, "mine: expected each stage from 0 up on one IPU, got [0, 2]"),
         ({0: ("F0", "", "B0"), 1: ("F0", "", "B0")}, "mine: expected each stage from 0 up on one IPU, got [0, 0]"),
+        (
+            {0: ("F0 |", "", "| B0"), 1: ("| |", "", "F1 B1")},
+            "mine: expected as many time-steps of each IPU before the period, got 1 of IPU 0, 2 of IPU 1",
+        ),
+        (
+            {0: ("F0 |", "F0 | B0 |", "B0"), 1: ("|", "F1 B1 |", "F1 B1")},
+            "mine: expected as many time-steps of each IPU in the period, got 2 of IPU 0, 1 of IPU 1",
+        ),
     ],
 )
 def test_a_mistake_in_words_is_named(words, text):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipusim.analysis.figures import SCHEMA_VERSION
+from ipusim.analysis.fits import Fits
 from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_data
-from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import run_files
@@ -132,7 +134,7 @@ def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
     assert stored.times.times_dict() == again.times.times_dict()
     assert stored.memory == again.memory
     assert stored.timeline == again.timeline
-    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, True)
+    assert (stored.schedule, stored.sync, stored.fits) == ("interleaved", Sync.LOCK_STEP, Fits.YES)
 
 
 def test_what_makes_no_comparison_is_refused(folder):
@@ -196,7 +198,7 @@ def test_the_verdict_on_time_alone():
     assert said(found) == [
         "Best: grouped in lock-step, 24.81 us per weight update; 17.5% less time than the next, interleaved."
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: the scenario does not say what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario does not say what its stages hold."]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
     assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "mark")
@@ -208,11 +210,10 @@ def test_of_equally_fast_runs_all_are_named_and_marked():
     # 8 micro-batches and 3 time-steps of ramps, of 3,000 cycles each, whether forward passes go first or not.
     found = Comparison(compare(FOUR, ("gpipe", "1f1b", "eager_1f1b", "interleaved")))
     assert said(found)[0] == (
-        "Best: gpipe in point-to-point, 24.81 us per weight update; as fast as 1f1b in point-to-point and "
-        "eager_1f1b in point-to-point, and 17.5% less time than the next, interleaved in lock-step."
+        "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b and eager_1f1b."
     )
-    assert [row[-1] for row in comparison_table(found).rows] == ["best", "best", "best", ""]
-    assert [row["best"] for row in comparison_data(found)] == [True, True, True, False]
+    assert [row[-1] for row in comparison_table(found).rows] == ["best"] * 4
+    assert [row["best"] for row in comparison_data(found)] == [True] * 4
 
 
 def test_of_equally_fast_runs_behind_the_best_all_are_named():
@@ -220,9 +221,65 @@ def test_of_equally_fast_runs_behind_the_best_all_are_named():
     found = Comparison(compare(FOUR, ("gpipe", "1f1b", "zero_bubble_h1")))
     less = 1 - found.cost(found.rows[2]) / found.cost(found.rows[0])
     assert said(found)[0].endswith(f" per weight update; {less:.1%} less time than the next, gpipe and 1f1b.")
-    four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1")))
-    assert " less time than the next, gpipe in point-to-point and 1f1b in point-to-point, and " in said(four)[0]
-    assert said(four)[0].endswith(" less time than the first, sequential in lock-step.")
+    four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1"), ["point_to_point"]))
+    assert " less time than the next, gpipe and 1f1b, and " in said(four)[0]
+    assert said(four)[0].endswith(" less time than the first, sequential.")
+
+
+def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
+    """Of 8 micro-batches and 3 ramps of 3,000 cycles all take 33,000 in point-to-point, Grouped in lock-step too."""
+    found = Comparison(compare(FOUR, ("interleaved", "gpipe", "grouped", "1f1b")))
+    assert said(found) == [
+        "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
+        "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
+        "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself. So runs are "
+        "compared with others of their sync mode alone.",
+    ]
+    assert [row[3:] for row in comparison_table(found).rows] == [
+        ("0%", "40.0%", ""), ("0%", "27.3%", "best"), ("-17.5%", "27.3%", "best"), ("0%", "27.3%", "best")
+    ]  # fmt: skip
+    assert [row["difference"] for row in comparison_data(found)] == pytest.approx([0, 0, 33 / 40 - 1, 0])
+    assert (found.best, [group.best for group in found.groups]) == (None, [found.rows[2], found.rows[1]])
+    assert time_words(found) == "time per weight update, each sync mode by itself"
+    assert [row_words(found, row).split(", ")[1] for row in found.rows] == ["first", "first", "-17.5%", "0%"]
+
+
+OWN = """
+from ipusim.pipeline.order import Order
+
+
+def mine(shape):
+    count = range(shape.micro_batches)
+    passes = {
+        ipu: [f"F{stage}.{n}" for n in count] + [f"B{stage}.{n}" for n in reversed(count)]
+        for stage, ipu in enumerate(shape.mapping)
+    }
+    return Order.of("mine", shape, passes)
+"""
+
+
+def test_a_function_that_states_no_sync_mode_runs_in_that_of_the_others_and_says_so(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    asked = replace(FOUR, folder=tmp_path)
+
+    def modes(*schedules, syncs=(), request=asked):
+        rows = compare(request, schedules, syncs)
+        return [(row.sync.value, row.times.sync.value, row.note) for row in rows]
+
+    note = "the schedule states no sync mode, and runs in that of the other runs; alone it runs in lock-step."
+    lock_step, free = ("lock_step", "lock_step", ""), ("point_to_point", "point_to_point", "")
+    assert modes("mine.py:mine", "gpipe", "1f1b") == [(*free[:2], note), free, free]
+    assert modes("mine.py:mine") == [lock_step]
+    assert modes("mine.py:mine", "grouped") == [lock_step, lock_step]
+    assert modes("mine.py:mine", "grouped", "gpipe") == [lock_step, lock_step, free]
+    assert modes("mine.py:mine", "gpipe", syncs=["lock_step"]) == [lock_step, lock_step]
+    set_by_hand = asked.replace({"pipeline.sync": "lock_step"})
+    assert modes("mine.py:mine", "gpipe", request=set_by_hand) == [lock_step, lock_step]
+    own, other = asked.replace({"pipeline.schedule": "mine.py:mine"}), asked.replace({"pipeline.schedule": "1f1b"})
+    beside = compare([Compared(own, "mine.yaml"), Compared(other, "1f1b.yaml")])
+    assert [row.sync for row in beside] == [Sync.POINT_TO_POINT] * 2
+    assert f"mine.yaml, mine.py:mine in point-to-point: {note}" in [*reasons(Comparison(beside))]
+    assert beside[0].times.makespan_cycles == beside[1].times.makespan_cycles == 33_000
 
 
 def test_of_equally_fast_runs_the_best_holds_least():
@@ -245,7 +302,7 @@ def test_of_equally_fast_runs_the_best_holds_least():
 def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     found = Comparison(compare(LARGE))
     grouped, interleaved, *slow = found.rows
-    assert [row.fits for row in found.rows] == [False, True, True, True]
+    assert [row.fits for row in found.rows] == [Fits.NO, Fits.YES, Fits.YES, Fits.YES]
     assert found.best is interleaved
     first, second, front = said(found)
     less = 1 - found.cost(interleaved) / found.cost(found.ranked(slow)[0])
@@ -256,10 +313,10 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
     assert second.startswith(f"grouped in lock-step would take {would:.1%} less time, but does not fit: Out of memory")
-    assert second.endswith(grouped.memory.verdict)
+    assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
     assert front.startswith("Between time and memory (the front): interleaved (")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
-    assert marks["grouped"] == "too large"
+    assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
     assert list(reasons(found)) == [UNKNOWN]
 
@@ -300,7 +357,7 @@ def test_where_work_differs_throughput_decides():
         "than the next, four.",
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: none of them says what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: none of them says what its stages hold."]
 
 
 def test_models_training_and_ipus_that_differ_are_said():
@@ -325,7 +382,10 @@ def test_the_numbers_have_a_mapping_for_each_row(folder):
     found = Comparison(compare([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]))
     data = comparison_data(found)
     assert [row["name"] for row in data] == ["large.yaml", "kept"]
-    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [(False, False, False), (True, True, True)]
+    assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [
+        ("does not fit", False, False),
+        ("fits", True, True),
+    ]
     assert [row["difference"] for row in data] == [0.0, found.cost(found.rows[1]) / found.cost(found.rows[0]) - 1]
     assert data[1]["summary"] == found.rows[1].times.times_dict()
     assert data[1]["memory"]["peak_bytes"] == found.rows[1].memory.peak_bytes
@@ -346,7 +406,8 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
     assert run.older == (
         "The folder is an older version's: its summary.json, of schema version 2, calls holders of memory and "
-        "options by their words, numbers no time-steps with -1, and counts gaps in main as fill and drain, so that its "
+        "options by their words, numbers no time-steps with -1, answers true or false to whether a program fits, "
+        "compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its "
         "parts of the time are left out."
     )
     found = Comparison(compare([Compared(read_run(folder), "a"), Compared(run, "b")]))
@@ -357,7 +418,8 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     run = read_run(older)
     assert run.waterfall is None
     assert run.older == (
-        "The folder is an older version's: its summary.json, of schema version 3, counts gaps in main as fill and "
+        "The folder is an older version's: its summary.json, of schema version 3, answers true or false to whether "
+        "a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and "
         "drain, so that its parts of the time are left out."
     )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
@@ -366,36 +428,80 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
             read_run(older)
 
 
-RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5), st.booleans()), min_size=1, max_size=6)
+RUN = st.tuples(st.integers(1, 5), st.integers(1, 5), st.sampled_from([*Fits][:3]), st.sampled_from(Sync))
+RUNS = st.lists(RUN, min_size=1, max_size=6)
 
 
 @settings(max_examples=share(40))
 @given(RUNS)
-def test_best_and_front_are_of_those_that_fit(runs):
+def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
     rows = [
         Row(
             f"run {number}",
             "grouped",
-            Sync.LOCK_STEP,
+            sync,
             "AUTO",
             stored=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
             memory=FullestMemory(3, fits, "", 0, peak, "F0.0", 0),
         )
-        for number, (cycles, peak, fits) in enumerate(runs)
+        for number, (cycles, peak, fits, sync) in enumerate(runs)
     ]
     found = Comparison(tuple(rows))
-    fitting = [(cycles, peak, row) for row, (cycles, peak, fits) in zip(rows, runs, strict=True) if fits]
-    least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
-    tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
-    assert found.best is next(iter(tied), None)
-    assert [*found.tied] == tied
-    assert found.best is None or found.best in found.front
-    beaten = [
-        any(a <= cycles and b <= peak and (a, b) != (cycles, peak) for a, b, _ in fitting)
-        for cycles, peak, _ in fitting
-    ]
-    assert list(found.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
     marks = [row[-1] for row in comparison_table(found).rows]
-    assert [mark == "too large" for mark in marks] == [not fits for *_, fits in runs]
-    assert ["best" in mark for mark in marks] == [row in tied for row in rows]
+    words = (str(Fits.NO), str(Fits.WITHOUT_CODE))
+    assert [mark in words for mark in marks] == [fits in words for _, _, fits, _ in runs]
+    best, on_front = [], []
+    for mode in {sync for *_, sync in runs}:
+        fitting = [
+            (cycles, peak, row)
+            for row, (cycles, peak, fits, sync) in zip(rows, runs, strict=True)
+            if fits is Fits.YES and sync is mode
+        ]
+        least = min(((cycles, peak) for cycles, peak, _ in fitting), default=None)
+        tied = [row for cycles, peak, row in fitting if (cycles, peak) == least]
+        (group,) = [group for group in found.groups if group.rows[0].sync is mode]
+        assert group.best is next(iter(tied), None)
+        assert group.best is None or group.best in group.front
+        beaten = [
+            any(a <= cycles and b <= peak and (a, b) != (cycles, peak) for a, b, _ in fitting)
+            for cycles, peak, _ in fitting
+        ]
+        assert list(group.front) == [row for (*_, row), off in zip(fitting, beaten, strict=True) if not off]
+        first = next(row for row in rows if row.sync is mode)
+        assert [found.to_first(row) for row in group.rows] == [group.difference(row, first) for row in group.rows]
+        best += tied
+        on_front += group.front
+    assert {*found.tied} == {*best}
+    assert {*found.front} == {*on_front}
+    assert ["best" in mark for mark in marks] == [row in best for row in rows]
     assert all(said(found))
+    assert any("idealised" in line for line in said(found)) == (len(found.groups) == 2)
+
+
+@pytest.mark.parametrize("answer", Fits)
+def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_bytes(folder, tmp_path, answer):
+    older = tmp_path / "older"
+    shutil.copytree(folder, older)
+    said = json.loads((older / "summary.json").read_text())
+    memory = said["memory"] | {
+        "fits": answer is not Fits.NO,
+        "verdict": "Memory: every IPU fits; the fullest is IPU 0.",
+    }
+    if answer is Fits.NO:
+        memory["verdict"] = "Out of memory on IPU 0: 1 GiB in pass F0.0."
+    if answer is Fits.WITHOUT_CODE:
+        memory["sram_bytes"] = min(ipu["peak_bytes"] for ipu in memory["ipus"]) - 1
+        memory["verdict"] = "Memory: every IPU fits without code; with the 9 MiB of code that are assumed IPU 0 needs."
+    if answer is Fits.UNKNOWN:
+        memory["ipus"] = [ipu | {"holders": dict.fromkeys(ipu["holders"], 0)} for ipu in memory["ipus"]]
+        memory["stages"] = [stage | {"kept_bytes": 0} for stage in memory["stages"]]
+    (older / "summary.json").write_text(json.dumps(said | {"schema_version": 3, "memory": memory}))
+    run = read_run(older)
+    assert run.fits is answer
+    if answer is not Fits.YES:
+        assert run.summary["memory"]["verdict"].startswith(f"Memory: {answer}: ")
+    assert " answers true or false to whether a program fits, " in run.older
+    for wrong in (True, "perhaps", None):
+        (older / "summary.json").write_text(json.dumps(said | {"memory": memory | {"fits": wrong}}))
+        with pytest.raises(FileError, match="expected the summary of a run, got "):
+            read_run(older)

@@ -50,6 +50,10 @@ ON_ONE = "system.auto_select_ipus=1", "pipeline.batch_serialization_iterations=2
             ),
             {"Streaming Memory": "optimizer state in parts, weights in parts"},
         ),
+        (
+            ("use_synthetic_data=true",),
+            {"synthetic data": "the host is left out: feeds take no time"},
+        ),
         (("pipeline.accumulate_outfeed=true",), {"outfeed": "accumulated"}),
         (
             ("pipeline.accumulate_outfeed=true", "pipeline.accumulate_outfeed_dtype=float64"),

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from itertools import starmap
+
+import pytest
 
 from ipusim.app.regression import hold, suite
 from ipusim.app.regression.outcome import Outcome
 from tests.places import SCENARIOS
 
 
-def test_scenarios_that_last_longest_begin_first(tmp_path, monkeypatch):
-    """Of those that ship: with two workers, none begins late that is a large part of all the work."""
+@pytest.fixture(autouse=True)
+def in_turn(monkeypatch):
+    """Replace the workers by calls in this process, in turn, of a test that holds always."""
+    monkeypatch.setattr(suite, "side_by_side", lambda function, calls, *_, **__: starmap(function, calls))
     monkeypatch.setattr(hold, "hold", lambda path, **how: Outcome(path, "held"))
+
+
+def test_scenarios_that_last_longest_begin_first(tmp_path):
+    """Of those that ship: with two workers, none begins late that is a large part of all the work."""
     new = tmp_path / "new.yaml"
     ended = [outcome.path.stem for outcome in suite.hold_all([*sorted(SCENARIOS.glob("*.yaml")), new], workers=1)]
     assert ended[:3] == ["new", "transformer_eight_ipus", "data_parallel_4x4"]  # one without a pin may be of any length
@@ -20,8 +29,7 @@ def test_scenarios_that_last_longest_begin_first(tmp_path, monkeypatch):
     assert ended.index("resnet50") < ended.index("interleaved_1f1b") < ended.index("schedules_four_ipus")
 
 
-def test_a_strangers_number_of_spans_may_be_beyond_floats(tmp_path, monkeypatch):
-    monkeypatch.setattr(hold, "hold", lambda path, **how: Outcome(path, "held"))
+def test_a_strangers_number_of_spans_may_be_beyond_floats(tmp_path):
     pin = json.loads((SCENARIOS / "recomputation.pin.json").read_text())
     pin["spans"]["count"] = 10**400
     (tmp_path / "recomputation.pin.json").write_text(json.dumps(pin))

@@ -12,16 +12,21 @@ from fractions import Fraction
 
 import pytest
 
+from ipusim.analysis.fits import Fits
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
+from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.outcome import Outcome
+from ipusim.app.sweep.report import best_of, columns, modes_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
-from ipusim.app.sweep.vary import axes_of
+from ipusim.app.sweep.vary import axes_of, text_of
 from ipusim.base.errors import OptionError, OutputError
+from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
@@ -42,11 +47,11 @@ def test_what_does_not_run_is_a_row_with_its_reason():
     found = swept(request, {"pipeline.stages.a.parameter_bytes": ["1 MiB", "1 GiB"], COUNT: [4, 5, "x"]})
     fine, uneven, wrong, *_, large = (found.outcomes[number] for number in (0, 1, 2, 3))
     assert fine.ran
-    assert fine.fits
+    assert fine.fits is Fits.YES
     assert "must be a multiple of 2, but it is 5" in uneven.message
     assert wrong.message.startswith(f"{COUNT}: expected ")
     assert large.message.startswith("pipeline.device_mapping: Out of memory on IPU 0: ")
-    assert not large.fits
+    assert large.fits is Fits.NO
     assert large.peak_bytes == 2**30
     assert [outcome.ran for outcome in found.outcomes] == [True, False, False, False, False, False]
 
@@ -62,6 +67,35 @@ def test_where_no_point_runs_the_first_one_says_why():
 
 
 STAGES = ((1000, 2000), (700, 1500), (1200, 2600), (900, 1100))
+
+
+@pytest.mark.parametrize(
+    "varied", [{"pipeline.schedule": ["grouped", "interleaved", "1f1b"]}, {"pipeline.sync": [*Sync]}]
+)
+def test_points_of_two_sync_modes_are_compared_with_those_of_their_own(varied):
+    stages = [{"name": name, "forward": 1000, "backward": 2000, "output_bytes": 65536} for name in "abcd"]
+    request = Request.from_dict({"system": {"name": "m2000"}, "pipeline": {"stages": stages, COUNT.split(".")[1]: 8}})
+    found = swept(request, varied)
+    times = [Fraction(outcome.run_cycles) for outcome in found.outcomes]
+    modes = [Sync(outcome.sync) for outcome in found.outcomes]
+    assert modes == [assemble(request.replace(found.changes(point))).plan.sync for point, _ in found.finished]
+    assert modes_of(found) == [*Sync]
+    best = {mode: best_of(found, THROUGHPUT, mode)[0][0] for mode in Sync}
+    for mode, point in best.items():
+        of_mode = [number for number, other in enumerate(modes) if other is mode]
+        assert found.points.index(point) == min(of_mode, key=times.__getitem__)
+    said = verdict(found, (), THROUGHPUT)
+    for mode, words in zip(Sync, said, strict=False):
+        assert f" in {mode.words} by throughput: {found.words(best[mode])}, with " in words
+    assert said[2].startswith("Point-to-point is an idealised machine, on which IPUs do not meet")
+    cells = [row[0] for row in sweep_table(found, THROUGHPUT).rows]
+    named = [text_of(*point) for point in found.points]
+    with_modes = [f"{name} in {mode.words}" for name, mode in zip(named, modes, strict=True)]
+    assert cells == (named if "pipeline.sync" in varied else with_modes)
+    assert ("sync" in columns(found)) == ("pipeline.schedule" in varied)
+    one = swept(request.replace({"pipeline.sync": "lock_step"}), {"pipeline.schedule": ["grouped", "1f1b"]})
+    assert "sync" not in columns(one)
+    assert not any("idealised" in line for line in verdict(one, (), THROUGHPUT))
 
 
 def four(schedule, updates=500):
@@ -168,7 +202,8 @@ def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
 
 KEY, OTHER = "a" * 64, "b" * 64
 OUTCOME = Outcome(
-    fits=True,
+    sync="lock_step",
+    fits=Fits.YES,
     peak_bytes=7,
     makespan_cycles=10,
     makespan_s=1e-9,
@@ -199,7 +234,7 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
     brackets = b"[" * 100_000 + b"\n"
     for damaged in (
         first.replace(b'"makespan_cycles": 10', b'"makespan_cycles": 11'),
-        first.replace(b'"fits": true', b'"fits": null'),
+        first.replace(b'"fits": "fits"', b'"fits": null'),
         first.replace(KEY.encode(), OTHER.encode()),
         first.replace(b'"sha256"', b'"sha255"'),
         brackets,
@@ -235,7 +270,8 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
         ("bubble", 1.5),
         ("executions", 0),
         ("clock_hz", 0),
-        ("fits", 1),
+        ("fits", True),
+        ("fits", "perhaps"),
         ("message", "no"),
         ("message", None),
         ("loss", "0"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ipusim.analysis.fits import Fits
 from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
@@ -12,6 +13,8 @@ from ipusim.app.sweep.measures import MEMORY, THROUGHPUT
 from ipusim.app.sweep.report import chart_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
+from ipusim.runs.request.request import Request
+from tests.drawn import words as words_of
 from tests.places import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
@@ -50,6 +53,20 @@ def test_a_panel_has_the_peak_of_each_point_and_the_memory_of_an_ipu():
     assert words.endswith(f", too much from gradient_accumulation_count {_first_too_large(counts, peaks)} on.")
 
 
+@pytest.mark.parametrize("varied", [{COUNT: [4, 8, 16]}, {"pipeline.schedule": ["grouped", "sequential"]}])
+def test_the_chart_says_the_answer_of_points_that_only_fit_without_estimated_code(varied):
+    layers = [{"name": "d", "type": "dense", "units": 8}, {"name": "loss", "type": "softmax_cross_entropy"}]
+    data = {"type": "synthetic", "shape": [8], "classes": 2, "samples": 64}
+    pipeline = {"splits": ["loss"], "gradient_accumulation_count": 4}
+    options = {"system": {"name": "m2000"}, "numerics": "off", "data": data, "model": {"layers": layers}}
+    options |= {"pipeline": pipeline, "rates": {"program_code": 700_000}}
+    found = sweep(Request.from_dict(options), axes_of(varied), crew=Crew(workers=1))
+    assert {outcome.fits for _, outcome in found.finished} == {Fits.WITHOUT_CODE}
+    shown = [text for text in words_of(chart_of(found, (), MEMORY)) if "fits" in text]
+    assert len(shown) == 1
+    assert shown[0].removeprefix("hollow: ") == "fits only without the estimated code"
+
+
 def _first_too_large(counts, peaks):
     return next(count for count, peak in zip(counts, peaks, strict=True) if peak > load_job(PATH).memory.sram_bytes)
 
@@ -62,7 +79,7 @@ def test_points_that_are_refused_have_their_peak_too():
     assert [*np.isnan(throughput.get_lines()[0].get_ydata())] == [False, False, True]
     assert [*memory.get_lines()[0].get_xdata()] == [1, 2, 8]
     row = dict(zip(sweep_table(found, THROUGHPUT).header, sweep_table(found, THROUGHPUT).rows[2], strict=True))
-    assert (row["samples/s"], row["fits"]) == ("-", "no")
+    assert (row["samples/s"], row["fits"]) == ("-", "does not fit")
     assert row["peak"] != "-"
 
 

@@ -42,18 +42,19 @@ class Packed:
 
 def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
     """Pack columns; those named in ``differences`` as such, which take fewer bytes where numbers rise."""
-    file, at, entries = Gzip(), 0, []
-    for name, column in columns.items():
-        values = np.diff(column, prepend=0) if name in differences else column
-        kind = _type_of(values)
-        content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
-        content += bytes(-len(content) % _ALIGNED)
-        entries.append(
-            {"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences}
-        )
-        file.write(content)
-        at += len(content)
-    return Packed(tuple(entries), b64encode(file.close()).decode())
+    at, entries = 0, []
+    with Gzip() as file:
+        for name, column in columns.items():
+            values = np.diff(column, prepend=0) if name in differences else column
+            kind = _type_of(values)
+            content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
+            content += bytes(-len(content) % _ALIGNED)
+            entries.append(
+                {"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences}
+            )
+            file.write(content)
+            at += len(content)
+        return Packed(tuple(entries), b64encode(file.close()).decode())
 
 
 def _type_of(values: Integers) -> str:

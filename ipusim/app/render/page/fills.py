@@ -3,7 +3,8 @@
 Pictures lie on white alone, and their colours are chosen for print. WCAG 2.1 (success criterion 1.4.11) asks 3:1
 between a graphic and what surrounds it, which many of them have not on white, and others not in the dark. So each
 colour of pictures has its like on the page, of the same hue as far as all of one picture can be told apart, by
-colour-blind eyes too.
+colour-blind eyes too. Where a like with that contrast would be another colour (yellow would be brown), the page has the
+colour of pictures, with an edge and a hatch of that contrast.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ LANES: Final = Shades("#f7f8fa", "#20242c")
 _FILLS: Final = {
     "#56b4e9": Shades("#3591c5", "#56b4e9"),
     "#c44e00": Shades("#c44e00", "#db5700"),
-    "#f0e442": Shades("#524e00", "#f0e442"),
+    "#f0e442": Shades("#f0e442", "#f0e442"),
     "#f2a35e": Shades("#d96f12", "#f2a35e"),
     "#009e73": Shades("#16985d", "#009e73"),
     "#0b79bd": Shades("#0b7bc1", "#0d8ede"),
-    "#3d4459": Shades("#3d4459", "#a5a1c4"),
+    "#3d4459": Shades("#3d4459", "#3d4459"),
     "#7a3b63": Shades("#512036", "#9e5c86"),
     "#9a8fd1": Shades("#60417c", "#9086c0"),
     "#5d4b9c": Shades("#5d4b9c", "#7664b4"),
@@ -44,10 +45,16 @@ _FILLS: Final = {
     "#6f7585": Shades("#656478", "#aab2bb"),
     "#00507d": Shades("#00507d", "#197bb3"),
     "#cc79a7": Shades("#b870a5", "#c86fa0"),
-    "#e3e3e3": Shades("#8c8c8c", "#e3e3e3"),
+    "#e3e3e3": Shades("#e3e3e3", "#e3e3e3"),
     "#8c8c8c": Shades("#6e6e6e", "#6e6e6e"),
     "#e69f00": Shades("#bd8200", "#e69f00"),
     "#8c6d00": Shades("#8c6d00", "#8c6d00"),
+}
+#: Edges and hatches of filled boxes whose fill has too little contrast; empty for none.
+_OUTLINES: Final = {
+    "#f0e442": Shades("#524e00", ""),
+    "#3d4459": Shades("", "#a5a1c4"),
+    "#e3e3e3": Shades("#8c8c8c", ""),
 }
 #: Edges and hatches of hollow boxes, by the face that pictures give them: time or room in which nothing is done.
 _EDGES: Final = {
@@ -66,6 +73,7 @@ _EDGES: Final = {
     "#9fc5b0": Shades("#3f7a5d", "#8cc9a9"),
     "#fafafa": Shades("#8a8a8a", "#8a8a8a"),
 }
+_NO_OUTLINE: Final = Shades("", "")
 #: How much of its edge's colour a hollow box is filled with.
 _TINT: Final = 0.14
 
@@ -86,7 +94,7 @@ def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
 
 def _colours(face: str, scheme: str) -> dict[str, str]:
     if face in _FILLS:
-        return {"fill": getattr(_FILLS[face], scheme), "edge": ""}
+        return {"fill": getattr(_FILLS[face], scheme), "edge": getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)}
     edge = getattr(_EDGES[face], scheme)
     return {"fill": _mixed(edge, getattr(LANES, scheme)), "edge": edge}
 

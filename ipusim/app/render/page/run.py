@@ -70,13 +70,12 @@ class HeldMemory:
         curves: of each IPU that holds a stage.
         holders: bytes of each holder at the peak of each curve's IPU, as many as curves.
         limit: bytes that an IPU has; None where that is not limited.
-        fits, verdict: whether they all fit, and that in words.
+        verdict: whether they all fit, in a sentence.
     """
 
     curves: tuple[analysis.MemoryCurve, ...]
     holders: tuple[Mapping[pipelines.Holder, int], ...]
     limit: int | None
-    fits: bool
     verdict: str
 
 
@@ -93,6 +92,7 @@ class PageRun:
         verdict: sentences below them.
         notes: what to know of the run.
         gaps: what of the run is not drawn.
+        fits: the answer to whether the program fits its memory.
         memory: what IPUs hold; None where that is not known.
         no_memory: why it is not.
         path: rows of the critical path, in order of time.
@@ -110,6 +110,7 @@ class PageRun:
     verdict: tuple[str, ...]
     notes: tuple[str, ...]
     gaps: tuple[LeftOut, ...]
+    fits: analysis.Fits
     memory: HeldMemory | None
     no_memory: str
     path: Integers
@@ -157,6 +158,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "tracks": [_track(content, number) for number in used.tolist()],
         "texts": texts,
         "columns": list(packed.columns),
+        "fits": run.fits,
         "memory": None if run.memory is None else _memory(run.memory, timeline),
         "no_memory": run.no_memory,
         "bars": _bars(run.bars, info.clock_hz),
@@ -274,7 +276,7 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
         peak = int(curve.allocated_bytes.max())
         replica = f"replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""
         rows.append({"label": f"IPU {curve.ipu}", "replica": replica, "peak_bytes": peak, "layers": layers})
-    return {"limit": memory.limit, "fits": memory.fits, "verdict": memory.verdict, "rows": rows}
+    return {"limit": memory.limit, "verdict": memory.verdict, "rows": rows}
 
 
 def _bars(bars: Bars, clock_hz: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Section {
       make("h3", {}, "Memory over time"),
     ];
     if (this.memory) {
-      parts.push(make("p", { class: run.memory.fits ? "note" : "wrong" }, run.memory.verdict));
+      parts.push(make("p", { class: run.fits === "fits" ? "note" : "wrong" }, run.memory.verdict));
       this.memory.layOut();
       if (!this.memory.limitShown && this.memory.rows.length > 1) parts.push(make("p", { class: "note" }, "Each row has a scale of its own, up to its peak."));
       this.memory.canvas.setAttribute("role", "img");

@@ -1,0 +1,116 @@
+"""The load of each link of a system under the selection orders of a comparison, and its map."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+
+import numpy as np
+
+from ipusim.api import Run, SpanKind, analysis
+from ipusim.app.compare.comparison import Comparison
+from ipusim.app.render.figures import Chart
+from ipusim.app.render.link_map import MOST_IPUS, Flow, LinkMap, link_maps
+from ipusim.base.units import counted, format_seconds
+
+#: The two physical IPUs of one direction of a cable.
+Direction = tuple[int, int]
+
+
+def link_chart(result: Comparison) -> Chart | None:
+    """Return a map of the links of a device with the routes and loads under each selection order that was compared.
+
+    Args:
+        result: of runs.
+
+    Returns:
+        The map of the first scenario, schedule and sync mode that ran in several orders and copies anything; None if
+        none did, and for devices of several pods.
+    """
+    ran = [row for row in result.rows if row.result is not None]
+    for _, rows in groupby(ran, key=lambda row: (row.source, row.schedule, row.sync)):
+        runs = {run.job.system.selection_order: run for row in rows if (run := row.result) is not None}
+        first = next(iter(runs.values()))
+        if len(runs) > 1 and first.job.system.count <= MOST_IPUS and any(map(flows_of, runs.values())):
+            system, shape = first.job.system, first.job.plan.shape
+            title = (
+                "Routes of a pipeline's copies over IPU-Links, and the load of each link, by selection order\n"
+                f"{first.timeline.info.name} on {system.name}: {first.timeline.info.order_and_sync}, "
+                f"{counted(shape.stages, 'stage')}, {counted(system.count, 'IPU')}. In circles: logical IPUs, where "
+                "they sit. Numbers: share of the time in which a link carries copies in a direction, on a rung of the "
+                "busier of its two groups of links."
+            )
+            return link_maps([_map_of(order, run) for order, run in runs.items()], title)
+    return None
+
+
+def flows_of(run: Run) -> dict[Direction, Flow]:
+    """Return the share of a run in which each direction of a cable carries copies, weight updates left out.
+
+    Args:
+        run: of a device of one pod.
+
+    Returns:
+        Flows by physical IPUs. A direction that carries outputs and gradients has their shares by bytes. A rung has two
+        groups of links, for the traffic of its own IPUs and for that on its way elsewhere: the busier one counts.
+    """
+    flat = run.timeline.contiguous()
+    rows = flat.rows(SpanKind.LINK)
+    rows = rows[flat.time_step[rows] < flat.info.time_steps]
+    cycles = (flat.end[rows] - flat.start[rows]) * run.timeline.weights[rows]
+    busy = np.bincount(flat.link[rows], cycles, len(flat.info.links))
+    whole = analysis.throughput_of(run.timeline).run_cycles or 1
+    loads: dict[Direction, float] = defaultdict(float)
+    for link, used in zip(run.job.costs.links, busy.tolist(), strict=False):
+        if used and not link.is_limit:
+            between = link.source, link.target
+            loads[between] = max(loads[between], used / whole)
+    carried = _bytes_by_pass(run)
+    flows = {}
+    for between, load in loads.items():
+        forward, backward = carried.get(between, (0, 0))
+        if forward + backward:
+            ahead = load * forward / (forward + backward)
+            flows[between] = Flow(ahead, load - ahead)
+        else:
+            flows[between] = Flow(0.0, 0.0, load)
+    return flows
+
+
+def _bytes_by_pass(run: Run) -> dict[Direction, tuple[int, int]]:
+    """Return the bytes of outputs and of gradients of one micro-batch on each direction, over all replicas."""
+    system, shape = run.job.system, run.job.plan.shape
+    carried: dict[Direction, list[int]] = defaultdict(lambda: [0, 0])
+    (report,) = [report for report in run.summary.selection_orders if report.used]
+    for first in range(0, system.count, system.shards):
+        for mapping in shape.copies:
+            for copy in report.routes:
+                for link in system.route(first + mapping[copy.source], first + mapping[copy.target]):
+                    carried[link.source, link.target][copy.backward] += copy.bytes
+    return {between: (forward, backward) for between, (forward, backward) in carried.items()}
+
+
+def _map_of(order: str, run: Run) -> LinkMap:
+    system = run.job.system
+    (report,) = [report for report in run.summary.selection_orders if report.used]
+    flows = flows_of(run)
+    logical = {physical: ipu for ipu, physical in enumerate(system.ipus)}
+    idle = set(run.summary.idle_ipus)
+    busiest = max(flows, key=lambda between: flows[between].load, default=None)
+    words = (
+        ""
+        if busiest is None
+        else (
+            f"; the busiest link, from IPU {logical[busiest[0]]} to IPU {logical[busiest[1]]}, carries copies "
+            f"{flows[busiest].load:.1%} of the time"
+        )
+    )
+    period = format_seconds(run.summary.throughput.weight_update_period_s)
+    of = "weight update" if run.summary.training else "execution"
+    return LinkMap(
+        f"{order}: {period} per {of}\n{report.direct} of {len(report.routes)} copies go over one link{words}",
+        {physical: None if ipu in idle else ipu for physical, ipu in logical.items()},
+        list(system.topology.ipus),
+        [(ipu, other) for ipu, others in system.topology.neighbours.items() for other in others if ipu < other],
+        flows,
+    )

@@ -1,0 +1,70 @@
+"""Changes that free memory of an IPU, as a table and in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.api import analysis
+from ipusim.app.explain.memory_moves import Move, Moves
+from ipusim.app.render.tables import Table
+from ipusim.base.units import format_bytes, format_seconds
+
+
+def moves_table(of: Moves) -> Table:
+    """Return a row for each change: what it frees, what the fullest IPU holds then, and what it costs."""
+    limit = of.sram_bytes
+
+    def row(change: str, freed: str, peak: int, answer: analysis.Fits, period_s: float, *costs: str) -> tuple[str, ...]:
+        fit = () if limit is None else (str(answer),)
+        return (change, freed, format_bytes(peak), *fit, format_seconds(period_s), *costs)
+
+    rows = [row("as it stands", "", of.peak_bytes, of.fits, of.period_s, "", "")]
+    for move in of.moves:
+        time = f"{move.period_s / of.period_s - 1:+.1%}" if of.period_s else "-"
+        longer = ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-"
+        freed = format_bytes(move.freed_bytes)
+        rows.append(row(move.words, freed, move.peak_bytes, move.fits, move.period_s, time, longer))
+    fits = () if limit is None else ("fits",)
+    header = ("change", f"frees on IPU {of.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
+    return Table("What would take less memory", header, tuple(rows))
+
+
+def move_words(of: Moves) -> list[str]:
+    """Return sentences: the best change, savings in force already, and changes that free nothing or are refused."""
+    sentences = [advice(of)]
+    if of.already:
+        sentences.append(f"Already so: {', '.join(of.already)}.")
+    if of.no_help:
+        tried = (f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {of.ipu}'})" for words, rule in of.no_help)
+        sentences.append(f"Tried, and no help: {'; '.join(tried)}.")
+    return sentences
+
+
+def advice(of: Moves) -> str:
+    """Return the options of the fastest change that fits, and those as fast; or that none does.
+
+    One that takes memory off the fullest IPU, while another stays as full, is not among them.
+    """
+    lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
+    if not lower:
+        return (
+            "No option that was tried lowers what the fullest IPU holds; another schedule may, and more stages on more "
+            "IPUs would."
+        )
+    best, *others = lower
+    options = options_of(best)
+    if of.sram_bytes is not None and not analysis.usable(best.fits):
+        return f"No option that was tried makes it fit, alone or with others. What frees most: {best.words}, {options}"
+    tied = [move.words for move in others if analysis.usable(move.fits) and move.period_s == best.period_s]
+    as_fast = f" (as fast: {'; '.join(tied)})" if tied else ""
+    first = "What costs the least time" if analysis.usable(of.fits) else "The fastest that fits"
+    return f"{first}: {best.words}{as_fast}, {options}"
+
+
+def options_of(move: Move) -> str:
+    """Return the options of a change, as a command line has them."""
+    return " ".join(f"--set {name}={_yaml(value)}" for name, value in move.changes.items())
+
+
+def _yaml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,239 @@
+"""Map of a system's IPU-Links: the routes of copies under each selection order, and the load of each link."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Circle, Polygon, Rectangle
+
+from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.lettering import text_width
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.titles import title_lines, titles_height, write_titles
+
+#: IPUs of the largest device that a picture is wide enough for: those of a pod.
+MOST_IPUS: Final = 64
+#: Rungs beside each other; those of a longer ladder go on in the next line.
+_RUNGS: Final = 16
+#: Inches: between neighbouring rungs at most, between a rung's IPUs, and between lines of rungs.
+_WIDEST, _ROWS, _LINES = 1.19, 1.0, 0.6
+#: Inches: radius of an IPU at most, as a share of the distance to the next rung, and length of a stub.
+_RADIUS, _CIRCLE, _STUB = 0.17, 0.27, 0.5
+#: Inches: width of the arrow of the busiest link at most, of the thinnest arrow, between a cable and its arrows, of a
+#: head; and that width as a share of the distance to the next rung.
+_WIDTH, _THINNEST, _GAP, _HEAD, _BROAD = 0.11, 0.012, 0.018, 0.09, 0.14
+#: Parts of a rung's length at which the numbers of its two directions stand, which those of the next rung are beside.
+_STAGGERED: Final = 0.34
+#: Inches around panels, between two, of a line of a panel's title, above it, and of the legend.
+_EDGE, _BETWEEN, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
+#: Colours of a link by the copies that it carries.
+FORWARD, BACKWARD, CROSSING = (SERIES[number][0] for number in (0, 1, 2))
+_IDLE: Final = "#c9c9c9"
+_LEGENDS: Final = (
+    (FORWARD, "forward: a stage's output to the next"),
+    (BACKWARD, "backward: a gradient back"),
+    (CROSSING, "other copies"),
+    (_IDLE, "cable without copies"),
+)
+
+
+class Flow(NamedTuple):
+    """Load of one direction of a cable, as shares of time in which it carries copies.
+
+    Attributes:
+        forward, backward: copies of outputs to the next stages, and of gradients back.
+        beside: other copies.
+    """
+
+    forward: float
+    backward: float
+    beside: float = 0.0
+
+    @property
+    def load(self) -> float:
+        """The share of time in which any copy is on the way."""
+        return sum(self)
+
+    @property
+    def colours(self) -> dict[str, float]:
+        """The shares that are above 0, by the colour of their copies."""
+        shares = zip((FORWARD, BACKWARD, CROSSING), self, strict=True)
+        return {colour: share for colour, share in shares if share}
+
+
+@dataclass(frozen=True)
+class LinkMap:
+    """The links of a device under one selection order.
+
+    Attributes:
+        title: line above the panel.
+        ipus: physical number of each logical IPU; None for an IPU without a stage.
+        physical: the physical numbers of the device, in ladder order.
+        cables: pairs of physical IPUs that a cable joins.
+        flows: load of each direction, by its two physical IPUs.
+    """
+
+    title: str
+    ipus: Mapping[int, int | None]
+    physical: Sequence[int]
+    cables: Sequence[tuple[int, int]]
+    flows: Mapping[tuple[int, int], Flow]
+
+    @property
+    def most(self) -> float:
+        """The load of the busiest direction."""
+        return max((flow.load for flow in self.flows.values()), default=0.0)
+
+
+@own_settings()
+def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
+    """Return a panel for each selection order, with one scale of widths.
+
+    Args:
+        maps: of one device.
+        title: of the picture; further lines are smaller.
+
+    Returns:
+        The picture. Pairs of physical numbers are rungs, and rungs lie side by side.
+    """
+    rungs = len(maps[0].physical) // 2 or 1
+    columns = min(rungs, _RUNGS)
+    stubs = _STUB if _has_stubs(maps[0]) else 0.0
+    free = WIDTH_IN - 2 * _EDGE - 2 * stubs
+    step = min(_WIDEST, free / columns)
+    lines = -(-rungs // columns)
+    wide = columns * step + 2 * stubs
+    panels = min(max(int((free + _BETWEEN) // (wide + _BETWEEN)), 1), len(maps))
+    room = (WIDTH_IN - 2 * _EDGE + _BETWEEN) / panels - _BETWEEN
+    named = [title_lines(link_map.title, room) for link_map in maps]
+    above, tall = _ABOVE + _WORDS * max(map(len, named)), lines * (_ROWS + _LINES)
+    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
+    head = _EDGE + titles_height(titles)
+    whole = head + -(-len(maps) // panels) * (above + tall) + _LEGEND
+    figure = Chart(figsize=(WIDTH_IN, whole))
+    write_titles(figure, titles, _EDGE)
+    most = max(link_map.most for link_map in maps)
+    for number, link_map in enumerate(maps):
+        row, column = divmod(number, panels)
+        left, top = _EDGE + column * (room + _BETWEEN), head + row * (above + tall)
+        for at, line in enumerate(named[number]):
+            how: dict[str, Any] = {"fontweight": "bold"} if line.headline else {"color": FAINT_TEXT}
+            figure.write(left, top + _ABOVE + at * _WORDS, line.text, **how)
+        panel = figure.add_clear_axes(left, top + above, wide, tall)
+        panel.set_xlim(-step / 2 - stubs, columns * step - step / 2 + stubs)
+        panel.set_ylim(tall - _LINES / 2, -_LINES / 2)
+        panel.set_axis_off()
+        _Panel(panel, link_map, step, most).draw()
+    seen = {colour for link_map in maps for flow in link_map.flows.values() for colour in flow.colours}
+    _draw_legend(figure, whole - _LEGEND / 2, {*seen, _IDLE})
+    return figure
+
+
+def _place(ipu: int, first: int, step: float) -> tuple[float, float]:
+    """Return the place of a physical IPU in inches, x to the right and y down."""
+    rung, side = divmod(ipu - first, 2)
+    line, column = divmod(rung, _RUNGS)
+    return column * step, line * (_ROWS + _LINES) + side * _ROWS
+
+
+def _has_stubs(link_map: LinkMap) -> bool:
+    """Whether a cable joins IPUs that are not drawn beside each other, as the ends of a torus."""
+    first = link_map.physical[0]
+    places = {ipu: _place(ipu, first, 1.0) for ipu in link_map.physical}
+    return any(_is_far(places[one], places[other]) for one, other in link_map.cables)
+
+
+def _is_far(one: tuple[float, float], other: tuple[float, float], step: float = 1.0) -> bool:
+    return abs(one[0] - other[0]) > 1.5 * step or (one[0] != other[0] and one[1] != other[1])
+
+
+class _Panel:
+    """The drawing of one order; coordinates are in inches."""
+
+    def __init__(self, axes: Axes, link_map: LinkMap, step: float, most: float) -> None:
+        self._axes, self._map, self._step = axes, link_map, step
+        self._most = most or 1.0
+        self._radius, self._widest = min(_CIRCLE * step, _RADIUS), min(_BROAD * step, _WIDTH)
+        first = link_map.physical[0]
+        self._at = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
+
+    def draw(self) -> None:
+        """Draw cables, the arrows on them with their loads, and the IPUs above."""
+        for one, other in self._map.cables:
+            for source, target in ((one, other), (other, one)):
+                for begin, end in self._pieces(source, target):
+                    self._cable(begin, end)
+                    flow = self._map.flows.get((source, target))
+                    if flow is not None:
+                        self._arrow(begin, end, flow)
+        for ipu, place in self._at.items():
+            logical = self._map.ipus[ipu]
+            edge = LINE if logical is not None else _IDLE
+            self._axes.add_patch(Circle(place, self._radius, facecolor="white", edgecolor=edge, linewidth=1, zorder=4))
+            label = "" if logical is None else str(logical)
+            if text_width(label, TEXT_SIZE) < 72 * 1.7 * self._radius:
+                self._axes.text(*place, label, ha="center", va="center", fontsize=TEXT_SIZE, color=LINE, zorder=5)
+
+    def _pieces(self, source: int, target: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+        """Yield the lines from one IPU towards another: one, or a stub at either end of a way out of the drawing."""
+        one, other = self._at[source], self._at[target]
+        if not _is_far(one, other, self._step):
+            yield one, other
+            return
+        length = self._radius + _STUB
+        out = 1 if one[0] > other[0] else -1
+        yield one, (one[0] + out * length, one[1])
+        yield (other[0] - out * length, other[1]), other
+
+    def _cable(self, one: tuple[float, float], other: tuple[float, float]) -> None:
+        self._axes.plot((one[0], other[0]), (one[1], other[1]), color=_IDLE, linewidth=1.2, zorder=1)
+
+    def _arrow(self, one: tuple[float, float], other: tuple[float, float], flow: Flow) -> None:
+        """Draw the load of a direction to the right of its way, and its number beside it."""
+        length = abs(other[0] - one[0]) + abs(other[1] - one[1])
+        along = (other[0] - one[0]) / length, (other[1] - one[1]) / length
+        aside = -along[1], along[0]  # to the right of the way, as y goes down
+        begin = self._radius if one in self._at.values() else 0.0
+        end = length - (self._radius if other in self._at.values() else 0.0)
+
+        def point(far: float, off: float) -> tuple[float, float]:
+            return one[0] + along[0] * far + aside[0] * off, one[1] + along[1] * far + aside[1] * off
+
+        neck, off = end - _HEAD, _GAP
+        wide = max(self._widest * flow.load / self._most, _THINNEST)
+        for colour, share in flow.colours.items():
+            part = wide * share / flow.load
+            corners = point(begin, off), point(neck, off), point(neck, off + part), point(begin, off + part)
+            self._axes.add_patch(Polygon(corners, facecolor=colour, linewidth=0, zorder=2))
+            off += part
+        middle, half = _GAP + wide / 2, wide / 2 + 0.03
+        tip = point(neck, middle - half), point(end, middle), point(neck, middle + half)
+        colour = max(flow.colours, key=flow.colours.__getitem__)
+        self._axes.add_patch(Polygon(tip, facecolor=colour, linewidth=0, zorder=2))
+        label = _percent(flow.load)
+        upright = not along[0]
+        if upright or 72 * (end - begin) > text_width(label, TEXT_SIZE):
+            x, y = point(begin + (end - begin) * (_STAGGERED if upright else 0.5), _GAP + wide + 0.03)
+            how: dict[str, Any] = {"ha": "right" if aside[0] < 0 else "left", "va": "center"}
+            if not upright:
+                how = {"ha": "center", "va": "bottom" if aside[1] < 0 else "top"}
+            self._axes.text(x, y, label, fontsize=TEXT_SIZE, color=LINE, zorder=3, **how)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.005 else "<1%"
+
+
+def _draw_legend(figure: Chart, top: float, colours: Collection[str]) -> None:
+    width, height = figure.get_size_inches()
+    left = _EDGE
+    for colour, words in _LEGENDS:
+        if colour not in colours:
+            continue
+        corner = left / width, 1 - (top + 0.04) / height
+        figure.add_artist(Rectangle(corner, 0.24 / width, 0.08 / height, facecolor=colour, linewidth=0))
+        figure.write(left + 0.3, top, words, va="center_baseline")
+        left += 0.48 + text_width(words, TEXT_SIZE) / 72

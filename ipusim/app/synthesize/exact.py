@@ -1,0 +1,254 @@
+"""The best time-steps of few passes in lock-step, proven: shortest paths through the states of a pipeline (A*).
+
+A state counts the passes that have run of each stage; as micro-batches are alike, their order does not matter. A
+time-step leads from state to state, and takes as long as its slowest IPU and the meeting behind it. An IPU that has
+time for another forward pass, whole backward pass or weights' half within a time-step runs it there: to have run it can
+only leave less for later. So few of all time-steps are searched, and none that could be better is left out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import comb
+from operator import add
+from typing import Final, NamedTuple
+
+from ipusim.api import pipelines
+from ipusim.app.synthesize.grid import Grid, Layout
+from ipusim.app.synthesize.tasks import Tasks
+
+#: States of a pipeline up to which it is searched: 4 stages of 3 micro-batches, 3 of 5, 2 of 11.
+_MOST_STATES: Final = 200_000
+#: Whether a stage runs forward, the half for its input, a whole backward pass, and the half for its weights.
+_Passes = tuple[bool, bool, bool, bool]
+#: Of each stage its forward passes, backward passes, and halves for the weights that are still to come.
+_Stage = tuple[int, int, int]
+
+
+class _State(NamedTuple):
+    """How far a pipeline is, and whether a result waits to be sent to the host."""
+
+    stages: tuple[_Stage, ...]
+    sends: bool
+
+
+class _Work(NamedTuple):
+    """Passes of an IPU in a time-step: their cycles, passes of each stage (forward, halved, whole, weights' half).
+
+    ``further`` are the least cycles of a pass that could run as well, and leave less for later; None for none.
+    """
+
+    cycles: int
+    further: int | None
+    passes: tuple[_Passes, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """The result of an exhaustive search.
+
+    Attributes:
+        cycles: the least of all Orders, memory left out.
+        grid: an Order that takes so long.
+        states: states of the pipeline that were looked at.
+    """
+
+    cycles: int
+    grid: Grid
+    states: int
+
+
+def is_small(tasks: Tasks, count: int) -> bool:
+    """Whether an exhaustive search of ``count`` micro-batches is tried."""
+    return tasks.meeting is not None and comb(count + 3, 3) ** tasks.stages <= _MOST_STATES
+
+
+def proven(tasks: Tasks, count: int, known: int, go_on: Callable[[], bool]) -> Proof | None:
+    """Return the least cycles of any Order in lock-step; None if the search was stopped or none is below ``known``.
+
+    Args:
+        tasks: letters in lock-step, for which :func:`is_small` holds.
+        count: micro-batches.
+        known: cycles of an Order; one that takes as long is found again.
+        go_on: whether there is time left.
+    """
+    search = _Search(tasks, count)
+    start = _State(((0, 0, 0),) * tasks.stages, False)
+    best = {start: 0}
+    came: dict[_State, tuple[_State, tuple[_Work, ...]]] = {}
+    waiting = [(search.least(start), 0, start)]
+    done: set[_State] = set()
+    while waiting and go_on():
+        _, cycles, state = heapq.heappop(waiting)
+        if state in done:
+            continue
+        done.add(state)
+        if search.is_end(state):
+            path = []
+            while state != start:
+                state, chosen = came[state]
+                path.append(chosen)
+            return Proof(cycles, search.grid(path[::-1]), len(done))
+        for more, behind, works in search.time_steps(state):
+            total = cycles + more
+            if total < best.get(behind, known + 1) and total + (least := search.least(behind)) <= known:
+                best[behind] = total
+                came[behind] = state, works
+                heapq.heappush(waiting, (total + least, total, behind))
+    return None
+
+
+class _Search:
+    """Time-steps that lead on from a state, and bounds on what follows."""
+
+    def __init__(self, tasks: Tasks, count: int) -> None:
+        self._tasks, self._count = tasks, count
+        kinds, stages = pipelines.Pass, range(tasks.stages)
+        cost = dict(zip(tasks.passes, (*tasks.cycles, *tasks.whole), strict=True))
+        self._forward, self._whole, self._input, self._weights = (
+            [cost.get((kind, stage), 0) for stage in stages]
+            for kind in (kinds.FORWARD, kinds.BACKWARD, kinds.INPUT_GRADIENT, kinds.WEIGHT_GRADIENT)
+        )
+        self._trains = len(tasks.passes) > tasks.stages
+        self._last = tasks.stages - 1
+        word_of = {stage: word for (_, stage), word in zip(tasks.letters, tasks.word_of, strict=True)}
+        self._of_word = [[stage for stage in stages if word_of[stage] == word] for word in range(tasks.words)]
+        self._backward, first = list(self._whole), list(self._whole)
+        if tasks.whole:
+            self._backward = [min(self._whole[at], self._input[at] + self._weights[at]) for at in stages]
+            first = [min(self._whole[at], self._input[at]) for at in stages]
+        self._first = first
+        # The longest path from the begin of a stage's backward pass, and of its forward pass.
+        self._back = [sum(first[: stage + 1]) for stage in stages]
+        self._through = [sum(self._forward[stage:]) + self._back[-1] for stage in stages]
+        self._leasts: dict[tuple[_Stage, ...], int] = {}
+        self._works: dict[tuple[int, tuple[tuple[int, int, int], ...]], list[_Work]] = {}
+
+    def is_end(self, state: _State) -> bool:
+        """Whether all passes have run."""
+        return all(stage == (self._count, self._count * self._trains, 0) for stage in state.stages)
+
+    def least(self, state: _State) -> int:
+        """Return a bound on the cycles from a state to the end: its busiest IPU or longest path, with meetings."""
+        least = self._leasts.get(state.stages)
+        if least is None:
+            least = self._leasts[state.stages] = self._least(state.stages)
+        return least
+
+    def _least(self, stages: tuple[_Stage, ...]) -> int:
+        longest = steps = 0
+        work = [0] * len(stages)
+        for stage, (forward, backward, weights) in enumerate(stages):
+            forwards, backwards = self._count - forward, (self._count - backward) * self._trains
+            work[stage] = forwards * self._forward[stage] + backwards * self._backward[stage]
+            work[stage] += weights * self._weights[stage]
+            steps = max(steps, weights)
+            if forwards:
+                steps = max(steps, forwards + self._last - stage + self._last * self._trains)
+                longest = max(longest, (forwards - 1) * self._forward[stage] + self._through[stage])
+            if backwards:
+                # A half for the input and a whole backward pass are programs of their own, and may share a time-step.
+                steps = max(steps, -(-backwards // (2 if self._tasks.whole else 1)) + stage)
+                longest = max(longest, (backwards - 1) * self._first[stage] + self._back[stage])
+        busiest = max(sum(work[stage] for stage in own) for own in self._of_word)
+        return max(busiest, longest) + steps * (self._tasks.meeting or 0)
+
+    def time_steps(self, state: _State) -> Iterator[tuple[int, _State, tuple[_Work, ...]]]:
+        """Yield the time-steps that may be the next: their cycles, the state behind them, and each IPU's passes."""
+        works = [self._works_of(word, state.stages) for word in range(self._tasks.words)]
+        sends = [self._tasks.outfeed * (state.sends and self._last in own) for own in self._of_word]
+        lengths = {work.cycles + more for of, more in zip(works, sends, strict=True) for work in of}
+        for length in sorted(lengths):
+            fitting = [
+                [
+                    work
+                    for work in of
+                    if work.cycles + more <= length
+                    and (work.further is None or work.cycles + more + work.further > length)
+                ]
+                for of, more in zip(works, sends, strict=True)
+            ]
+            for chosen in product(*fitting):
+                if max(map(add, sends, (work.cycles for work in chosen))) == length:
+                    behind = self._behind(state.stages, chosen)
+                    if behind.stages != state.stages:
+                        yield length + (self._tasks.meeting or 0), behind, chosen
+
+    def _works_of(self, word: int, stages: tuple[_Stage, ...]) -> list[_Work]:
+        """Return the sets of passes that an IPU can run in the next time-step."""
+        ready = tuple(self._ready(stage, stages) for stage in self._of_word[word])
+        works = self._works.get((word, ready))
+        if works is None:
+            choices = [self._works_of_stage(stage, *of) for stage, of in zip(self._of_word[word], ready, strict=True)]
+            works = self._works[word, ready] = [
+                _Work(
+                    sum(work.cycles for work in chosen),
+                    min((work.further for work in chosen if work.further is not None), default=None),
+                    tuple(passes for work in chosen for passes in work.passes),
+                )
+                for chosen in product(*choices)
+            ]
+        return works
+
+    def _ready(self, stage: int, stages: tuple[_Stage, ...]) -> tuple[int, int, int]:
+        """Return how many forward passes, backward passes and weights' halves of a stage the next time-step may have.
+
+        Backward passes are those without a forward pass in the same time-step.
+        """
+        forward, backward, weights = stages[stage]
+        before = self._count if stage == 0 else stages[stage - 1][0]
+        above = forward if stage == self._last else min(forward, stages[stage + 1][1])
+        return min(before - forward, 1), min(above - backward, 2) * self._trains, min(weights, 1)
+
+    def _works_of_stage(self, stage: int, forwards: int, backwards: int, weights: int) -> Iterator[_Work]:
+        costs = self._forward[stage], self._input[stage], self._whole[stage], self._weights[stage]
+        for forward, halved, whole, half in product((False, True), repeat=4):
+            passes: _Passes = forward, halved, whole, half
+            left = backwards + (forward and stage == self._last and self._trains) - halved - whole
+            if forward > forwards or left < 0 or half > weights or (halved and not self._tasks.whole):
+                continue
+            # Who sends a result a time-step later may rather wait with its forward pass.
+            waits = stage == self._last and self._tasks.outfeed > 0
+            could = (forwards > forward and not waits, False, left > 0 and not whole, weights > half)
+            further = min((cost for cost, can in zip(costs, could, strict=True) if can), default=None)
+            yield _Work(sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), further, (passes,))
+
+    def _behind(self, stages: tuple[_Stage, ...], chosen: Sequence[_Work]) -> _State:
+        """Return the state behind a time-step."""
+        behind = list(stages)
+        sends = False
+        for own, work in zip(self._of_word, chosen, strict=True):
+            for stage, (forward, halved, whole, half) in zip(own, work.passes, strict=True):
+                forwards, backwards, weights = stages[stage]
+                behind[stage] = forwards + forward, backwards + halved + whole, weights + halved - half
+                sends |= forward and stage == self._last and self._tasks.outfeed > 0
+        return _State(tuple(behind), sends)
+
+    def grid(self, works: Sequence[Sequence[_Work]]) -> Grid:
+        """Return the passes of time-steps, as micro-batches in their order."""
+        layout = Layout.of_count(self._tasks, self._count)
+        steps = [0] * len(layout.letter_of)
+        turns = [[0, 0, 0] for _ in range(self._tasks.stages)]
+        halves: list[list[int]] = [[] for _ in turns]
+        kinds = pipelines.Pass
+        for step, chosen in enumerate(works):
+            for own, work in zip(self._of_word, chosen, strict=True):
+                for stage, (forward, halved, whole, half) in zip(own, work.passes, strict=True):
+                    runs = []
+                    if half:
+                        runs.append((kinds.WEIGHT_GRADIENT, halves[stage][turns[stage][2]]))
+                        turns[stage][2] += 1
+                    if forward:
+                        runs.append((kinds.FORWARD, turns[stage][0]))
+                        turns[stage][0] += 1
+                    for kind in (kinds.INPUT_GRADIENT,) * halved + (kinds.BACKWARD,) * whole:
+                        runs.append((kind, turns[stage][1]))
+                        halves[stage] += [turns[stage][1]] * (kind == kinds.INPUT_GRADIENT)
+                        turns[stage][1] += 1
+                    for kind, turn in runs:
+                        for letter in self._tasks.parts(kind, stage):
+                            steps[layout.number_of[letter, turn]] = step
+        return Grid(layout, steps)

@@ -1,0 +1,250 @@
+"""Passes in the time-steps of lock-step, with the cycles that these take.
+
+A time-step lasts as long as its slowest IPU, and a merged copy follows it. So the time-step of a pass matters beside
+the order of passes. Both halves of a backward pass run as one whole pass if they share a time-step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ipusim.api import pipelines
+from ipusim.app.synthesize.tasks import BAR, Tasks, Words
+
+_WEIGHTS: Final = pipelines.Pass.WEIGHT_GRADIENT
+#: Kinds of passes in the order in which an IPU runs them within a time-step.
+_RANKS: Final = (_WEIGHTS, pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.FORWARD)
+
+
+class Layout:
+    """The passes of some micro-batches, and how many time-steps apart they run.
+
+    Attributes:
+        tasks: letters and their cycles.
+        letter_of: letter of each pass.
+        number_of: pass of each (letter, micro-batch).
+        needs, users: for each pass its predecessors and successors, with the least time-steps between.
+        partner: for each pass the other half of its backward pass; -1 if there is none.
+    """
+
+    def __init__(self, tasks: Tasks, begins: Sequence[int], ends: Sequence[int]) -> None:
+        """Take the micro-batches from ``begins`` up to ``ends`` of each letter; earlier ones have run."""
+        self.tasks = tasks
+        keys = [(letter, turn) for letter in range(len(begins)) for turn in range(begins[letter], ends[letter])]
+        self.letter_of = [letter for letter, _ in keys]
+        self.number_of = {key: number for number, key in enumerate(keys)}
+        self.needs: list[list[tuple[int, int]]] = [[] for _ in keys]
+        self.users: list[list[tuple[int, int]]] = [[] for _ in keys]
+        self.partner = [-1] * len(keys)
+        for number, (letter, turn) in enumerate(keys):
+            for need, _ in tasks.needs[letter]:
+                before = self.number_of.get((need, turn))
+                if before is not None:
+                    self.needs[number].append((before, tasks.apart(need, letter)))
+                    self.users[before].append((number, tasks.apart(need, letter)))
+                    if tasks.letters[letter][0] == _WEIGHTS:
+                        self.partner[number], self.partner[before] = before, number
+
+    @classmethod
+    def of_count(cls, tasks: Tasks, count: int) -> Layout:
+        """Return all passes of ``count`` micro-batches."""
+        return cls(tasks, [0] * len(tasks.letters), [count] * len(tasks.letters))
+
+    def program(self, number: int, steps: Sequence[int]) -> tuple[int, int] | None:
+        """Return letter and time-step of a pass; None for the weights' half of a whole backward pass."""
+        letter, partner = self.letter_of[number], self.partner[number]
+        if partner < 0 or steps[partner] != steps[number]:
+            return letter, steps[number]
+        kind, stage = self.tasks.letters[letter]
+        return None if kind == _WEIGHTS else (len(self.tasks.letters) + stage, steps[number])
+
+    def is_legal(self, steps: Sequence[int]) -> bool:
+        """Whether passes keep their distances, and no program of a stage runs twice in a time-step."""
+        if any(steps[need] + apart > steps[number] for number, of in enumerate(self.needs) for need, apart in of):
+            return False
+        programs = [program for number in range(len(steps)) if (program := self.program(number, steps)) is not None]
+        return len(set(programs)) == len(programs)
+
+    def earliest(self) -> list[int]:
+        """Return the earliest time-step of each pass, with whole backward passes."""
+        steps = [-1] * len(self.letter_of)
+        taken: set[tuple[int, int]] = set()
+        waiting = list(range(len(steps)))
+        while waiting:
+            for number in waiting:
+                of = self.needs[number]
+                if all(steps[need] >= 0 for need, _ in of):
+                    step = max((steps[need] + apart for need, apart in of), default=0)
+                    while (self.letter_of[number], step) in taken:
+                        step += 1
+                    steps[number] = step
+                    taken.add((self.letter_of[number], step))
+            waiting = [number for number in waiting if steps[number] < 0]
+        return steps
+
+    def steps_of_order(self, order: pipelines.Order) -> list[int] | None:
+        """Return the time-step of each pass in an Order of the same passes; None if they cannot run so."""
+        if order.emitted is None:
+            times = pipelines.earliest_time_steps(order, one_at_a_time=False)
+        else:
+            times = order.table[:, 0]
+        steps = [-1] * len(self.letter_of)
+        for step, (_, kind, stage, turn) in zip(times.tolist(), order.passes.tolist(), strict=True):
+            for letter in self.tasks.parts(kind, stage):
+                steps[self.number_of[letter, turn]] = step
+        return steps if min(steps, default=0) >= 0 and self.is_legal(steps) else None
+
+    def steps_of_words(self, words: Words) -> list[int] | None:
+        """Return the time-step of each pass in words with bars; None if the passes cannot run so."""
+        tasks = self.tasks
+        steps = [-1] * len(self.letter_of)
+        counts = [0] * len(tasks.letters)
+        halved: list[list[int]] = [[] for _ in tasks.letters]
+        for word in words:
+            step = 0
+            for letter in word:
+                if letter == BAR:
+                    step += 1
+                    continue
+                kind, stage = tasks.passes[letter]
+                first, *second = tasks.parts(kind, stage)
+                turn = counts[first]
+                counts[first] += 1
+                if kind == pipelines.Pass.INPUT_GRADIENT:
+                    halved[stage].append(turn)
+                elif kind == _WEIGHTS:
+                    if turn >= len(halved[stage]):
+                        return None
+                    turn = halved[stage][turn]
+                if any(counts[need] <= turn for need in tasks.own_needs[first]):
+                    return None
+                for part in (first, *second):
+                    steps[self.number_of[part, turn]] = step
+        return steps if self.is_legal(steps) else None
+
+
+class Grid:
+    """Passes in time-steps.
+
+    Attributes:
+        layout: the passes.
+        steps: time-step of each pass.
+        length: number of time-steps.
+        cycles: of all time-steps, with the meeting behind each.
+    """
+
+    def __init__(self, layout: Layout, steps: Sequence[int]) -> None:
+        """Take legal ``steps``, and leave out time-steps without passes."""
+        number_of = {step: number for number, step in enumerate(sorted(set(steps)))}
+        self.layout, self.steps, self.length = layout, [number_of[step] for step in steps], len(number_of)
+        tasks = layout.tasks
+        self._loads = [[0] * tasks.words for _ in range(self.length + 1)]
+        self._inside = [0] * self.length
+        everything = range(len(self.steps))
+        for number in everything:
+            self._add(number, 1)
+        self._add_whole(everything, 1)
+        self._programs = {layout.program(number, self.steps) for number in everything}
+        self._peaks = [max(load) for load in self._loads]
+        self.cycles = sum(self._peaks) + self.length * (tasks.meeting or 0)
+
+    def _add(self, number: int, sign: int) -> None:
+        """Count the cycles of a pass in its time-step, or no longer if ``sign`` is -1."""
+        tasks, letter, step = self.layout.tasks, self.layout.letter_of[number], self.steps[number]
+        self._inside[step] += sign
+        self._loads[step][tasks.word_of[letter]] += sign * tasks.cycles[letter]
+        if letter == tasks.outfed:
+            self._loads[step + 1][tasks.word_of[letter]] += sign * tasks.outfeed
+
+    def _add_whole(self, numbers: Iterable[int], sign: int) -> None:
+        """Count the cycles that whole backward passes among ``numbers`` take beside those of their halves."""
+        layout, tasks = self.layout, self.layout.tasks
+        for number in numbers:
+            partner, letter = layout.partner[number], layout.letter_of[number]
+            if partner > number and self.steps[partner] == self.steps[number]:
+                more = tasks.whole[tasks.letters[letter][1]] - tasks.cycles[letter]
+                more -= tasks.cycles[layout.letter_of[partner]]
+                self._loads[self.steps[number]][tasks.word_of[letter]] += sign * more
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether a time-step has no pass left."""
+        return not all(self._inside)
+
+    def window(self, numbers: Sequence[int]) -> tuple[int, int]:
+        """Return the first and the last time-step in which passes, together, keep their distances to others."""
+        steps, needs, users = self.steps, self.layout.needs, self.layout.users
+        firsts = [steps[need] + apart for number in numbers for need, apart in needs[number] if need not in numbers]
+        lasts = [steps[user] - apart for number in numbers for user, apart in users[number] if user not in numbers]
+        return max(firsts, default=0), min(lasts, default=self.length - 1)
+
+    def move(self, numbers: Sequence[int], step: int) -> bool:
+        """Move passes into another time-step of their window, unless a program would run twice in it.
+
+        Args:
+            numbers: one pass, or both halves of a whole backward pass.
+            step: the other time-step.
+
+        Returns:
+            Whether they were moved.
+        """
+        layout, steps = self.layout, self.steps
+        touched = {*numbers, *(layout.partner[number] for number in numbers)} - {-1}
+        before = [steps[number] for number in numbers]
+        freed = {layout.program(number, steps) for number in touched}
+        for number in numbers:
+            steps[number] = step
+        programs = {layout.program(number, steps) for number in touched}
+        taken = (programs - freed - {None}) & self._programs
+        for number, old in zip(numbers, before, strict=True):
+            steps[number] = old
+        if taken:
+            return False
+        self._programs -= freed
+        self._programs |= programs
+        self._add_whole(touched, -1)
+        for number in numbers:
+            self._add(number, -1)
+            steps[number] = step
+            self._add(number, 1)
+        self._add_whole(touched, 1)
+        for at in {step, step + 1, *before, *(old + 1 for old in before)}:
+            peak = max(self._loads[at])
+            self.cycles += peak - self._peaks[at]
+            self._peaks[at] = peak
+        return True
+
+    def word(self, number: int, *, closed: bool = False) -> tuple[int, ...]:
+        """Return the word of an IPU with a bar behind each time-step but the last, or behind all if ``closed``.
+
+        Within a time-step passes that free memory come first: halves for the weights, then backward passes.
+        """
+        layout, tasks = self.layout, self.layout.tasks
+        inside: list[list[tuple[float, int]]] = [[] for _ in range(self.length)]
+        for pass_, step in enumerate(self.steps):
+            program = layout.program(pass_, self.steps)
+            if program is not None and tasks.word_of[layout.letter_of[pass_]] == number:
+                turns = any(self.steps[user] == step for user, apart in layout.users[pass_] if not apart)
+                kind = tasks.passes[program[0]][0]
+                rank = _RANKS.index(kind) if kind != pipelines.Pass.FORWARD or not turns else 0.5
+                inside[step].append((rank, program[0]))
+        word = [letter for of in inside for letter in (*(letter for _, letter in sorted(of)), BAR)]
+        while word and word[-1] == BAR and not closed:
+            word.pop()
+        return tuple(word)
+
+    @property
+    def words(self) -> Words:
+        """The words of all IPUs."""
+        return tuple(self.word(number) for number in range(self.layout.tasks.words))
+
+
+def words_in_time_steps(tasks: Tasks, order: pipelines.Order) -> Words | None:
+    """Return the words of an Order of the same passes in lock-step, with bars; None if they cannot run.
+
+    Time-steps are those of the Order, or as early as possible in an Order without any.
+    """
+    layout = Layout.of_count(tasks, order.shape.micro_batches)
+    steps = layout.steps_of_order(order)
+    return None if steps is None else Grid(layout, steps).words

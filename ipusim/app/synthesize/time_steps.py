@@ -1,0 +1,88 @@
+"""Local search over time-steps in lock-step: passes moved to another time-step, time-steps inserted and joined.
+
+Grids are taken that are no worse than those of some moves ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
+heuristic, EJOR 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from ipusim.app.synthesize.grid import Grid
+from ipusim.app.synthesize.memory import Memory
+
+#: Moves for which a grid may be as bad as an earlier one.
+_LATE: Final = 200
+#: Moves without a better grid after which the search returns to the best.
+_PATIENCE: Final = 10_000
+#: One move in so many inserts a time-step or joins two.
+_STRUCTURAL: Final = 25
+
+
+def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bool], seed: int = 0) -> Grid:
+    """Return a grid that takes no more cycles than ``grid`` and fits the memory as it does.
+
+    Args:
+        memory: of the IPUs.
+        grid: the grid to begin with.
+        least: bound on its cycles, at which the search ends.
+        go_on: whether there is time left; asked before each move.
+        seed: of the random moves.
+    """
+    random, layout = Random(seed), grid.layout
+    best, steps = grid.cycles, list(grid.steps)
+    late = [best] * _LATE
+    turn = since = 0
+    while best > least and grid.steps and go_on():
+        turn, since = turn + 1, since + 1
+        limit = max(late[turn % _LATE], grid.cycles)
+        if random.randrange(_STRUCTURAL) == 0:
+            grid = _restructured(memory, grid, limit, random)
+        else:
+            _move(memory, grid, limit, random)
+            if grid.has_gap:
+                grid = Grid(layout, grid.steps)
+        if grid.cycles < best:
+            best, steps, since = grid.cycles, list(grid.steps), 0
+        elif since > _PATIENCE:
+            grid, since = Grid(layout, steps), 0
+            late = [best + best // 50] * _LATE
+        late[turn % _LATE] = grid.cycles
+    return Grid(layout, steps)
+
+
+def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
+    """Move a pass, or a whole backward pass, if the cycles stay within ``limit`` and the memory suffices."""
+    number = random.randrange(len(grid.steps))
+    before = grid.steps[number]
+    partner = grid.layout.partner[number]
+    numbers = [number]
+    if partner >= 0 and grid.steps[partner] == before and random.randrange(2):
+        numbers.append(partner)
+    first, last = grid.window(numbers)
+    if first >= last:
+        return
+    step = random.randint(first, last)
+    if step != before and grid.move(numbers, step):
+        word = grid.layout.tasks.word_of[grid.layout.letter_of[number]]
+        if grid.cycles > limit or not (memory.limits[word] is None or memory.fits(word, grid.word(word))):
+            grid.move(numbers, before)
+
+
+def _restructured(memory: Memory, grid: Grid, limit: int, random: Random) -> Grid:
+    """Return a grid with a time-step inserted for one pass, or with two joined, if it is legal, fast and fits."""
+    layout = grid.layout
+    at = random.randrange(grid.length)
+    if random.randrange(2):
+        steps = [step - (step > at) for step in grid.steps]
+    else:
+        steps = [step + (step >= at) for step in grid.steps]
+        steps[random.randrange(len(steps))] = at
+    if not layout.is_legal(steps):
+        return grid
+    changed = Grid(layout, steps)
+    if changed.cycles > limit or not all(map(memory.fits, range(layout.tasks.words), changed.words)):
+        return grid
+    return changed

@@ -1,0 +1,97 @@
+"""One resource that serves several transfers at once, each at a rate that depends on their number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import simpy
+
+from ipusim.machine.clock import Clock, Process
+from ipusim.machine.resources import Workers
+from ipusim.timeline.kinds import SpanKind
+
+
+@dataclass(eq=False)
+class _Transfer:
+    """A transfer in progress: the amount left, and the event of its end."""
+
+    left: Fraction
+    done: simpy.Event
+
+
+class SharedRate:
+    """A resource whose transfers advance side by side, all of them equally fast.
+
+    Between two events every transfer advances by its share, exactly. The transfer with the least amount left ends in
+    the first whole cycle in which all of its amount has passed. Transfers that end in the same cycle end in the order
+    of their begin.
+    """
+
+    def __init__(self, clock: Clock, workers: Workers, kind: SpanKind, share: Callable[[int], Fraction]) -> None:
+        """Begin idle.
+
+        Args:
+            clock: the time of the machine.
+            workers: the resource, alone in a tuple.
+            kind: kind of the work, which decides on the disturbances that slow it.
+            share: function from the number of transfers to the amount of each that passes in a cycle.
+        """
+        (self._worker,) = self._workers = workers
+        self._clock, self._kind, self._share = clock, kind, share
+        self._active: list[_Transfer] = []
+        self._since = 0
+        self._serving = False
+        self._changed = clock.event()
+
+    def transfer(self, amount: int) -> simpy.Event:
+        """Begin a transfer of ``amount``, at least 1; return the event of its end."""
+        self._advance()
+        self._active.append(_Transfer(Fraction(amount), self._clock.event()))
+        if not self._serving:
+            self._serving = True
+            self._clock.process(self._serve())
+        elif not self._changed.triggered:
+            self._changed.succeed()
+        return self._active[-1].done
+
+    def state(self, own: simpy.Event | None = None) -> Hashable:
+        """Return the amounts left of all transfers in the order of their begin, and the place of one among them.
+
+        Args:
+            own: the event of the end of a transfer.
+
+        Returns:
+            The place of ``own``, -1 without such a transfer in progress, and the amounts.
+        """
+        moved = self._moved()
+        place = next((place for place, transfer in enumerate(self._active) if transfer.done is own), -1)
+        return place, tuple(transfer.left - moved for transfer in self._active)
+
+    def _moved(self) -> Fraction:
+        """Return the amount of each transfer that has passed since all were advanced."""
+        worked = self._clock.worked(self._worker, self._kind, self._since, self._clock.now)
+        return self._share(max(len(self._active), 1)) * worked
+
+    def _serve(self) -> Process:
+        """Let the transfers end one after the other until none is left; a SimPy process."""
+        while self._active:
+            self._changed = self._clock.event()
+            least = min(transfer.left for transfer in self._active)
+            cycles = math.ceil(least / self._share(len(self._active)))
+            yield self._clock.spend(self._workers, self._kind, cycles) | self._changed
+            self._advance()
+        self._serving = False
+
+    def _advance(self) -> None:
+        """Advance every transfer to the current cycle, and end those with no amount left."""
+        if self._active:
+            moved = self._moved()
+            for transfer in self._active:
+                transfer.left -= moved
+            for transfer in [transfer for transfer in self._active if transfer.left <= 0]:
+                self._active.remove(transfer)
+                transfer.done.succeed()
+        self._since = self._clock.now

@@ -1,0 +1,166 @@
+"""The speed of each resource under all disturbances of a system together, and its delays."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
+
+from ipusim.hardware.resources import Resource
+from ipusim.hardware.system import System
+from ipusim.machine.disturbances import FULL, Pace, Rule, What, Window, Work, rules_of
+from ipusim.machine.run_changes import Skip
+from ipusim.pipeline.instructions import NONE
+from ipusim.timeline.kinds import SpanKind
+
+
+class Stretch(NamedTuple):
+    """A stretch of time in which the windows of a resource are the same.
+
+    Attributes:
+        speed: product of their speeds.
+        late: sum of their delays, in cycles.
+        until: the cycle in which the next stretch begins; None if this is the last one.
+    """
+
+    speed: Fraction
+    late: int
+    until: int | None
+
+
+class Course:
+    """The speed and the delay of one resource over time, by its windows.
+
+    A look-up takes the logarithm of the number of windows, as a run looks up each of its passes.
+    """
+
+    def __init__(self, windows: Iterable[Window]) -> None:
+        """Multiply speeds up from window to window, each of which may overlap with any others."""
+        changes = defaultdict[int, list[tuple[Fraction, int, int]]](list)
+        changes[0] = []
+        for window in windows:
+            changes[window.first].append((window.speed, window.late, 1))
+            if window.until is not None:
+                changes[window.until].append((window.speed, window.late, -1))
+        self._begins = sorted(changes)
+        self._stretches: list[Stretch] = []
+        moving, standing, late = FULL, 0, 0
+        for begin, until in zip(self._begins, [*self._begins[1:], None], strict=True):
+            for speed, delay, sign in changes[begin]:
+                late += sign * delay
+                if speed:
+                    moving *= speed**sign
+                else:
+                    standing += sign
+            self._stretches.append(Stretch(Fraction(0) if standing else moving, late, until))
+
+    @property
+    def least_speed(self) -> Fraction:
+        """The least speed at which anything goes on."""
+        return min((stretch.speed for stretch in self._stretches if stretch.speed), default=FULL)
+
+    @property
+    def standing_cycles(self) -> int:
+        """The cycles in which the resource stands still."""
+        stretches = zip(self._begins, self._stretches, strict=True)
+        return sum((until or begin) - begin for begin, (speed, _, until) in stretches if not speed)
+
+    @property
+    def most_late(self) -> int:
+        """The most cycles by which anything begins later."""
+        return max(stretch.late for stretch in self._stretches)
+
+    def at(self, cycle: int) -> Stretch:
+        """Return the stretch that a cycle is in."""
+        return self._stretches[bisect_right(self._begins, cycle) - 1]
+
+
+class Speeds:
+    """How fast work goes on, and how late it begins, under all disturbances of a system.
+
+    Attributes:
+        courses: of the resources that windows slow or delay.
+    """
+
+    def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
+        """Take the rules of all disturbances, and the skips, which leave cycles out."""
+        windows = defaultdict[Resource, list[Window]](list)
+        for rule_of in rules:
+            for worker, of in rule_of.windows.items():
+                windows[worker] += of
+        self.courses = {worker: Course(of) for worker, of in windows.items()}
+        self._rules, self._skips = [rule_of for rule_of in rules if not rule_of.windows], skips
+        self._late = any(rule_of.delay is not None for rule_of in self._rules)
+        self._touching = cache(self._found_touching)
+
+    def touches(self, worker: Resource, what: What | None = None) -> bool:
+        """Whether anything slows or delays a resource at any time; else it is always at full speed.
+
+        Args:
+            worker: the resource.
+            what: it works at; None for anything.
+        """
+        return worker in self.courses or bool(self._rules_of(worker, what))
+
+    def _rules_of(self, worker: Resource, what: What | None) -> list[Rule]:
+        """Return the rules without windows that slow or delay a resource."""
+        is_pass = what is None or (what.__class__ is Work and what.stage != NONE)
+        return self._touching(worker, is_pass)
+
+    def _found_touching(self, worker: Resource, is_pass: bool) -> list[Rule]:
+        return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
+
+    def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
+        """Return the pace of a resource at some work, from a cycle on."""
+        if not self.touches(worker, what):
+            return FULL, None
+        more = self._more(cycle) if self._skips else 0
+        speed, _, until = self._stretch(worker, cycle + more)
+        work = what if isinstance(what, Work) else Work(what)
+        for rule_of in self._rules_of(worker, what):
+            part, as_long = rule_of.pace(worker, work, cycle + more)
+            speed *= part
+            until = as_long if until is None else until if as_long is None else min(until, as_long)
+        return speed, None if until is None else until - more
+
+    def _stretch(self, worker: Resource, cycle: int) -> Stretch:
+        course = self.courses.get(worker)
+        return Stretch(FULL, 0, None) if course is None else course.at(cycle)
+
+    def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
+        """Return a function from work and its cycles at full speed to those it takes; None where its start matters."""
+        factors = [rule_of.factor for rule_of in self._rules_of(worker, None)]
+        if None in factors or worker in self.courses:
+            return None
+
+        def taken(work: Work, cycles: int) -> int:
+            whole = 1
+            for factor in factors:
+                longer, parts = factor(worker, work)  # type: ignore[misc]
+                cycles, whole = cycles * longer, whole * parts
+            return -(-cycles // whole)
+
+        return taken
+
+    def delay(self, worker: Resource, what: What, cycle: int) -> int:
+        """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
+        rules = self._rules_of(worker, what) if self._late else []
+        delays = [rule_of.delay for rule_of in rules if rule_of.delay is not None]
+        if not delays and worker not in self.courses:
+            return 0
+        work, later = what if isinstance(what, Work) else Work(what), cycle + self._more(cycle)
+        by_window = self._stretch(worker, later).late if work.kind == SpanKind.LINK else 0
+        return by_window + sum(late(worker, work, later) for late in delays)
+
+    def _more(self, cycle: int) -> int:
+        """Return how many cycles have been left out before a cycle."""
+        return sum(skip.cycles for skip in self._skips if skip.at <= cycle)
+
+
+def speeds_of(system: System) -> Speeds | None:
+    """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
+    rules = rules_of(system)
+    return Speeds(rules, [skip for skip in system.disturbances if isinstance(skip, Skip)]) if rules else None

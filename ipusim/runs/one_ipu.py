@@ -1,0 +1,85 @@
+"""The work of a run on one IPU, simulated for time alone: what a pipeline is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ipusim.analysis.throughput import throughput_of
+from ipusim.analysis.verdict import OneIpu
+from ipusim.base.errors import IpusimError
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError
+from ipusim.runs.time_alone import timeline_of
+from ipusim.timeline.timeline import Timeline
+
+#: Options of several IPUs, and options that save memory and cost time: one IPU has the memory for the whole model.
+_LEFT_OUT: Final = (
+    "system.select_ipus",
+    "system.selection_order",
+    "system.enable_remote_buffers",
+    "system.host.count",
+    "pipeline.sync",
+    "pipeline.virtual_stages",
+    "pipeline.segments",
+    "pipeline.overlapped",
+    "pipeline.overlap_copies",
+    "pipeline.batch_serialization_iterations",
+    "pipeline.allow_recompute",
+    "pipeline.recomputation_mode",
+    "pipeline.recomputation_checkpoints",
+    "pipeline.offload_weight_update_variables",
+    "pipeline.offload_gradient_accumulation_buffers",
+    "pipeline.offload_activations",
+    "pipeline.offload_weights",
+    "pipeline.replicated_optimizer_state_sharding",
+    "pipeline.replicated_weight_sharding",
+    "disturbances",
+    "evaluate",
+    "expect",
+)
+
+
+def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
+    """Return the outcome of the work of ``job`` on one IPU, by simulation.
+
+    The schedule is ``single``: all stages on one IPU of the same machine, one micro-batch after the other. Model, data,
+    micro-batch size, feeds, optimizer, rates and host are those of the run, synthetic data included. Replicas and hosts
+    become micro-batches of the one replica, so that a weight update covers as many samples, and the run as many
+    executions. Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left
+    out. A run on one IPU is compared with itself.
+
+    Args:
+        job: the program of the run.
+        timeline: the whole run.
+
+    Returns:
+        Cycles and excess memory, or the reason why one IPU cannot run the program.
+    """
+    if len(job.plan.ipus) * job.system.learners == 1:
+        return OneIpu(throughput_of(timeline).run_cycles)
+    try:
+        alone = _on_one_ipu(job)
+        cycles = throughput_of(timeline_of(alone, timeline.info.executions)).run_cycles
+    except IpusimError as error:
+        if any(len(stages) > 1 for stages in job.program.shape.parts):
+            return OneIpu(None, refusal="stages that run at the same time have IPUs of their own")
+        texts = [problem.text for problem in error.problems] if isinstance(error, RequestError) else [str(error)]
+        return OneIpu(None, refusal="; ".join(" ".join(text.split()).rstrip(".") for text in texts))
+    return OneIpu(cycles, max(map(alone.memory.excess_bytes, alone.memory.peaks), default=0))
+
+
+def _on_one_ipu(job: Job) -> Job:
+    """Return the Job of the same request on one IPU; raises RequestError if the request has no such Job."""
+    request, pipeline = job.request, job.request.options.pipeline
+    micro_batches = pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
+    changes: Mapping[str, Any] = {
+        **({} if request.functions is not None else {"numerics": "off"}),
+        "memory": "report",
+        "system.auto_select_ipus": 1,
+        "pipeline.schedule": "single",
+        "pipeline.device_mapping": [0] * job.program.shape.positions,
+        "pipeline.gradient_accumulation_count": micro_batches * job.system.learners,
+    }
+    return assemble(request.replace(changes, _LEFT_OUT))

@@ -1,0 +1,110 @@
+"""Letters of words: how they are written, how often each is there, and over which micro-batch."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ipusim.base.errors import PlanError
+from ipusim.pipeline.instructions import Table
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.program import Column
+
+_LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
+_KINDS: Final = {kind.letter: kind for kind in Pass}
+#: What ends a time-step in a word, and the letter that stands for it.
+_BAR: Final = "|"
+END: Final = (-1, -1)
+_Letter = tuple[int, int]
+#: Of each IPU its letters before a period, of it and behind it.
+Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
+
+
+def three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
+    """Return the words of an IPU; raises PlanError unless there are three: before, in and behind its period."""
+    if len(texts) != 3:
+        raise PlanError(f"{name}, IPU {ipu}: expected words before, in and behind a period, got {len(texts)} of them")
+    return texts
+
+
+def letters_of(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
+    """Return the letters of a word, each as the kind and the stage of its pass; raises PlanError for other text."""
+    letters = []
+    for letter in text.split():
+        if letter == _BAR:
+            letters.append(END)
+            continue
+        match = _LETTER.fullmatch(letter)
+        if match is None:
+            raise PlanError(f"{name}, IPU {ipu}: expected letters such as F0, B0, I1 or W1, got {letter!r}")
+        letters.append((int(_KINDS[match[1]]), int(match[2])))
+    return tuple(letters)
+
+
+def least_of(name: str, parts: Parts) -> int:
+    """Return the micro-batches of words without periods; raises PlanError where letters are there unequally often."""
+    often = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
+    if len(often) != 1:
+        raise PlanError(f"{name}: expected each letter equally often beside periods, got {sorted(often)} times")
+    for ipu, (head, period, tail) in parts.items():
+        once = dict.fromkeys(_times((*head, *tail)), 1)
+        if any(of for _, of, _ in parts.values()) and _times(period) != once:
+            raise PlanError(f"{name}, IPU {ipu}: expected each of its letters once in the period")
+    return often.pop()
+
+
+def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
+    """Return how often each stage runs forward, for the gradient of its input, and for those of its weights.
+
+    A whole backward pass counts as both halves.
+    """
+    times: Counter[_Letter] = Counter()
+    for kind, stage in letters:
+        if kind == Pass.BACKWARD:
+            times[Pass.INPUT_GRADIENT, stage] += 1
+            times[Pass.WEIGHT_GRADIENT, stage] += 1
+        elif (kind, stage) != END:
+            times[kind, stage] += 1
+    return dict(times)
+
+
+def has_time_steps(name: str, parts: Parts) -> bool:
+    """Return whether words have bars; raises PlanError unless as many of them end the time-steps of each IPU."""
+    goes_on = any(period or tail for _, period, tail in parts.values())
+    for place, where in enumerate(("before the period", "in the period")) if goes_on else ():
+        numbers = {ipu: of[place].count(END) for ipu, of in parts.items()}
+        if len(set(numbers.values())) > 1:
+            said = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
+            raise PlanError(f"{name}: expected as many time-steps of each IPU {where}, got {said}")
+    return any(END in part for of in parts.values() for part in of)
+
+
+def micro_batches_of(passes: Table, stages: int) -> Column:
+    """Return the micro-batch of each pass, (kind, stage): the next one for its kind.
+
+    Whole backward passes and halves for the input go on with each other. A half for the weights takes the first
+    micro-batch whose half for the input has none yet.
+    """
+    kind, stage = passes.T
+    backward = np.where(kind == Pass.INPUT_GRADIENT, Pass.BACKWARD, kind)
+    micro_batch = _turns(backward * stages + stage)
+    halves, weights = kind == Pass.INPUT_GRADIENT, kind == Pass.WEIGHT_GRADIENT
+    for number in range(stages):
+        of = stage == number
+        known = micro_batch[halves & of]
+        rows = np.flatnonzero(weights & of)[: len(known)]
+        micro_batch[rows] = known[: len(rows)]
+    return micro_batch
+
+
+def _turns(letter: Column) -> Column:
+    """Return how many of the same letter stand before each letter."""
+    order = np.argsort(letter, kind="stable")
+    ordered = letter[order]
+    turns = np.empty(len(letter), np.int64)
+    turns[order] = np.arange(len(letter)) - np.searchsorted(ordered, ordered)
+    return turns
