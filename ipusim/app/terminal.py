@@ -56,7 +56,7 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns
 
 
-def print_tables(*tables: Table) -> None:
+def print_tables(*tables: Table, to_stderr: bool = False) -> None:
     """Print tables as wide as the terminal, or as wide as they need where there is none."""
     from rich import box
     from rich.console import Console
@@ -66,7 +66,7 @@ def print_tables(*tables: Table) -> None:
     from ipusim.app.render.fitted_tables import fitted
 
     # With a height too, or the library takes 80 columns for every terminal that it calls dumb.
-    console = Console(width=_width() or _PIPE_WIDTH, height=1)
+    console = Console(width=_width() or _PIPE_WIDTH, height=1, stderr=to_stderr)
     for part in chain.from_iterable(fitted(table, console.width) for table in tables):
         shown = part.table
         console.print(Text(shown.title, style="italic"))

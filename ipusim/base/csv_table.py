@@ -20,6 +20,8 @@ from ipusim.base.units import with_point
 _LISTED: Final = 20
 #: Characters of a title that a message shows.
 _SHOWN: Final = 60
+#: Bytes of a file whose titles alone are looked at.
+_MOST_TITLES: Final = 1 << 22
 #: Digits of a whole number that are looked at, for int() takes long over very many.
 _DIGITS: Final = 20
 #: A number as a title, which only a row of values has.
@@ -101,6 +103,14 @@ def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
         raise FileError(f"line {reader.line_num}: expected cells separated by commas: {error}") from None
 
 
+def first_titles(path: Path) -> tuple[str, ...]:
+    """Return the cells of the first row of a CSV file; empty for other files. Raises OSError."""
+    try:
+        return next(read_lines(path, _MOST_TITLES), CsvLine(1, ())).cells
+    except FileError:
+        return ()
+
+
 def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") -> CsvTable:
     """Return the rows of a CSV file whose first row names the columns; ``called`` is the file's name in messages.
 
@@ -114,7 +124,7 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
         raise FileError(f"{called}: {error}") from None
     header = lines[0] if lines else CsvLine(1, ())
     index_of, problems = _placed(header.cells, columns)
-    refuse([f"{called}:{header.number}: {problem}" for problem in problems])
+    refuse([f"{called}:{header.number}: {problem}" for problem in problems or _untitled(lines, columns)])
     rows = tuple(
         CsvRow(
             f"{called}:{line.number}",
@@ -171,6 +181,14 @@ def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
     if any(cells[columns:]):
         got = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
         yield f"{got}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
+
+
+def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
+    """Yield the error of a column with cells and without a title, such as an index of pandas."""
+    for at, title in enumerate(() if columns.others else lines[0].cells):
+        cell = next((line.cells[at] for line in lines[1:] if at < len(line.cells) and line.cells[at]), "")
+        if not title and cell:
+            yield f"expected a title above column {at + 1}, got none above {cell!r}: leave an index out"
 
 
 def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], list[str]]:

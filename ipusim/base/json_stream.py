@@ -17,6 +17,8 @@ _MOST_VALUE: Final = 1 << 24
 #: Characters behind a number that may be a part of it: the beginning of an exponent.
 _MAY_GO_ON: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_BLANK: Final = ("", " ", "\t", "\r", "\n")
+_COMMA: Final = re.compile(r"[ \t\r\n]*,[ \t\r\n]*(?=[^ \t\r\n])")
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -36,7 +38,7 @@ class JsonStream:
         """Read ``file``, which messages call ``called``, up to ``most_bytes``."""
         self._file, self._called = file, called
         self._left = self.most_bytes = most_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._text, self._at, self._line, self._ended = "", 0, 1, False
 
     def peek(self) -> str:
@@ -57,14 +59,14 @@ class JsonStream:
             self._take(":")
             yield key
 
-    def items(self) -> Iterator[Any]:
-        """Yield the values of the list that comes next."""
-        for _ in self._between("[", "]"):
+    def items(self, may_be_open: bool = False) -> Iterator[Any]:
+        """Yield the values of the list that comes next; if it ``may_be_open``, the file may end behind any of them."""
+        for _ in self._between("[", "]", may_be_open):
             yield self.value()
 
     def value(self) -> Any:
         """Return the value that comes next, as a whole."""
-        if not self.peek():
+        if self._text[self._at : self._at + 1] in _BLANK and not self.peek():
             raise self._wrong("expected a value, got the end of the file: it is cut off")
         while True:
             try:
@@ -84,14 +86,22 @@ class JsonStream:
             self._at += length
             return value
 
-    def _between(self, opening: str, closing: str) -> Iterator[None]:
+    def _between(self, opening: str, closing: str, may_be_open: bool = False) -> Iterator[None]:
         """Yield before each element between two brackets."""
         self._take(opening)
         if self.peek() == closing:
             self._at += 1
             return
         while True:
+            if may_be_open and not self.peek():
+                return
             yield
+            # One match takes the comma and the white space behind it, if both have been read.
+            if comma := _COMMA.match(self._text, self._at):
+                self._at = comma.end()
+                continue
+            if may_be_open and not self.peek():
+                return
             self._take(f",{closing}")
             if self._text[self._at - 1] == closing:
                 return

@@ -104,8 +104,8 @@ class HostCosts:
 
     Attributes:
         infeed, fill: IPU's read of an infeed element, host's preparation of it.
-        data: host's making of an infeed element's samples, one element after the other for all replicas; 0 without a
-            limit to the host's data rate.
+        data: host's making of an infeed element's samples, one element after the other for all replicas; None
+            without a limit to the host's data rate.
         outfeed, drain: IPU's write of an outfeed element, host's taking of it.
         call: what the host does between two session runs.
         state: what it does at each weight update whose optimizer state lies off chip.
@@ -117,11 +117,11 @@ class HostCosts:
     drain: int
     call: int = 0
     state: int = 0
-    data: int = 0
+    data: int | None = None
 
     def fill_of(self, infeeds: int) -> int:
         """Return the cycles in which the host prepares an element for each of some infeeds at once."""
-        return max(self.fill, infeeds * self.data)
+        return max(self.fill, infeeds * (self.data or 0))
 
     def behind(self, execution: int, repeat_count: int) -> int:
         """Return the cycles of the host behind so many executions, of which ``repeat_count`` are a session run."""

@@ -118,7 +118,7 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
         drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
         call=laws.HOST_CALL(system.framework_cycles(rates.session_ns(values))),
         state=laws.OFFCHIP_STATE(system.framework_cycles(state)),
-        data=laws.DATA(system.host_data_cycles(program.infeed.element_bytes)),
+        data=laws.DATA(system.host_data_cycles(program.infeed.element_bytes)) or None,
     )
 
 

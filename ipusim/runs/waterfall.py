@@ -8,7 +8,7 @@ time is divided into gaps in main and fill and drain.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Final, TypeVar
@@ -158,7 +158,7 @@ def with_host(costs: Costs, takes: Callable[[int], int]) -> Costs:
     update = costs.host_update
     return replace(
         costs,
-        host=alike(costs.host, *(field.name for field in fields(costs.host))),
+        host=alike(costs.host, *(name for name, cycles in asdict(costs.host).items() if cycles is not None)),
         tables={
             stage: alike(table, "ids", "gather", "rows", "gradients", "apply") for stage, table in costs.tables.items()
         },

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         scoped,
         shallower,
     )
-    from ipusim.schedules.torch_csv import write_torch_csv
+    from ipusim.schedules.torch_csv import hang_when_blocking, write_torch_csv
     from ipusim.schedules.words import in_words
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -2,7 +2,8 @@
 
 ``0SEND_F3`` sends stage 0's output of micro-batch 3 to stage 1, ``1RECV_F3`` receives it there; ``1SEND_B3`` and
 ``0RECV_B3`` do so with the gradient (``_add_send_recv`` of torch/distributed/pipelining/schedules.py). As copies follow
-from the passes here, the copies of a file are checked against the passes and then dropped.
+from the passes here, the copies of a file are checked against the passes and then dropped. Where sends block, their
+order can make ranks wait for each other for ever, which :func:`hang` finds.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ class Copy(NamedTuple):
         """Return the cell."""
         return f"{self.stage}{'SEND' if self.sends else 'RECV'}_{'F' if self.forward else 'B'}{self.micro_batch}"
 
+    @property
+    def partner(self) -> Copy:
+        """The cell of the other end."""
+        step = 1 if self.sends == self.forward else -1
+        return self._replace(stage=self.stage + step, sends=not self.sends)
+
 
 #: A copy, its row, the number of passes before it in the row, and file, row and column for messages.
 PlacedCopy = tuple[Copy, int, int, str]
@@ -44,16 +51,7 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
     """Raise FileError for copies that are not exactly those that the passes of ``rows`` need; no copies are valid."""
     if not copies:
         return
-    needed: dict[Copy, tuple[int, Op]] = {}
-    for row in rows:
-        for turn, op in enumerate(row):
-            if op.kind is Pass.WEIGHT_GRADIENT:
-                continue
-            forward = op.kind is Pass.FORWARD
-            for sends, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
-                other = op.stage + step
-                if 0 <= other < len(mapping) and mapping[other] != mapping[op.stage]:
-                    needed[Copy(op.stage, sends, forward, op.micro_batch)] = turn, op
+    needed = _needed(rows, mapping)
     seen: set[Copy] = set()
     for copy, rank, passes, position in copies:
         if copy not in needed:
@@ -68,3 +66,52 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
     for copy, (_, op) in needed.items():
         if copy not in seen:
             raise FileError(f"{name!r}: expected every copy that passes need, or none; got no '{copy}' for {op}")
+
+
+def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> str:
+    """Return the ranks of a deadlock under blocking sends, each with its cell; empty without a deadlock.
+
+    Without ``copies`` a receive is before its pass, and a send behind it.
+    """
+    placed = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
+    if not placed:
+        for copy, (turn, op) in _needed(rows, mapping).items():
+            side = "behind" if copy.sends else "before"
+            placed[copy] = mapping[copy.stage], turn + copy.sends, f"{side} {op}"
+    waiting: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
+    # Copies between the same passes keep the order of their cells; without cells, sends come before receives.
+    for copy in sorted(placed, key=lambda copy: (placed[copy][1], not copies and not copy.sends)):
+        waiting[placed[copy][0]].append(copy)
+    heads = dict.fromkeys(waiting, 0)
+    met = True
+    while met:
+        met = False
+        for rank, order in waiting.items():
+            while heads[rank] < len(order):
+                other = order[heads[rank]].partner
+                peer = placed[other][0]
+                if waiting[peer][heads[peer] : heads[peer] + 1] != [other]:
+                    break
+                heads[rank] += 1
+                heads[peer] += 1
+                met = True
+    stuck = {rank: order[heads[rank]] for rank, order in waiting.items() if heads[rank] < len(order)}
+    return "; ".join(
+        f"rank {rank} waits in {copy} ({placed[copy][2]}) for {copy.partner} of rank {placed[copy.partner][0]}"
+        for rank, copy in stuck.items()
+    )
+
+
+def _needed(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Copy, tuple[int, Op]]:
+    """Return the copies between ranks that passes need, each with the place of its pass in the row, and the pass."""
+    needed: dict[Copy, tuple[int, Op]] = {}
+    for row in rows:
+        for turn, op in enumerate(row):
+            if op.kind is Pass.WEIGHT_GRADIENT:
+                continue
+            forward = op.kind is Pass.FORWARD
+            for sends, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
+                other = op.stage + step
+                if 0 <= other < len(mapping) and mapping[other] != mapping[op.stage]:
+                    needed[Copy(op.stage, sends, forward, op.micro_batch)] = turn, op
+    return needed

@@ -3,7 +3,8 @@
 A cell is a stage, a pass and a micro-batch, such as ``1F3``; it is empty where the rank is idle. Ranks are IPUs here.
 Cells are those of ``_Action`` in torch/distributed/pipelining/schedules.py, rows those of its ``_dump_csv``, whose
 ``_load_csv`` with ``format="compute_only"`` reads them. Cells of ``format="compute_comms"`` that send and receive are
-checked and left out, and what replicas do together is skipped.
+checked and left out with a note, and what replicas do together is skipped. Rows may be Python's lists, in brackets and
+quotes with None for an empty cell, and cells those of torch 2.4, micro-batch before stage: ``F3_s1``.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.time_steps import earliest
 from ipusim.schedules.features import Feature
 from ipusim.schedules.schedule import Schedule
-from ipusim.schedules.torch_copies import PlacedCopy, check_copies, copy_of
+from ipusim.schedules.torch_copies import PlacedCopy, check_copies, copy_of, hang
 
 #: A file with more is no schedule that a simulated run of a pod could hold.
 _MOST_BYTES: Final = 64 << 20
 _PASS: Final = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
+_OLD_PASS: Final = re.compile(r"([FBIW])([0-9]{1,9})_s([0-9]{1,9})")
 #: What replicas do together, as in a file of format="compute_comms": 0UNSHARD.
 _COLLECTIVE: Final = re.compile(r"[0-9]{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
 _SKIPPED: Final = "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
+_DROPPED: Final = (
+    "{name} has {number:,} cells that send and receive: each copy is where passes need it, not where its cell stands."
+)
 _LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
 #: Anything else that is no pass.
 _OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
@@ -91,6 +96,8 @@ def read_schedule(path: Path, name: str) -> Schedule:
         supports.add(Feature.RECOMPUTE_INTERLEAVED)
 
     notes = [_LATE.format(name=name, stage=stage) for stage in sorted(late)]
+    if copies:
+        notes.append(_DROPPED.format(name=name, number=len(copies)))
     if skipped:
         notes.append(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))))
 
@@ -110,6 +117,21 @@ def read_schedule(path: Path, name: str) -> Schedule:
     )
 
 
+def hang_when_blocking(path: Path, name: str) -> str:
+    """Return how a file's ranks hang if each send waits for its receive; empty if they do not.
+
+    Ranks run their cells in order. Copies that the file does not place are where passes need them: a receive before its
+    pass, a send behind it. Raises FileError as :func:`read_schedule` does.
+    """
+    copies: list[PlacedCopy] = []
+    rows = _rows(path, name, copies, [])
+    late = _late(rows)
+    rows = [[tuple(_from_zero(op, late) for op in cell) for cell in row] for row in rows]
+    shape, passes = _shape(rows, name), [[op for cell in row for op in cell] for row in rows]
+    check_copies(copies, passes, shape.mapping, name)
+    return hang(copies, passes, shape.mapping)
+
+
 def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -> list[list[tuple[Op, ...]]]:
     """Return the passes of the file's cells, and add its copies and the words for what is skipped.
 
@@ -118,7 +140,9 @@ def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -
     rows = []
     for number, line in enumerate(_lines(path, name)):
         row: list[tuple[Op, ...]] = []
-        for column, text in enumerate(line.cells, start=1):
+        for column, cell in enumerate(line.cells, start=1):
+            # Python prints a list of rows with brackets and quotes, and None where a rank is idle.
+            text = _OLD_PASS.sub(r"\3\1\2", cell.strip("[]'\" ")).removeprefix("None")
             position = f"{name!r}, row {number + 1}, column {column}"
             copy = copy_of(text)
             if copy is not None:

@@ -44,7 +44,7 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
 
     Example:
         >>> from ipusim.api import schedules
-        >>> made = schedules.in_words("mine", {0: ("F0 |", "F0 | | B0 |", "| B0"), 1: ("|", "F1 B1 | |", "F1 B1")})
+        >>> made = schedules.in_words("mine", {0: ("F0 |", "F0 | B0 |", "| B0"), 1: ("|", "F1 B1 | |", "F1 B1")})
         >>> made.least, made.mapping(2)
         (1, (0, 1))
     """

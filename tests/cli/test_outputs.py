@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 
+import ipusim.app.synthesize.synthesis  # binds its functions before `no_work` replaces them
 from tests.cli.commands import ipusim
 from tests.effort import sampled
 from tests.places import SCENARIOS

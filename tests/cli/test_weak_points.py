@@ -101,6 +101,6 @@ def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
         costs[schedule] = cycles(name, f"disturbances={disturbed}") / cycles(name)
         (row,) = (line for line in done.stdout.splitlines() if line.startswith(f" {schedule} in "))
         assert f"{costs[schedule]:.3f}" in row.split()
-    best = min(costs, key=costs.get)
-    assert f"Disturbances cost least in {best} in " in done.stdout
-    assert f"S = {costs[best]:.3f}, the time over that without them." in done.stdout
+    best = min(("1f1b", "eager_1f1b"), key=costs.get)
+    least = f"S = {costs[best]:.3f}, the time over that without them."
+    assert f"In point-to-point, disturbances cost least in {best}: {least}" in done.stdout

@@ -138,7 +138,7 @@ def test_costs_are_made_of_terms(name):
     told_by = [
         *costs.passes.values(),
         *costs.updates.values(),
-        *(getattr(costs.host, field.name) for field in fields(HostCosts)),
+        *(getattr(costs.host, field.name) or 0 for field in fields(HostCosts)),
     ]
     told_by += [
         getattr(table, name)

@@ -14,6 +14,7 @@ from ipusim.app.profiles.written import csv_text
 from ipusim.base.errors import FileError, OptionError
 from ipusim.hardware.generations import GC200
 from ipusim.runs.request.profile import read_stages
+from tests.drawn_profiles import first_of_forms
 from tests.effort import share
 from tests.places import SCENARIOS
 
@@ -21,7 +22,7 @@ FILES = {
     "trace": (SCENARIOS / "measured_trace.json").read_bytes(),
     "packed": gzip.compress((SCENARIOS / "measured_trace.json").read_bytes(), mtime=0),
     "log": (SCENARIOS / "measured_timers.log").read_bytes(),
-}
+} | {form: next(iter(run.files.values())) for form, run in first_of_forms().items()}
 SAFE = settings(max_examples=share(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

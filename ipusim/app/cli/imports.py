@@ -8,14 +8,15 @@ from typing import Annotated
 import typer
 
 from ipusim.app.cli.app import app
-from ipusim.app.terminal import print_tables, print_text
+from ipusim.app.terminal import print_tables, print_text, status
 
 _Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="traces of torch's profiler, JSON or packed by gzip, one of each rank; or a log of Megatron-LM with "
-        "--timing-log-level 2 --timing-log-option all",
+        help="traces of torch's profiler or others in Chrome's format, JSON or packed by gzip, of each rank; logs of "
+        "Megatron-LM with --timing-log-level 2 --timing-log-option all, or its OpenTelemetry spans; logs of "
+        "DeepSpeed's wall clock breakdown; reports of nsys as SQLite, or its nvtx_sum as CSV",
     ),
 ]
 _Names = Annotated[
@@ -24,8 +25,9 @@ _Names = Annotated[
         "--name",
         metavar="PASS=NAME",
         help="what is a forward, backward, backward_input, backward_weights or update; * is any text, {stage} the "
-        "number of a stage: forward=fwd_{stage}_*, or encoder.forward=enc*  [default: names of "
-        "torch.distributed.pipelining; Megatron's forward-compute, backward-compute and optimizer]",
+        "number of a stage, {micro_batch} that of a micro-batch: forward=fwd_{stage}_*, or encoder.forward=enc*; parts "
+        "of a pass are summed: forward=attn(F)+mlp(F)  [default: names of torch.distributed.pipelining; of Megatron's "
+        "and DeepSpeed's timers and spans]",
     ),
 ]
 _Stages = Annotated[
@@ -33,14 +35,23 @@ _Stages = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="where names do not say the stage: stages that the ranks, in their order, are divided among  [default: as "
-        "the log says, or one a rank]",
+        help="where names do not say the stage: stages that the ranks, in their order, are divided among; they are "
+        "then all  [default: as the files say, or one a rank of a trace]",
     ),
 ]
 _Count = Annotated[
     int | None,
     typer.Option(
         min=1, max=2**31 - 1, metavar="N", help="micro-batches behind a weight update  [default: as measured]"
+    ),
+]
+_Parts = Annotated[
+    int | None,
+    typer.Option(
+        "--parts-per-pass",
+        min=1,
+        metavar="N",
+        help="spans in a pass that is made of parts  [default: all until one of another pass begins]",
     ),
 ]
 _Out = Annotated[
@@ -53,12 +64,17 @@ _Out = Annotated[
 
 @app.command("import")
 def import_(
-    files: _Files, names: _Names = None, stages: _Stages = None, count: _Count = None, out: _Out = None
+    files: _Files,
+    names: _Names = None,
+    stages: _Stages = None,
+    count: _Count = None,
+    parts: _Parts = None,
+    out: _Out = None,
 ) -> None:
     """Make stages of what a profiler measured: medians as a CSV file, which runs as it is, and a scenario of it."""
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
-    from ipusim.app.profiles.written import csv_text, figures_table, legal_count, scenario_text
+    from ipusim.app.profiles.written import csv_text, figures_table, known_table, legal_count, scenario_text
     from ipusim.app.run_folder.output_file import IMPORTED, IMPORTED_TABLE, check_output
     from ipusim.base.files import write_file
 
@@ -66,14 +82,16 @@ def import_(
     if out is not None and table is not None:
         check_output(out, IMPORTED, files)
         check_output(table, IMPORTED_TABLE, files)
-    measured = stages_of(read_measured(files, names or (), count), stages, count)
+    with status("reading") as progress:
+        measured = stages_of(read_measured(files, names or (), count, parts, progress), stages, count)
+    print_tables(known_table(measured), to_stderr=True)
+    for note in measured.notes:
+        typer.echo(note, err=True)
     if out is None or table is None:
         typer.echo(csv_text(measured), nl=False)
-        for note in measured.notes:
-            typer.echo(note, err=True)
         return
     text = scenario_text(measured, table.name, [path.name for path in files]).encode()
     write_file(table, csv_text(measured).encode())
     write_file(out, text)
     print_tables(figures_table(measured))
-    print_text(*measured.notes, *filter(None, [legal_count(measured)[1]]), f"{out}, {table}")
+    print_text(*filter(None, [legal_count(measured)[1]]), f"{out}, {table}")

@@ -131,12 +131,19 @@ def schedule(
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="grid, instructions, or csv as torch has it")
     ] = "grid",
+    blocking: Annotated[
+        bool,
+        typer.Option("--blocking", help="of FILE.csv: say whether its ranks hang if each send waits for its receive"),
+    ] = False,
 ) -> None:
     """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
-    from ipusim.app.cli.shape import as_text, listing, plan_for
+    from ipusim.app.cli.shape import as_text, blocking_text, listing, plan_for
 
     if name is None:
         print_text("\n".join(listing()))
+        return
+    if blocking:
+        typer.echo(blocking_text(name))
         return
     typer.echo(as_text(plan_for(name, stages, count, mapping, inference, recompute, sync), form), nl=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.api import Plan, Schedule, Sync, pipelines, rules, runs, schedules
-from ipusim.base.errors import CountError, OptionError
+from ipusim.base.errors import CountError, OptionError, PlanError
 from ipusim.base.near_names import did_you_mean
 
 #: Operations above which a grid is no longer something to read.
@@ -84,6 +84,18 @@ def as_text(plan: Plan, form: str) -> str:
     if form not in forms:
         raise OptionError("format", f"expected {runs.one_of(forms)}, got {runs.show(form)}{did_you_mean(form, forms)}")
     return forms[form]()
+
+
+def blocking_text(name: str) -> str:
+    """Return whether the ranks of a schedule's file hang if each send waits for its receive, as a sentence.
+
+    Raises OptionError for a schedule that is no CSV file, PlanError that names each rank of a hang, and FileError.
+    """
+    if not name.endswith(".csv"):
+        raise OptionError("blocking", f"expected a schedule as FILE.csv, got {runs.show(name)}")
+    if hang := schedules.hang_when_blocking(Path(name), name):
+        raise PlanError(f"{name}: with sends that block, ranks hang: {hang}")
+    return f"{name}: with sends that block, every send meets its receive."
 
 
 def listing() -> Iterator[str]:

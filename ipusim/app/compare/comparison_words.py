@@ -156,7 +156,8 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
         best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE]
         tie = f" ({len(best)} tie)" if len(best) > 1 else ""
         run = f"{best[0]}{tie}"
-        yield f"Disturbances cost least{_mode(comparison)} in {run}: S = {least:.3f}, the time over that without them."
+        mode = f"{_mode(comparison).strip().capitalize()}, disturbances" if _mode(comparison) else "Disturbances"
+        yield f"{mode} cost least in {run}: S = {least:.3f}, the time over that without them."
 
 
 def _front(comparison: Comparison) -> Iterator[str]:

@@ -2,152 +2,209 @@
 
 The format is that of ``--timing-log-level 2 --timing-log-option all``, as ``timers.py`` of Megatron Core 0.13 writes it
 and Megatron-LM has since 2022: behind ``times across ranks (ms):`` the name of each timer, and below it a line for each
-rank. A time is that of one iteration, with all its micro-batches. The number of these, and of pipeline stages, stand
-among the log's first lines. Ranks of a stage follow each other, as in Megatron's usual order, whose outermost part is
-the pipeline.
+rank. A time is that of one iteration, with all its micro-batches. Sizes of parallel groups stand in the head, as
+dotted arguments, YAML, options or the lines of ``initialize.py``; the number of micro-batches where it is set, with
+a hyphen in its name before 2024. Several nodes' logs are one: rank 0 writes the head, the last rank the times.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from fractions import Fraction
-from pathlib import Path
 from typing import Final
 
-from ipusim.api import runs
 from ipusim.app.profiles.names import MEGATRON, UPDATE, Called, Names
-from ipusim.app.profiles.timings import LONGEST_US, MOST, Measured, Timing
-from ipusim.app.profiles.torch_trace import MOST_BYTES, unpacked
+from ipusim.app.profiles.source import Source
+from ipusim.app.profiles.spans import Fact, Facts, Options, Recording, Span
 from ipusim.base.errors import FileError
-from ipusim.base.files import open_file
 
-#: Characters of a line that are looked at, and names that are remembered.
-_LINE: Final = 1 << 10
-_REMEMBERED: Final = 1 << 10
-#: Timers that a message lists.
-_LISTED: Final = 8
 _BLOCK: Final = "times across ranks (ms):"
-#: What logs without the times of ranks have in the place of a block.
+#: Blocks without the times of ranks.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
-_TIMER: Final = re.compile(r"[a-z][\w/-]*")
+#: The line of a timer in a block, which may begin with a prefix of the launcher.
+_TIMER: Final = re.compile(r"(?:^|.*\s\s|\t)([a-z][\w/-]*):\s*")
 _RANK: Final = re.compile(r"\brank\s+(\d{1,6}):\s+(\d{1,12}(?:\.\d{1,9})?)\s*$")
-_COUNT: Final = re.compile(r"setting number of micro-batches to constant (\d{1,9})\b")
-_STAGES: Final = re.compile(r"pipeline_model_parallel_size \.+ (\d{1,4})\b|pipeline-model-parallel size: (\d{1,4})\b")
+_ITERATION: Final = re.compile(r"\biteration\s+(\d{1,12})\s*/")
+_ELAPSED: Final = re.compile(r"elapsed time per iteration \(ms\):\s*(\d{1,12}(?:\.\d{1,9})?)")
+_BATCH: Final = re.compile(r"global batch size:\s*(\d{1,12})\b")
+_COUNT: Final = re.compile(r"number of micro-?batches to constant (\d{1,9})\b")
+#: Sizes and switches of the head: dotted, as YAML or as options. Others of the same name, such as those of a process
+#: group or of an encoder's configuration, are written with an equals sign or behind another word.
+_ARGUMENT: Final = re.compile(
+    r"(?<!\w)(?<!\w-)(?P<option>--)?(?P<name>pipeline[-_]model[-_]parallel[-_]size|tensor[-_]model[-_]parallel[-_]size|context[-_]parallel[-_]size"
+    r"|virtual[-_]pipeline[-_]model[-_]parallel[-_]size|world[-_]size|data[-_]parallel[-_]size|micro[-_]batch[-_]size"
+    r"|use[-_]tp[-_]pp[-_]dp[-_]mapping)(?:\s*\.{2,}\s*|\s*:\s*|(?(option)[\s=]+|(?!)))"
+    r"(?P<value>\d{1,9}|True|true|False|false)\b"
+)
+_SWITCH: Final = re.compile(r"--use-tp-pp-dp-mapping\b(?!\s*[=.])")
+_LINES: Final = {
+    re.compile(r"initialized pipeline model parallel with size (\d{1,6})\b"): "pipeline_model_parallel_size",
+    re.compile(r"initialized tensor model parallel with size (\d{1,6})\b"): "tensor_model_parallel_size",
+    re.compile(r"using world size: (\d{1,9})\b"): "world_size",
+    re.compile(r"\bdata-parallel[- ]size: (\d{1,9})\b"): "data_parallel_size",
+    re.compile(r"\btensor-model-parallel[- ]size: (\d{1,6})\b"): "tensor_model_parallel_size",
+    re.compile(r"\bpipeline-model-parallel[- ]size: (\d{1,6})\b"): "pipeline_model_parallel_size",
+}
+#: Words of the head's lines: other lines are not matched against the expressions.
+_HEAD: Final = re.compile(r"parallel|world|micro|mapping")
+_WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
+#: Facts that place ranks.
+_RUN: Final = (
+    "world_size",
+    "pipeline_model_parallel_size",
+    "tensor_model_parallel_size",
+    "context_parallel_size",
+    "use_tp_pp_dp_mapping",
+)
+_STAGES_FROM: Final = "a line with pipeline_model_parallel_size"
+_LISTED: Final = 8
 
 
-def read_log(path: Path, own: Sequence[str] = (), count: int | None = None) -> Measured:
-    """Return the passes of one micro-batch that a log has, whose timers ``own`` rules or Megatron's names say.
+def read(sources: Iterable[Source], options: Options) -> list[Recording]:
+    """Return the passes in the logs of one run.
 
-    ``count`` is the micro-batches of an iteration, by default as the log says. Where a rank has several chunks of the
-    model, these are one stage.
-
-    Raises OptionError for rules that are none; FileError for a file without times of ranks, or whose micro-batches
-    are not counted; OSError for a file that cannot be read.
+    Where a rank has several chunks of the model, these are one stage. Raises FileError for logs without times of ranks,
+    whose micro-batches are not counted, or that state a fact twice with different values.
     """
-    names = Names(own, MEGATRON)
-    log = _Log()
-    for number, line in enumerate(_lines(path), 1):
-        log.note(line, number, names)
-        if len(log.times) > MOST:
-            raise FileError(f"{path}:{number}: expected at most {MOST:,} times, got more: take a part of the log")
-    _refuse(path, log, names)
-    count = count or log.count
-    if not count:
-        raise FileError(
-            f"{path}: expected a line 'setting number of micro-batches to constant N', got none: say by the option "
-            "count how many micro-batches an iteration has"
-        )
-    timings = []
-    for called, rank, ms in log.times:
-        if ms:
-            us = ms * 1000 / (1 if called.what == UPDATE else count)
-            if us > LONGEST_US:
-                raise FileError(
-                    f"{path}: expected passes of at most {LONGEST_US:,} us, got {runs.show(float(us))} us of "
-                    f"{called.what} on rank {rank}"
-                )
-            timings.append(Timing(rank, called.what, called.stage, us))
-    return Measured(str(path), "Megatron-LM's timers", tuple(timings), log.stages, count)
+    log = _Log(Names(options.names, MEGATRON), options.count)
+    for source in sources:
+        with source.reading():
+            log.read(source)
+    return log.recordings()
 
 
-@dataclass
 class _Log:
-    """The contents of a log.
+    """The contents of logs, as lines come."""
 
-    Attributes:
-        times: what was timed, on which rank, how many milliseconds.
-        timers: all timers that have times of ranks.
-        stages, count: pipeline stages, and micro-batches of an iteration, where lines say them.
-        without_ranks: the first line with times that say no rank; 0 where there is none.
-        timer: whose times come next; empty at the head of a block, None outside of one.
-    """
+    def __init__(self, names: Names, count: int | None) -> None:
+        self._names, self._chosen_count = names, count
+        self._found = list[Recording]()
+        self._facts = Facts()
+        self._times: list[tuple[Recording, Called, int, Fraction, int, int | None]] = []
+        self._timers: dict[str, None] = {}
+        self._count: Fact | None = None
+        self._batch: Fact | None = None
+        self._without_ranks = ""
+        self._step = -1
+        self._elapsed = Fraction(0)
+        self._leave()
 
-    times: list[tuple[Called, int, Fraction]] = field(default_factory=list)
-    timers: dict[str, None] = field(default_factory=dict)
-    stages: int | None = None
-    count: int | None = None
-    without_ranks: int = 0
-    timer: str | None = None
+    def _leave(self) -> None:
+        """End a block of times."""
+        self._in_block, self._timer, self._next, self._last = False, "", "", -1
+        self._seen: dict[tuple[str, int], str] = {}
 
-    def note(self, line: str, number: int, names: Names) -> None:
-        """Note what the next line says."""
-        if _BLOCK in line:
-            self.timer = ""
-        elif any(words in line for words in _WITHOUT_RANKS):
-            self.timer, self.without_ranks = None, self.without_ranks or number
-        elif self.timer and (of_rank := _RANK.search(line)):
-            if (called := names[self.timer]) is not None:
-                self.times.append((called, int(of_rank[1]), Fraction(of_rank[2])))
-        elif self.timer is not None and (timer := _timer(line)):
-            self.timer = timer
-            if len(self.timers) < _REMEMBERED:
-                self.timers[timer] = None
-        else:
-            self.timer = None
-            if match := _COUNT.search(line):
-                self.count = int(match[1])
-            if match := _STAGES.search(line):
-                self.stages = int(match[1] or match[2])
+    def read(self, source: Source) -> None:
+        """Read one log."""
+        self._leave()
+        self._found.append(Recording(source.path, "Megatron-LM's timers", stages_from=_STAGES_FROM))
+        for number, line in source.lines():
+            place = f"{source.path}:{number}"
+            if _BLOCK in line:
+                self._leave()
+                self._in_block, self._step = True, self._step + 1
+                self._note_batch()
+            elif any(words in line for words in _WITHOUT_RANKS):
+                self._leave()
+                self._without_ranks = self._without_ranks or place
+            elif _ITERATION.search(line):
+                self._leave()
+                if elapsed := _ELAPSED.search(line):
+                    self._elapsed += Fraction(elapsed[1]) * 1000
+                if batch := _BATCH.search(line):
+                    self._batch = Fact(int(batch[1]), place)
+            elif self._in_block and (of_rank := _RANK.search(line)):
+                source.event()
+                self._note(int(of_rank[1]), Fraction(of_rank[2]), place)
+            elif self._in_block and (timer := _TIMER.fullmatch(line)):
+                self._next = timer[1]
+            elif _HEAD.search(line):
+                self._head(line, place)
 
+    def _head(self, line: str, place: str) -> None:
+        """Note what a line of the head states."""
+        facts = self._facts
+        if match := _COUNT.search(line):
+            self._count = Fact(int(match[1]), place)
+        said = {key: match[1] for expression, key in _LINES.items() if (match := expression.search(line))}
+        if not said:
+            said = {match["name"].replace("-", "_"): match["value"] for match in _ARGUMENT.finditer(line)}
+        if _SWITCH.search(line):
+            said["use_tp_pp_dp_mapping"] = "True"
+        for key, text in said.items():
+            value = _WORDS[text] if text in _WORDS else int(text)
+            if (value is True or value is False) == (key == "use_tp_pp_dp_mapping") and (value or value is False):
+                facts.state(key, value, place)
 
-def _refuse(path: Path, log: _Log, names: Names) -> None:
-    """Refuse a log in which no timer is a pass."""
-    if log.times:
-        return
-    if log.timers:
-        listed = ", ".join([*log.timers][:_LISTED])
-        raise FileError(
-            f"{path}: expected timers named {names}, got {listed}: log with --timing-log-level 2, or say "
-            "with --name PASS=NAME what is what"
-        )
-    if log.without_ranks:
-        got = "times without ranks, which say no stage"
-        raise FileError(f"{path}:{log.without_ranks}: expected {_BLOCK!r}, got {got}: log with --timing-log-option all")
-    raise FileError(
-        f"{path}: expected a trace of torch's profiler, JSON, or a log of Megatron-LM with {_BLOCK!r}, got neither"
-    )
+    def _note(self, rank: int, ms: Fraction, place: str) -> None:
+        """Note the time of a rank; the lines of a timer go on behind a foreign line until a rank comes again."""
+        if self._next and (rank <= self._last or not self._timer):
+            self._timer, self._next, self._last = self._next, "", -1
+            if len(self._timers) < 1 << 10:
+                self._timers[self._timer] = None
+        if not self._timer:
+            return
+        before = self._seen.setdefault((self._timer, rank), place)
+        if before != place:
+            raise FileError(
+                f"{place}: expected one time of rank {rank} for {self._timer} in an iteration, got another one than at "
+                f"{before}"
+            )
+        self._last = rank
+        called = self._names[self._timer]
+        if called is not None and ms:
+            count = self._chosen_count or (self._count.value if self._count else None)
+            self._times.append((self._found[-1], called, rank, ms, self._step, count))
+        elif called is None:
+            self._found[-1].pass_by(self._timer, float(ms) * 1000)
 
+    def _note_batch(self) -> None:
+        """Take the count of a batch that ramps up from its size; refuse one whose count is not known."""
+        if self._batch is None or self._count is None or self._chosen_count:
+            return
+        sizes = [self._facts[key].value for key in ("micro_batch_size", "data_parallel_size") if key in self._facts]
+        if len(sizes) < 2:
+            key = f"samples in batches of {self._count.value} micro-batches (--count states another number)"
+            self._facts.state(key, self._batch.value, self._batch.place)
+        elif not self._batch.value % (sizes[0] * sizes[1]):
+            self._count = Fact(self._batch.value // (sizes[0] * sizes[1]), self._batch.place)
 
-def _timer(line: str) -> str:
-    """Return the name of the timer whose times follow below a line; nothing for another line."""
-    *_, name = re.split(r"[\s:]", line.rstrip().removesuffix(":"))
-    return name if line.rstrip().endswith(":") and _TIMER.fullmatch(name) else ""
+    def recordings(self) -> list[Recording]:
+        """Return all that was noted; raises FileError if no timer is a pass, or its micro-batches are not counted."""
+        self._refuse()
+        for found, called, rank, ms, step, count in self._times:
+            if not count and called.what != UPDATE:
+                raise FileError(
+                    f"{found.path}: expected a line 'setting number of microbatches to constant N' before the times, "
+                    "got none: say by the option count how many micro-batches an iteration has"
+                )
+            span = Span(called.what, called.stage, None, str(rank), "", None, ms * 1000)
+            span.rank, span.step, span.micro_batches = rank, step, 1 if called.what == UPDATE else count or 1
+            found.add(span, called.kind)
+            if self._elapsed:
+                found.extents[str(rank)] = self._elapsed
+        chunks = self._facts.get("virtual_pipeline_model_parallel_size")
+        if chunks and chunks.value > 1:
+            self._found[0].notes.append(
+                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum them."
+            )
+        self._found[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN})
+        return self._found
 
-
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a log, unpacked where gzip has packed it; lines longer than a timer's are cut."""
-    with open_file(path) as file:
-        stream, left, begins = unpacked(file), MOST_BYTES, True
-        try:
-            while part := stream.readline(_LINE):
-                left -= len(part)
-                if left < 0:
-                    raise FileError(f"{path}: expected a smaller file, got one of more than {MOST_BYTES >> 30} GiB")
-                if begins:
-                    yield part.removesuffix(b"\n").decode("utf-8", "replace")
-                begins = part.endswith(b"\n")
-        except (EOFError, zlib.error) as error:
-            raise FileError(f"{path}: expected a whole file that gzip has packed: {error}") from None
+    def _refuse(self) -> None:
+        """Refuse a log in which no timer is a pass."""
+        path = self._found[0].path
+        self._names.refuse_unused(path, self._timers)
+        if self._times:
+            return
+        if self._timers:
+            listed = ", ".join([*self._timers][:_LISTED])
+            raise FileError(
+                f"{path}: expected timers named {self._names}, got {listed}: log with --timing-log-level 2, or say "
+                "with --name PASS=NAME what is what"
+            )
+        if self._without_ranks:
+            got = "times without ranks, which say no stage"
+            raise FileError(f"{self._without_ranks}: expected {_BLOCK!r}, got {got}: log with --timing-log-option all")
+        raise FileError(f"{path}: expected a trace, JSON, or a log of Megatron-LM with {_BLOCK!r}, got neither")

@@ -1,53 +1,81 @@
-"""Which names in a trace or log are which pass of which stage."""
+"""Which names in a trace or log are which pass of which stage and micro-batch."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from ipusim.api import runs
-from ipusim.base.errors import OptionError
+from ipusim.base.errors import FileError, OptionError
 from ipusim.base.near_names import did_you_mean
 
-#: What is measured of a stage, by the keys of a scenario's stages.
+#: Figures of a stage, by the keys of a scenario's stages.
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weights", "update")
+FORWARD: Final = PASSES[0]
+BACKWARD: Final = PASSES[1:-1]
 UPDATE: Final = PASSES[-1]
+#: A forward and a backward pass in one span, a wait for another rank inside a pass, and a step of the profiler.
+OVERLAP, WAIT, STEP = "overlap", "wait", "step"
 #: Names that record_function gets from torch.distributed.pipelining: "PP:" with an action (stage, kind, micro-batch) in
 #: versions whose schedules have ScheduleDualPipeV, "Forward" and "Backward" with a micro-batch in ScheduleGPipe from
-#: torch 2.4 on; and that torch.optim gives a step.
+#: torch 2.4 on; from torch.optim for a step, from c10d and its backends for a receive, and from the profiler.
 TORCH: Final = (
-    "forward=PP:{stage}F*",
-    "backward=PP:{stage}B*",
-    "backward_input=PP:{stage}I*",
-    "backward_weights=PP:{stage}W*",
-    "forward=Forward *",
-    "backward=Backward *",
+    "forward=PP:{stage}F{micro_batch}",
+    "backward=PP:{stage}B{micro_batch}",
+    "backward_input=PP:{stage}I{micro_batch}",
+    "backward_weights=PP:{stage}W{micro_batch}",
+    "forward=Forward {micro_batch}",
+    "backward=Backward {micro_batch}",
     "update=Optimizer.step#*",
+    "overlap=PP:({stage}F{micro_batch};*)OVERLAP_F_B",
+    "wait=gloo:recv*",
+    "wait=nccl:recv*",
+    "wait=c10d::recv_*",
+    "step=ProfilerStep#{micro_batch}",
 )
 #: Timers of Megatron-LM.
 MEGATRON: Final = ("forward=forward-compute", "backward=backward-compute", "update=optimizer")
+#: Spans of Megatron-LM's OpenTelemetry export.
+MEGATRON_SPANS: Final = (
+    "forward=megatron.microbatch.forward",
+    "backward=megatron.microbatch.backward",
+    "update=megatron.optimizer_step",
+    "wait=megatron.p2p.recv_*",
+)
+#: Timers of DeepSpeed's wall clock breakdown.
+DEEPSPEED: Final = ("forward=forward_microstep", "backward=backward_microstep", "update=step_microstep")
 
 _RULE: Final = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,63})\.)?([A-Za-z _-]+)=(.+)", re.DOTALL)
-#: The parts of a pattern that stand for other text.
-_PARTS: Final = re.compile(r"(\*|\{stage\})")
-#: Characters of a name that is looked at.
+#: Parts of a pattern that stand for other text, and their expressions.
+_PARTS: Final = re.compile(r"(\*|\{stage\}|\{micro_batch\})")
+_EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_batch}": "(?P<micro_batch>[0-9]{1,9})"}
+_NUMBER: Final = re.compile(r"[0-9]+")
+#: Characters of a name that are compared, and names that are remembered.
 _LONGEST: Final = 1000
+_REMEMBERED: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class Called:
-    """The pass, or the update, that a name stands for.
+    """The meaning of a name.
 
     Attributes:
-        what: a pass or the update, one of PASSES.
-        stage: the stage's name, or its number as text; empty where the name does not say.
+        what: a pass, the update, an overlapped pair, a wait or a step.
+        stage: the stage's name, or its number as text; empty if the name does not say.
+        micro_batch: number of the micro-batch, or of a step; None if the name does not say.
+        kind: the name with ``#`` for each number, by which unlike names of one pass are told apart.
+        is_part: whether the name is one of several parts of a pass.
     """
 
     what: str
-    stage: str
+    stage: str = ""
+    micro_batch: int | None = None
+    kind: str = ""
+    is_part: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,63 +84,93 @@ class Rule:
 
     Attributes:
         what: a pass or the update.
-        stage: whose, by its name; empty where the pattern has a ``{stage}``, or the rank says.
-        pattern: a name, with ``*`` for any text and ``{stage}`` for a stage's number.
+        stage: the stage's name; empty if the pattern has a ``{stage}``, or the rank says.
+        patterns: names, with ``*`` for any text and ``{stage}`` and ``{micro_batch}`` for numbers; several are the
+            parts of a pass.
+        is_chosen: whether a person gave the rule.
     """
 
     what: str
     stage: str
-    pattern: str
+    patterns: tuple[str, ...]
+    is_chosen: bool = False
 
     @cached_property
-    def _expression(self) -> re.Pattern[str]:
-        parts = {"*": ".*", "{stage}": "([0-9]{1,4})"}
-        return re.compile("".join(parts.get(part, re.escape(part)) for part in _PARTS.split(self.pattern)), re.DOTALL)
+    def _expressions(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(
+            re.compile("".join(_EXPRESSIONS.get(part, re.escape(part)) for part in _PARTS.split(pattern)), re.DOTALL)
+            for pattern in self.patterns
+        )
 
     def called(self, name: str) -> Called | None:
-        """Return the pass of ``name``; None where it does not fit the pattern."""
-        fits = self._expression.fullmatch(name)
-        if fits is None:
-            return None
-        return Called(self.what, self.stage or (str(int(fits[1])) if fits.re.groups else ""))
+        """Return the meaning of ``name``; None if it does not fit the rule."""
+        for expression in self._expressions:
+            if fits := expression.fullmatch(name):
+                said = fits.groupdict()
+                stage = self.stage or (str(int(said["stage"])) if said.get("stage") else "")
+                micro_batch = int(said["micro_batch"]) if said.get("micro_batch") else None
+                return Called(self.what, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
+        return None
 
 
 class Names:
-    """The rules of a trace, of which the first that fits a name says what it is."""
+    """The rules of a file, of which the first that fits a name says its meaning."""
 
-    def __init__(self, own: Sequence[str], usual: Sequence[str]) -> None:
-        """Take ``own`` rules, written ``PASS=NAME`` or ``STAGE.PASS=NAME``, and the usual ones of other passes.
+    def __init__(self, chosen: Sequence[str], usual: Sequence[str]) -> None:
+        """Take ``chosen`` rules, written ``PASS=NAME`` or ``STAGE.PASS=NAME``, and the usual ones of other passes.
 
-        Raises OptionError for a rule that is none.
+        Raises OptionError for a text that is no rule.
         """
-        rules = [*map(_rule, own)]
-        taken = {rule.what for rule in rules}
-        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in taken))
+        rules = [_rule(text, is_chosen=True) for text in chosen]
+        replaced = {rule.what for rule in rules}
+        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in replaced))
+        self._used: set[Rule] = set()
         self._known: dict[str, Called | None] = {}
 
     def __getitem__(self, name: str) -> Called | None:
-        """Return the pass of ``name``; None for names of no pass."""
+        """Return the meaning of ``name``; None for names without one."""
         if name not in self._known:
-            if len(self._known) > 1 << 16:
+            if len(self._known) > _REMEMBERED:
                 self._known.clear()
             short = name if len(name) <= _LONGEST else ""
-            self._known[name] = next(filter(None, (rule.called(short) for rule in self.rules)), None)
+            for rule in self.rules:
+                if called := rule.called(short):
+                    self._used.add(rule)
+                    break
+            else:
+                called = None
+            self._known[name] = called
         return self._known[name]
 
     def __str__(self) -> str:
-        """Return the patterns, for messages."""
-        return ", ".join(rule.pattern for rule in self.rules)
+        """Return the patterns of passes, for messages."""
+        return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
+
+    def refuse_unused(self, path: Path, others: Iterable[str]) -> None:
+        """Raise FileError for the first chosen rule that fits no name of ``path``, with the nearest of ``others``."""
+        names = [*others]
+        for rule in self.rules:
+            if rule.is_chosen and rule not in self._used:
+                pattern = rule.patterns[0]
+                near = did_you_mean(_PARTS.sub("", pattern), names) or f"; names are {', '.join(names[:6]) or 'none'}"
+                raise FileError(f"{path}: expected spans named {pattern} for {rule.what}, got none{near}")
 
 
-def _rule(text: str) -> Rule:
+def _rule(text: str, is_chosen: bool = False) -> Rule:
     written = _RULE.fullmatch(text)
     if written is None:
         expected = "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*"
         raise OptionError("name", f"{expected}, got {runs.show(text)}")
     stage, what, pattern = written[1] or "", re.sub(r"[\s-]+", "_", written[2].strip().lower()), written[3]
-    if what not in PASSES:
+    if what not in (*PASSES, OVERLAP, WAIT, STEP):
         near = did_you_mean(what, PASSES)
         raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(what)}{near}")
-    if pattern.count("{stage}") > (0 if stage else 1):
-        raise OptionError("name", f"expected the stage once, got it twice in {runs.show(text)}")
-    return Rule(what, stage, pattern)
+    patterns = tuple(pattern.split("+"))
+    for part in patterns:
+        if part.count("{stage}") > (0 if stage else 1):
+            raise OptionError("name", f"expected the stage once, got it twice in {runs.show(text)}")
+        if part.count("{micro_batch}") > 1:
+            raise OptionError("name", f"expected the micro-batch once, got it twice in {runs.show(text)}")
+        if not part:
+            raise OptionError("name", f"expected a name between plus signs, got none in {runs.show(text)}")
+    return Rule(what, stage, patterns, is_chosen)

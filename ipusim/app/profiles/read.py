@@ -1,28 +1,116 @@
-"""Files of a profiler, told apart by how they begin."""
+"""The readers of profilers' files, and how their files begin.
+
+A reader returns a :class:`~ipusim.app.profiles.spans.Recording`. A new reader is a module and a row of ``READERS``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from ipusim.app.profiles.megatron_log import read_log
-from ipusim.app.profiles.timings import Measured
-from ipusim.app.profiles.torch_trace import is_trace, read_traces
+from ipusim.app.profiles import chrome, deepspeed_log, megatron_log, megatron_spans, nsys_sqlite, nvtx_csv
+from ipusim.app.profiles.ranks import Measured, ranked
+from ipusim.app.profiles.source import Source
+from ipusim.app.profiles.spans import Options, Recording
 from ipusim.base.errors import FileError
 
+#: Called now and then with a function that says how far reading is.
+_Progress = Callable[[Callable[[], str]], None]
 
-def read_measured(files: Sequence[Path], names: Sequence[str] = (), count: int | None = None) -> Measured:
-    """Return the measurements in traces of torch's profiler, a file for each rank, or in one log of Megatron-LM.
 
-    ``names`` are rules as :class:`~ipusim.app.profiles.names.Names` takes them, ``count`` the micro-batches of an
-    iteration of a log. Raises FileError for files of another kind, OptionError for wrong rules, and OSError.
+@dataclass(frozen=True)
+class Reader:
+    """A reader of one kind of files.
+
+    Attributes:
+        kind: the kind, in words.
+        has: whether the first bytes of a file are of the kind.
+        read: function that returns the recordings of files of the kind, all of one run.
     """
-    kinds = {path: is_trace(path) for path in files}
-    if all(kinds.values()):
-        return read_traces(files, names)
-    log = next(path for path, trace in kinds.items() if not trace)
-    if len(files) > 1:
-        raise FileError(
-            f"{log}: expected one log, or traces of torch's profiler, JSON, got it among {len(files)} files"
-        )
-    return read_log(log, names, count)
+
+    kind: str
+    has: Callable[[bytes], object]
+    read: Callable[[Iterable[Source], Options], Sequence[Recording]]
+
+
+def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[Source], Options], list[Recording]]:
+    """Return a reader of several files from one of a single file."""
+
+    def recording(source: Source, options: Options) -> Recording:
+        with source.reading():
+            return read(source, options)
+
+    return lambda sources, options: [recording(source, options) for source in sources]
+
+
+#: The readers in the order in which they are asked: logs of Megatron have no mark at the beginning.
+READERS: Final = (
+    Reader("a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _each(nsys_sqlite.read)),
+    Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _each(nvtx_csv.read)),
+    Reader("spans of OpenTelemetry", megatron_spans.STARTS.match, _each(megatron_spans.read)),
+    Reader("a trace, JSON", chrome.STARTS.match, _each(chrome.read)),
+    Reader("a log of DeepSpeed", deepspeed_log.LINE.search, _each(deepspeed_log.read)),
+    Reader(
+        "a log of Megatron-LM",
+        lambda _: True,
+        megatron_log.read,
+    ),
+)
+#: Files that profilers write and that have no reader, by their first bytes, with the form to export instead.
+_OTHERS: Final = {
+    re.compile(rb"QDSTRM|\x00?nsys|NVDA"): "a report of nsys: export it with nsys export --type sqlite",
+    re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
+    re.compile(rb"\xfd7zXZ|\x28\xb5\x2f\xfd|BZh"): "an archive of xz, zstd or bzip2: unpack it, or pack it with gzip",
+    re.compile(rb"\x80[\x02-\x05]"): "a pickle: export a Chrome trace",
+    re.compile(rb"\xff\xfe|\xfe\xff"): "text in UTF-16: save it as UTF-8",
+    re.compile(rb"\s*\{\s*\"data\":\s*\[\s*\{\s*\"traceID\""): "spans of Jaeger: export OTLP in JSON",
+    re.compile(rb"\s*\{[^{]{0,200}speedscope"): "a profile of speedscope: export a Chrome trace",
+    re.compile(
+        rb"\n[\x00-\xff]{0,4}[\x08-\x7a]{1,3}[\x00-\x08]"
+    ): "a trace of Perfetto in protobuf: convert it to JSON with traceconv",
+}
+
+
+def read_measured(
+    files: Sequence[Path],
+    names: Sequence[str] = (),
+    count: int | None = None,
+    parts: int | None = None,
+    progress: _Progress = lambda _: None,
+) -> Measured:
+    """Return the measurements in files of one kind, told apart by how they begin.
+
+    Args:
+        files: traces, reports or logs of one run.
+        names: rules as :class:`~ipusim.app.profiles.names.Names` takes them.
+        count: micro-batches of an iteration of a log.
+        parts: spans in a pass that is made of parts.
+        progress: called now and then with a function that says how far reading is.
+
+    Raises FileError for files of other or several kinds, OptionError for wrong rules, and OSError.
+    """
+    if len({path.resolve() for path in files}) < len(files):
+        raise FileError(f"{files[0]}: expected each file once, got one twice")
+    kinds = {path: _kind(path) for path in files}
+    reader = kinds[files[0]]
+    for path, other in kinds.items():
+        if other is not reader:
+            raise FileError(
+                f"{path}: expected {reader.kind}, as {files[0]} is, got {other.kind}: import one kind at a time"
+            )
+    recordings = reader.read((Source(path, progress) for path in files), Options(names, count, parts))
+    return ranked(recordings, parts)
+
+
+def _kind(path: Path) -> Reader:
+    """Return the reader of a file; raises FileError for a file of a known kind that has no reader."""
+    source = Source(path)
+    with source.reading() as opened:
+        start = opened.start()
+    for begins, words in _OTHERS.items():
+        if begins.match(start):
+            raise FileError(f"{path}: expected a trace, report or log that has a reader, got {words}")
+    return next(reader for reader in READERS if reader.has(start))

@@ -1,21 +1,26 @@
-"""From measurements on ranks to stages: whose each is, what it took in the middle, and where stages share an IPU."""
+"""From spans on ranks to stages: the median time of each pass, and where stages share an IPU."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from ipusim.api import runs
-from ipusim.app.profiles.names import PASSES, UPDATE
-from ipusim.app.profiles.timings import Measured, Timing
-from ipusim.base.errors import FileError, OptionError
+from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, PASSES, UPDATE
+from ipusim.app.profiles.placement import Placement, placement_of
+from ipusim.app.profiles.ranks import INFERRED, STATED, Measured
+from ipusim.app.profiles.spans import Span
+from ipusim.app.profiles.steps import of_usual_count
+from ipusim.base.errors import FileError
+from ipusim.base.units import counted, enumerated_rows
 
-_FORWARD: Final = PASSES[0]
-_BACKWARD: Final = PASSES[1:-1]
+#: Names of spans, and files, that a message or a table lists.
+_LISTED: Final = 6
+_MOST_FILES: Final = 16
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,9 @@ class Stages:
         stages: the figures of each by its name, or its number as text, in their order; of a stage by passes and the
             update, in the order of PASSES.
         mapping: the IPU of each stage, as ranks shared stages.
-        count: micro-batches behind a weight update; None where that is not known.
-        notes: what a person has to know about it.
+        count: micro-batches behind a weight update; None if unknown.
+        notes: sentences for a person.
+        known: of each file its name, ranks, stages, micro-batches and how these are known.
     """
 
     tool: str
@@ -46,20 +52,22 @@ class Stages:
     mapping: tuple[int, ...]
     count: int | None
     notes: tuple[str, ...] = ()
+    known: tuple[tuple[str, str, str, str, str], ...] = ()
 
 
 def stages_of(measured: Measured, stages: int | None = None, count: int | None = None) -> Stages:
-    """Return the stages of what was measured, which names say, or else ranks in equal parts, in their order.
+    """Return the stages of what was measured, which names say, or else ranks in equal parts.
 
-    A weight update counts for all stages of its rank, in equal parts. Replicas of a stage are further measurements.
+    A weight update counts for all stages of its rank, in equal parts; several updates behind the same passes are one.
+    Replicas of a stage are further measurements.
 
     Args:
-        measured: what files hold.
-        stages: that ranks are divided among; by default as the files say, else as many as there are ranks.
-        count: micro-batches behind a weight update, by default as the files say, or as passes and updates come to.
+        measured: the spans of files.
+        stages: number of stages, by default as the files say, else as many as there are ranks.
+        count: micro-batches behind a weight update, by default as the files say, or as names and updates come to.
 
-    Raises OptionError for a number of stages that names or ranks are not of, FileError for names that leave open of
-    which stage a pass is, and for stages without passes that others have.
+    Raises OptionError for a number of stages that contradicts names or ranks, FileError for missing ranks or stages,
+    for names that leave open of which stage a pass is, and for stages without passes that others have.
     """
     try:
         return _stages_of(measured, stages, count)
@@ -68,88 +76,97 @@ def stages_of(measured: Measured, stages: int | None = None, count: int | None =
 
 
 def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Stages:
-    passes = [timing for timing in measured.timings if timing.what != UPDATE]
+    notes = [*measured.notes]
+    spans, usual = of_usual_count(measured.spans, notes)
+    passes = [span for span in spans if span.what not in (UPDATE, OVERLAP)]
     if not passes:
-        raise FileError("expected passes, got weight updates alone")
-    named = any(timing.stage for timing in passes)
-    if named:
-        _refuse_partly_named(passes)
-        names = _in_order([timing.stage for timing in passes])
-        if stages is not None and stages != len(names):
-            raise OptionError("stages", f"expected {len(names)}, as the names say, got {stages}")
-        of = {timing: timing.stage for timing in passes}
-    else:
-        owner = _by_rank(sorted({timing.rank for timing in passes}), stages or measured.stages, stages is not None)
-        names = [str(stage) for stage in range(max(owner.values()) + 1)]
-        of = {timing: str(owner[timing.rank]) for timing in passes}
+        others = ", ".join(map(runs.show, (name for name, _ in measured.names.most_common(_LISTED)))) or "none"
+        pairs = "overlapped pairs" if any(span.what == OVERLAP for span in spans) else "weight updates"
+        got = f"{pairs} alone" if spans else "none"
+        raise FileError(
+            f"expected passes, got {got}; the longest spans of other names are {others}: "
+            "say with --name PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)"
+        )
+    placement = placement_of(measured, passes, stages)
+    names, of = placement.names, placement.stage
     if len(names) > runs.MAX_STAGES:
         raise FileError(f"expected at most {runs.MAX_STAGES} stages, got {len(names)}")
     ranks: dict[str, set[int]] = {name: set() for name in names}
     times: dict[tuple[str, str], list[Fraction]] = defaultdict(list)
-    for timing in passes:
-        ranks[of[timing]].add(timing.rank)
-        times[of[timing], timing.what].append(timing.us)
-    for timing in measured.timings:
-        if timing.what == UPDATE:
-            own = [timing.stage] if timing.stage in ranks else [name for name in names if timing.rank in ranks[name]]
-            for name in own:
-                times[name, UPDATE].append(timing.us / len(own))
+    for span in passes:
+        stage = of(span)
+        ranks[stage].add(span.rank)
+        times[stage, span.what].append(span.pass_us)
+    for (rank, stage), us in _updates(spans):
+        own = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
+        for name in own:
+            times[name, UPDATE].append(us / len(own))
     _refuse_missing(names, set(times))
+    _note_unlike(spans, notes)
     groups = list(dict.fromkeys(frozenset(ranks[name]) for name in names))
     mapping = tuple(groups.index(frozenset(ranks[name])) for name in names)
-    return Stages(
-        measured.tool,
-        {name: _figures(name, times) for name in names},
-        mapping,
-        count or measured.count or _count(measured.timings, of),
-        measured.notes,
-    )
-
-
-def _refuse_partly_named(passes: Sequence[Timing]) -> None:
-    """Refuse passes of which some say their stage, and others do not."""
-    silent = next((timing for timing in passes if not timing.stage), None)
-    if silent is not None:
-        raise FileError(
-            f"expected names that say the stage of every pass, or of none, got {silent.what} passes on rank "
-            f"{silent.rank} without one: name these with --name STAGE.{silent.what}=NAME"
+    figures = {name: _figures(name, times) for name in names}
+    stated = any(span.micro_batches > 1 for span in passes)
+    how = "stated by --count" if count else f"{STATED if stated else INFERRED}" if usual else "not known"
+    if measured.coverage:
+        least, most = (f"{float(share):.0%}" for share in measured.coverage)
+        share = least if least == most else f"{least} to {most}"
+        notes.append(f"Passes and updates with names take {share} of the time of a rank.")
+    if measured.names:
+        others = ", ".join(runs.show(name) for name, _ in measured.names.most_common(3))
+        notes.append(
+            f"Spans of other names are in no pass: {others}{' and others' if len(measured.names) > 3 else ''}."
         )
+    known = _known(measured, placement, ranks, str(count or usual or "not known"), how)
+    return Stages(measured.tool, figures, mapping, count or usual, tuple(notes), known)
 
 
-def _in_order(stages: Sequence[str]) -> list[str]:
-    """Return stages by their numbers, or named ones as they come; raises FileError where a number is left out."""
-    names = list(dict.fromkeys(stages))
-    if not all(name.isdecimal() for name in names):
-        return names
-    names.sort(key=int)
-    missing = [str(number) for number in range(int(names[-1]) + 1) if str(number) not in names]
-    if missing:
-        raise FileError(
-            f"expected passes of every stage, got none of {', '.join(missing[:8])}: import the traces of all ranks"
+def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
+    """Return the update of each step by its rank and stage: the sum of its spans, an optimizer for each chunk."""
+    sums: dict[tuple[int, str, int], Fraction] = defaultdict(Fraction)
+    for span in spans:
+        if span.what == UPDATE:
+            sums[span.rank, span.stage, span.step] += span.us - span.waited_us
+    return [((rank, stage), us) for (rank, stage, _), us in sums.items()]
+
+
+def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
+    """Add notes on spans that are in no median, and on waits and recomputations."""
+    pairs = sum(span.what == OVERLAP for span in spans)
+    if pairs:
+        notes.append(
+            f"{counted(pairs, 'overlapped pair')} of a forward and a backward pass are in no median, as their times "
+            "cannot be told apart."
         )
-    return names
+    again = [span.recomputed_us / span.us for span in spans if span.recomputed_us]
+    if again:
+        notes.append(f"Backward passes are recomputation for {float(statistics.median(again)):.0%} of their time.")
 
 
-def _by_rank(ranks: Sequence[int], stages: int | None, is_chosen: bool) -> dict[int, int]:
-    """Return the stage of each rank: consecutive ranks share a stage, and all stages have as many ranks."""
-    stages = stages or len(ranks)
-    if len(ranks) % stages:
-        text = f"expected a number of stages that divides the {len(ranks)} ranks, got {stages}"
-        if is_chosen:
-            raise OptionError("stages", text)
-        raise FileError(f"{text}: say by the option stages how many there are")
-    return {rank: number * stages // len(ranks) for number, rank in enumerate(ranks)}
+def _known(
+    measured: Measured, placement: Placement, ranks: Mapping[str, set[int]], count: str, how: str
+) -> tuple[tuple[str, str, str, str, str], ...]:
+    """Return a row for each file: its ranks, stages and micro-batches, and how they are known."""
+    rows = []
+    for file, of_file, ranked in measured.known[:_MOST_FILES]:
+        stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*of_file}]
+        told = f"ranks {ranked}; stages {placement.how}; micro-batches {how}" if of_file else "facts alone"
+        listed = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
+        rows.append((file, enumerated_rows(of_file) if of_file else "-", listed, count, told))
+    if (left := len(measured.known) - _MOST_FILES) > 0:
+        rows.append((f"and {left} more", "", "", "", ""))
+    return tuple(rows)
 
 
 def _refuse_missing(names: Sequence[str], there: set[tuple[str, str]]) -> None:
     """Refuse stages without forward passes, and those without a backward pass that others have."""
     for name in names:
-        if (name, _FORWARD) not in there:
+        if (name, FORWARD) not in there:
             raise FileError(f"expected forward passes of every stage, got none of stage {name}")
-    for kind in _BACKWARD:
+    for kind in BACKWARD:
         having = [name for name in names if (name, kind) in there]
         without = [name for name in names if name not in having]
-        whole = [name for name in without if not {(name, other) for other in _BACKWARD} & there]
+        whole = [name for name in without if not {(name, other) for other in BACKWARD} & there]
         if having and whole:
             raise FileError(
                 f"expected backward passes of every stage, as stage {having[0]} has, got none of stage {whole[0]}"
@@ -163,12 +180,3 @@ def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> 
         for what in PASSES
         if (values := times.get((name, what)))
     }
-
-
-def _count(timings: Sequence[Timing], of: Mapping[Timing, str]) -> int | None:
-    """Return the forward passes of a stage for each update of its rank; None unless they are as many everywhere."""
-    forward = Counter((timing.rank, of[timing]) for timing in timings if timing.what == _FORWARD)
-    updates = Counter(timing.rank for timing in timings if timing.what == UPDATE)
-    counts = {Fraction(number, updates[rank]) if updates[rank] else None for (rank, _), number in forward.items()}
-    only = counts.pop() if len(counts) == 1 else None
-    return int(only) if only is not None and only.denominator == 1 else None

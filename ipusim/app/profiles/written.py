@@ -41,10 +41,15 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
     number = len(stages.stages)
     title = "One stage" if number == 1 else f"{number} stages"
     count, comment = legal_count(stages)
+    believed = [
+        f"{file}: rank {rank}, stage {stage}, micro-batches {number}; {how}."
+        for file, rank, stage, number, how in stages.known
+    ]
     head = [
         f"{title} as {stages.tool} measured in {printable(files[0])}{several}.",
         "Machine, schedule and count are where ipusim begins: change them here or with --set.",
         *([comment] if comment else []),
+        *map(printable, believed),
     ]
     data = plan_of(number, table, count)
     if len(set(stages.mapping)) < number:
@@ -68,6 +73,12 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
     if legal == count:
         return count, ""
     return legal, f"Micro-batches were {count}; Grouped takes multiples of {multiple}, point-to-point schedules any."
+
+
+def known_table(stages: Stages) -> Table:
+    """Return the table of each file's ranks, stages and micro-batches, and how these are known."""
+    header = ("file", "rank", "stage", "micro-batches", "known")
+    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.known))
 
 
 def figures_table(stages: Stages) -> Table:

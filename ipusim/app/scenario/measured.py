@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.api import hardware, runs
-from ipusim.base.errors import printable
+from ipusim.base.csv_table import first_titles
+from ipusim.base.errors import FileError, printable
 
 #: How a name of such a file ends.
 SUFFIX: Final = ".csv"
@@ -20,6 +21,10 @@ def measured_text(path: Path) -> str:
     It holds the stages themselves, so that it needs no file beside it. One stage is no pipeline: its schedule is
     single. Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
     """
+    if {"Instances", "Range"} <= {*first_titles(path)}:
+        raise FileError(
+            f"{path}:1: expected stages, got a summary of NVTX ranges by nsys: `ipusim import` makes stages of it"
+        )
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
     # A number without a unit counts cycles, which a user who meant milliseconds has to see.

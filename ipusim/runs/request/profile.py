@@ -36,6 +36,8 @@ _NUMBERS: Final[Mapping[type[StageCyclesSpec], tuple[str, ...]]] = {
 _NEEDED: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
 #: Other names of columns.
 _ALSO: Final = {"weight_update": "update", "bytes": "output_bytes"}
+#: Names of rows over all stages in tables that people write.
+_OVER_ALL: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
 #: Stages that a message lists.
 _LISTED: Final = 5
 _MOST_BYTES: Final = 2**22
@@ -247,6 +249,8 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
     """Yield the errors of the stage name in a row of stage ``number``; ``names`` are those of all rows."""
     if not text:
         yield f"column {_STAGE}: expected {number}, or a name, got nothing"
+    elif text.lower() in _OVER_ALL and len(names) > 1:
+        yield f"column {_STAGE}: expected a stage, got {text!r}, which is a row over all stages: leave it out"
     elif text.isdecimal() and text != str(number):
         missing = f": the row of stage {number} is missing" if str(number) not in names else ""
         counted = "as stages are counted from 0 in the order of the rows"

@@ -16,6 +16,7 @@ from tests.places import SCENARIOS
 
 SAMPLE = SCENARIOS / "measured_timers.log"
 BLOCK = """\
+pipeline_model_parallel_size .......... 2
 times across ranks (ms):
   forward-compute:
      rank  0: 8.00
@@ -69,6 +70,10 @@ def test_the_count_is_the_logs_or_an_options(own):
     path = own(BLOCK)
     with pytest.raises(FileError, match=r"say by the option count how many micro-batches an iteration has$"):
         read_measured([path])
+    headless = own(BLOCK.partition("\n")[2], "headless.log")
+    with pytest.raises(FileError, match=r"pipeline_model_parallel_size, got none: say by the option stages how many"):
+        stages_of(read_measured([headless], count=4))
+    assert len(stages_of(read_measured([headless], count=4), 2).stages) == 2
     expected = {
         "0": {"forward": 2000, "backward": 5000, "update": 3500},
         "1": {"forward": 4000, "backward": 10_000, "update": 3250},
@@ -117,8 +122,7 @@ def test_other_timers_by_name(own):
         ),
         (
             "stage,forward\na,1\n",
-            ": expected a trace of torch's profiler, JSON, or a log of Megatron-LM with 'times across ranks (ms):', "
-            "got neither",
+            ": expected a trace, JSON, or a log of Megatron-LM with 'times across ranks (ms):', got neither",
         ),
     ],
 )
@@ -130,7 +134,7 @@ def test_what_a_log_lacks_is_told(own, text, message):
 
 
 def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
-    path = own("pipeline_model_parallel_size .......... 3\n" + BLOCK)
+    path = own(BLOCK.replace("size .......... 2", "size .......... 3"))
     with pytest.raises(FileError) as caught:
         stages_of(read_measured([path], count=1))
     assert str(caught.value) == (
@@ -138,5 +142,8 @@ def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
         "how many there are"
     )
     assert len(stages_of(read_measured([path], count=1), 1).stages) == 1
-    with pytest.raises(FileError, match="expected one log, or traces of torch's profiler, JSON, got it among 2 files"):
+    with pytest.raises(FileError, match="expected each file once, got one twice"):
         read_measured([path, path])
+    trace = own("[]", "t.json")
+    with pytest.raises(FileError, match=rf"^{trace}: expected a log of Megatron-LM, as {path} is, got a trace, JSON: "):
+        read_measured([path, trace])

@@ -6,6 +6,7 @@ import gzip
 import json
 import statistics
 from fractions import Fraction
+from itertools import count
 
 import pytest
 
@@ -17,19 +18,21 @@ from ipusim.base.errors import FileError, OptionError
 from tests.places import SCENARIOS
 
 SAMPLE = SCENARIOS / "measured_trace.json"
+#: Starts of spans, one behind the other.
+TIMES = count(0, 10**8)
 
 
 def span(name, dur, cat="user_annotation", pid=1, tid=1):
-    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": 0, "dur": dur}
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": next(TIMES), "dur": dur}
 
 
 @pytest.fixture
 def own(tmp_path):
-    def write(*events, name="rank.json", rank=None, pack=False):
+    def write(*events, name="a.json", rank=None, world=2, pack=False):
         path = tmp_path / name
         data = {"schemaVersion": 1, "traceEvents": [*events]}
         if rank is not None:
-            data["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 4}
+            data["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world}
         content = json.dumps(data, indent=1).encode()
         path.write_bytes(gzip.compress(content) if pack else content)
         return path
@@ -73,7 +76,7 @@ def test_what_a_device_took_counts_and_not_what_the_host_took_to_launch_it(own):
 
 def test_times_of_the_host_beside_kernels_are_told(own):
     path = own(span("PP:0F0", 5), span("gemm", 50, "kernel"))
-    (note,) = stages_of(read_measured([path])).notes
+    note, *_ = stages_of(read_measured([path])).notes
     assert note == f"{path}: its passes have no spans on the device, so that these are the times of the host."
 
 
@@ -86,6 +89,7 @@ def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
             span("Backward 0", 60 + rank),
             name=name,
             rank=rank,
+            world=3,
             pack=name.endswith("gz"),
         )
         for rank, name in ((2, "a.json.gz"), (0, "b.json"), (1, "c.json"))
@@ -96,9 +100,14 @@ def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
         "1": {"forward": 11, "backward": 61},
         "2": {"forward": 21, "backward": 62},
     }
-    assert stages.count is None  # no update says how many passes are before it
-    pairs = stages_of(read_measured([*files, own(span("Forward 0", 40), span("Backward 0", 9), name="d", rank=3)]), 2)
-    assert medians(pairs)["1"] == {"forward": 21.5, "backward": 35.5}  # replicas are more measurements
+    assert stages.count == 3  # by the names of micro-batches, as no update says how many passes are before it
+    with pytest.raises(FileError, match=r"expected 3 ranks, as .* says, got 4$"):
+        read_measured([*files, own(span("Forward 0", 40), name="d", rank=3, world=4)])
+    replicas = [
+        own(span("Forward 0", 10 * rank), span("Backward 0", rank), name=f"{rank}.json", rank=rank, world=4)
+        for rank in range(4)
+    ]
+    assert medians(stages_of(read_measured(replicas), 2))["1"] == {"forward": 25, "backward": 2.5}
 
 
 def test_a_list_of_events_is_a_trace_too(tmp_path):
@@ -107,9 +116,12 @@ def test_a_list_of_events_is_a_trace_too(tmp_path):
     stages = stages_of(read_measured([path]))
     assert medians(stages) == {"0": {"forward": 5}}
     unknown = "The micro-batches behind a weight update were not measured: the option count says them."
+    assert legal_count(stages) == (1, "")
+    assert legal_count(stages_of(read_measured([path]), count=4)) == (4, "")
+    path.write_text(json.dumps([span("fwd", 5)]))
+    stages = stages_of(read_measured([path], ["forward=fwd"]))
     assert legal_count(stages) == (None, unknown)
     assert f"# {unknown}\n" in scenario_text(stages, "p.csv", ["list.json"])
-    assert legal_count(stages_of(read_measured([path]), count=4)) == (4, "")
 
 
 def test_stages_that_share_a_rank_share_an_ipu_and_its_update_and_halves_are_halves(own, tmp_path):
@@ -143,7 +155,7 @@ def test_stages_that_share_a_rank_share_an_ipu_and_its_update_and_halves_are_hal
 
 def test_names_of_ones_own_take_the_place_of_those_of_the_same_pass(own):
     path = own(span("fwd_encoder", 5), span("fwd_head", 7), span("bwd.1.x", 3), span("PP:0F0", 99), span("step", 2))
-    rules = ["encoder.forward=*encoder", "head.forward=fwd_h*", "encoder.backward=bwd.1*", "head.backward=bwd.1*"]
+    rules = ["encoder.forward=*encoder", "head.forward=fwd_h*", "encoder.backward=bwd.1*"]
     with pytest.raises(FileError) as caught:
         stages_of(read_measured([path], rules))
     assert (
@@ -181,15 +193,18 @@ def test_a_rule_that_is_none_is_refused(own, rule, message):
     [
         (
             [span("aten::mm", 9), span("step", 90)],
-            "{0}: expected spans named PP:{{stage}}F*, PP:{{stage}}B*, PP:{{stage}}I*, PP:{{stage}}W*, Forward *, "
-            "Backward *, Optimizer.step#*, got none of these; the longest are step, aten::mm: say with --name "
-            "PASS=NAME what is what",
+            "{0}: expected passes, got none; the longest spans of other names are 'step', 'aten::mm': say with --name "
+            "PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)",
         ),
         (
             [span("PP:1F0", 9), span("PP:3F0", 9)],
             "{0}: expected passes of every stage, got none of 0, 2: import the traces of all ranks",
         ),
-        ([span("Optimizer.step#Adam.step", 9)], "{0}: expected passes, got weight updates alone"),
+        (
+            [span("Optimizer.step#Adam.step", 9), span("my_fwd", 9)],
+            "{0}: expected passes, got weight updates alone; the longest spans of other names are 'my_fwd': say with "
+            "--name PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)",
+        ),
         ([span("PP:0B0", 9)], "{0}: expected forward passes of every stage, got none of stage 0"),
         (
             [span("PP:0F0", 9), span("Backward 0", 9)],
@@ -205,11 +220,9 @@ def test_what_a_trace_leaves_open_is_told(own, events, message):
     assert str(caught.value) == message.format(path)
 
 
-def test_two_files_of_one_rank_and_a_cut_one_are_refused(own):
-    first, second = (own(span("PP:0F0", 1), name=name, rank=1) for name in ("a.json", "b.json"))
-    with pytest.raises(FileError) as caught:
-        read_measured([first, second])
-    assert str(caught.value) == f"{second}: expected the trace of another rank, got rank 1, as {first} has"
+def test_two_files_of_one_rank_are_two_cycles_and_a_cut_one_is_refused(own):
+    first, second = (own(span("PP:0F0", 1), name=name, rank=0, world=1) for name in ("a.json", "b.json"))
+    assert stages_of(read_measured([first, second])).stages["0"]["forward"].count == 2
     first.write_bytes(gzip.compress(second.read_bytes())[:-20])
     with pytest.raises(FileError, match=rf"^{first}: expected a whole file that gzip has packed"):
         read_measured([first])
@@ -222,7 +235,7 @@ def test_a_number_of_stages_has_to_be_the_names_or_a_divisor_of_the_ranks(own):
     measured = read_measured([own(span("PP:0F0", 1), name="a"), own(span("PP:1F0", 1), name="b")])
     with pytest.raises(OptionError, match="stages: expected 2, as the names say, got 3"):
         stages_of(measured, 3)
-    ranks = read_measured([own(span("Forward 0", 1), name=str(rank), rank=rank) for rank in range(4)])
+    ranks = read_measured([own(span("Forward 0", 1), name=str(rank), rank=rank, world=4) for rank in range(4)])
     with pytest.raises(OptionError, match="stages: expected a number of stages that divides the 4 ranks, got 3"):
         stages_of(ranks, 3)
 
@@ -247,18 +260,12 @@ def test_the_longest_pass_is_imported_and_checked(own, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("filling", "said"),
-    [
-        (b" " * (1 << 26), "expected at most 6,"),
-        (b'{"ph": "M", "name": "process_name", "pid": 1},' * (1 << 17), "expected at most 4,194,304 bytes of contents"),
-        (b"0," * (1 << 19), "expected at most 131,072 events in a file of its size, got more"),
-    ],
-    ids=["spaces", "events", "no events"],
+    "filling", [b" " * (1 << 27), (b'"' + b"a" * (1 << 20) + b'",') * 128], ids=["spaces", "texts"]
 )
-def test_an_archive_of_far_more_than_a_trace_is_refused_at_once(tmp_path, filling, said):
+def test_an_archive_without_events_is_refused_by_its_first_part(tmp_path, filling):
     """gzip makes a trace 10 to 30 times smaller, and white space a thousand times."""
-    path = tmp_path / "rank.json.gz"
-    path.write_bytes(gzip.compress(b'{"traceEvents": [' + filling + json.dumps(span("PP:0F0", 5)).encode() + b"]}"))
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b"[" + filling + b"1]"))
     with pytest.raises(FileError) as no:
         read_measured([path])
-    assert str(no.value).startswith(f"{path}: {said}")
+    assert str(no.value).startswith(f"{path}: expected a trace, got an archive that unpacks to 200 times its size")

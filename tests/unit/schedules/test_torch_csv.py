@@ -13,7 +13,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import find
-from ipusim.schedules.torch_csv import write_torch_csv
+from ipusim.schedules.torch_csv import hang_when_blocking, write_torch_csv
 
 FOUR, TWICE = (0, 1, 2, 3), (0, 1, 2, 3, 0, 1, 2, 3)
 
@@ -111,6 +111,7 @@ def test_copies_of_torchs_default_dump_are_those_of_the_passes_and_left_out(read
     shape = PlanShape(mapping=(0, 1), micro_batches=2)
     assert found.order(shape) == read("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n").order(shape)
     assert found.notes == (
+        "mine.csv has 8 cells that send and receive: each copy is where passes need it, not where its cell stands.",
         "mine.csv has cells UNSHARD, REDUCE_GRAD, RESHARD, which are skipped: what replicas sum and gather follows "
         "from the scenario.",
     )
@@ -216,3 +217,55 @@ def test_a_file_that_is_not_there_and_one_that_is_too_large(tmp_path, monkeypatc
     monkeypatch.setattr("ipusim.schedules.torch_csv._MOST_BYTES", 100)
     with pytest.raises(FileError, match=r"^'mine\.csv': expected a file of at most 100 bytes, got a larger one$"):
         schedule_of("mine.csv", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[0F0, 0F1, 0B0, 0B1]\n[1F0, 1F1, 1B0, 1B1]\n",
+        "[['0F0', '0F1', None, '0B0', '0B1'],\n ['1F0', '1F1', '1B0', '1B1']]\n",
+        "F0_s0,F1_s0,,B0_s0,B1_s0\nF0_s1,F1_s1,B0_s1,B1_s1\n",
+    ],
+    ids=["list", "nested lists", "torch 2.4"],
+)
+def test_rows_as_python_prints_lists_and_cells_of_older_versions(read, text):
+    usual = read("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n")
+    found = read(text)
+    assert found.written == usual.written
+    shape = PlanShape(mapping=(0, 1), micro_batches=2)
+    assert write_torch_csv(found.order(shape)) == write_torch_csv(usual.order(shape))
+
+
+def test_places_of_copies_are_dropped_with_a_note(read):
+    assert read("0F0,0B0\n").notes == ()
+    assert read("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n").notes == (
+        "mine.csv has 4 cells that send and receive: each copy is where passes need it, not where its cell stands.",
+    )
+
+
+ONE_F_ONE_B = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
+HANG = "rank 0 waits in 0SEND_F1 ({}) for 1RECV_F1 of rank 1; rank 1 waits in 1SEND_B0 ({}) for 0RECV_B0 of rank 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "hang"),
+    [
+        ("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", ""),
+        (ONE_F_ONE_B, HANG.format("behind F0.1", "behind B1.0")),
+        ("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1\n", HANG.format("behind F0.1", "behind B1.0")),
+        (
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
+            HANG.format("'mine.csv', row 1, column 4", "'mine.csv', row 2, column 4"),
+        ),
+        (
+            "0F0,0SEND_F0,0F1,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
+            "",
+        ),
+    ],
+    ids=["gpipe", "1f1b", "1f1b as torch numbers it", "1f1b with copies", "receive before send"],
+)
+def test_a_hang_of_sends_that_block_names_each_rank(tmp_path, text, hang):
+    """The second order of 1F1B posts the receive of the gradient before the next send, as one rank of a pair has to."""
+    (tmp_path / "mine.csv").write_text(text)
+    found = hang_when_blocking(tmp_path / "mine.csv", "mine.csv")
+    assert found == hang

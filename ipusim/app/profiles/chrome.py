@@ -1,0 +1,172 @@
+"""Chrome traces, as torch's profiler and others write them: JSON events, in which names say the passes.
+
+The format is Chrome's Trace Event Format: a mapping with ``traceEvents``, a list of events whose bracket may stay
+open, or an event a line. Complete events (X), pairs of begin and end (B, E) and asynchronous pairs (b, e) are spans,
+metadata (M) name processes. Torch 2's profiler (Kineto, schemaVersion 1) adds ``distributedInfo`` with rank,
+``world_size`` and groups of ranks. Times are microseconds. A span of record_function has the category
+``user_annotation`` on the host, and ``gpu_user_annotation`` on each stream that its kernels ran on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any, Final
+
+from ipusim.api import runs
+from ipusim.app.profiles.names import PASSES, TORCH, Names
+from ipusim.app.profiles.source import Source
+from ipusim.app.profiles.spans import LONGEST_US, Fact, Options, Recording
+from ipusim.app.profiles.workers import Lanes, exact
+from ipusim.base.errors import FileError
+
+#: How a Chrome trace begins, and not a line of a log that has its rank in brackets.
+STARTS: Final = re.compile(rb"\s*(\{\s*[\"}]|\[\s*([{\]]|\Z))")
+_DEVICE: Final = "gpu_user_annotation"
+_KERNEL: Final = "kernel"
+#: A rank in the name or label of a process.
+_RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
+#: Microseconds that a time may be away from 0: beyond that floats are no times.
+_LATEST_US: Final = float(1 << 62)
+#: Largest depth of nested events on a thread.
+_DEEPEST: Final = 10_000
+#: Start, name and category of a span that has begun.
+_Begun = tuple[Any, str, Any]
+
+
+def read(source: Source, options: Options) -> Recording:
+    """Return the spans of passes in a trace; raises FileError for a trace that is damaged or too large."""
+    reader = _Reader(source, Names(options.names, TORCH))
+    stream = source.json()
+    if stream.peek() == "[":
+        reader.note_all(stream.items(may_be_open=True))
+    while stream.peek() == "{":
+        alone: dict[str, Any] = {}
+        for key in stream.members():
+            if key == "traceEvents" and stream.peek() == "[":
+                reader.note_all(stream.items())
+            else:
+                alone[key] = stream.value()
+        reader.note_run(alone.get("distributedInfo"))
+        reader.note_all([alone])
+    if left := stream.peek():
+        raise FileError(f"{source.path}: expected a trace, got {left!r} behind its end")
+    return reader.recording()
+
+
+class _Reader:
+    """Spans and facts, as events come."""
+
+    def __init__(self, source: Source, names: Names) -> None:
+        self._source, self._names = source, names
+        self.found = Recording(source.path, "torch.profiler")
+        self._lanes = Lanes(self.found, names)
+        self._begun: dict[tuple[Any, ...], list[_Begun]] = defaultdict(list)
+        self._kernels = self._device = False
+
+    def note_all(self, events: Iterable[Any]) -> None:
+        """Note events."""
+        for event in events:
+            is_event = isinstance(event, dict)
+            self._source.event(is_event)
+            kind = event.get("ph") if is_event else None
+            if kind == "X":
+                self._span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
+            elif kind in ("B", "b"):
+                begun = self._begun[self._key(event, kind)]
+                if len(begun) == _DEEPEST:
+                    raise FileError(f"{self._source.path}: expected events of ordinary depth, got {_DEEPEST:,} begun")
+                begun.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
+            elif kind in ("E", "e"):
+                self._end(event, self._begun[self._key(event, "b" if kind == "e" else "B")])
+            elif kind == "M":
+                self._metadata(event)
+
+    @staticmethod
+    def _key(event: dict[str, Any], kind: str) -> tuple[Any, ...]:
+        """Return what the beginning and the end of a span have in common."""
+        if kind == "B":
+            return str(event.get("pid")), str(event.get("tid"))
+        return tuple(str(event.get(key)) for key in ("pid", "cat", "id", "id2", "name"))
+
+    def _end(self, event: dict[str, Any], begun: list[_Begun]) -> None:
+        if not begun:
+            self._lanes.leave_out("that end without a beginning")
+            return
+        start, name, category = begun.pop()
+        said = event.get("name", name)
+        if said != name:
+            raise FileError(
+                f"{self._source.path}: expected the end of {runs.show(name)}, which began last on its thread, got the "
+                f"end of {runs.show(said)}"
+            )
+        end = event.get("ts")
+        length = exact(end) - exact(start) if _is_time(start) and _is_time(end) else None
+        self._span(event, name, start, length, category)
+
+    def _span(self, event: dict[str, Any], name: Any, start: Any, length: Any, category: Any) -> None:
+        """Note a span; those of a pass whose length is none are left out with a note."""
+        if not isinstance(name, str):
+            return
+        self._kernels |= category == _KERNEL
+        if not (_is_time(start) and (_is_time(length) or isinstance(length, Fraction)) and length >= 0):
+            called = self._names[name]
+            if called is not None and called.what in PASSES and isinstance(length, int | float) and length > LONGEST_US:
+                self.found.refuse_length(length, name)
+            self._lanes.leave_out("without a time or length", called is not None)
+            return
+        self._device |= category == _DEVICE
+        self._lanes.add(name, (str(event.get("pid")), str(event.get("tid")), category == _DEVICE), start, length)
+
+    def note_run(self, info: Any) -> None:
+        """Note what ``distributedInfo`` says."""
+        if not isinstance(info, dict):
+            return
+        place, facts = f"{self._source.path}: distributedInfo", self.found.facts
+        for key in ("rank", "world_size"):
+            if _is_whole(info.get(key)):
+                facts.state(key, info[key], place)
+        groups = info.get("pg_config")
+        for group in groups if isinstance(groups, list) else ():
+            ranks = group.get("ranks") if isinstance(group, dict) else None
+            if not isinstance(ranks, list) or not all(map(_is_whole, ranks)) or info.get("rank") not in ranks:
+                continue
+            words = re.split(r"[^a-z]+", str(group.get("pg_desc", "")).lower())
+            if {"pp", "pipeline"} & {*words}:
+                said = f"{place}, {runs.show(group['pg_desc'])}"
+                facts.state("pipeline_model_parallel_size", len(ranks), said)
+                facts.state("stage", ranks.index(info["rank"]), said)
+
+    def _metadata(self, event: dict[str, Any]) -> None:
+        process, name, said = str(event.get("pid")), event.get("name"), event.get("args")
+        if not isinstance(said, dict):
+            return
+        # Kineto sorts processes by their own numbers, which say nothing of ranks.
+        if name == "process_sort_index" and _is_whole(said.get("sort_index")) and str(said["sort_index"]) != process:
+            self.found.order[process] = said["sort_index"]
+        text = said.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
+        if isinstance(text, str) and (match := _RANK.search(text)):
+            rank, place = int(match[1]), f"{self._source.path}: {name} of process {process}"
+            before = self.found.ranks.setdefault(process, Fact(rank, place))
+            if before.value != rank:
+                raise FileError(f"{place}: expected rank {before.value}, as {before.place} says, got rank {rank}")
+
+    def recording(self) -> Recording:
+        """Return all that was noted."""
+        self._lanes.leave_out("that begin without an end", sum(map(len, self._begun.values())))
+        found = self._lanes.finish()
+        if self._kernels and found.spans and not self._device:
+            found.notes.append(
+                f"{found.path}: its passes have no spans on the device, so that these are the times of the host."
+            )
+        return found
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST_US

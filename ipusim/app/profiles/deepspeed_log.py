@@ -1,0 +1,59 @@
+"""Logs of DeepSpeed's wall clock breakdown: the timers of its pipeline engine on the ranks that log.
+
+With ``wall_clock_breakdown`` each line has ``rank=N time (ms) |`` and timers with their milliseconds, of all
+micro-batches of an iteration: ``forward_microstep``, ``backward_microstep`` and ``step_microstep``. DeepSpeed logs
+on rank 0 unless told otherwise, so that a person has to state that the ranks there are the whole pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from ipusim.app.profiles.names import DEEPSPEED, FORWARD, UPDATE, Names
+from ipusim.app.profiles.source import Source
+from ipusim.app.profiles.spans import Options, Recording, Span
+from ipusim.base.errors import FileError
+
+#: How a line of the breakdown looks.
+LINE: Final = re.compile(rb"\brank=\d+ time \(ms\) \|")
+_RANK: Final = re.compile(r"\brank=(\d{1,6}) time \(ms\) \|")
+_TIMER: Final = re.compile(r"\|\s*([\w/-]+):\s*(\d{1,12}(?:\.\d{1,9})?)")
+
+
+def read(source: Source, options: Options) -> Recording:
+    """Return the passes of DeepSpeed's timers, whose count a person has to state.
+
+    Raises FileError for a log without these timers, and if a person has not stated the number of micro-batches.
+    """
+    names = Names(options.names, DEEPSPEED)
+    found = Recording(
+        source.path, "DeepSpeed's timers", stages_from="the times of all ranks, or a statement of DeepSpeed's stages"
+    )
+    steps: dict[int, int] = {}
+    for number, line in source.lines():
+        if not (of_rank := _RANK.search(line)):
+            continue
+        source.event()
+        rank = int(of_rank[1])
+        for name, ms in _TIMER.findall(line, of_rank.end() - 1):
+            called = names[name]
+            if called is None:
+                found.pass_by(name, float(ms) * 1000)
+                continue
+            if not options.count:
+                raise FileError(
+                    f"{source.path}:{number}: expected the number of micro-batches of a line of DeepSpeed's timers, "
+                    "which it does not say: say it by the option count"
+                )
+            steps[rank] = steps.get(rank, -1) + (called.what == FORWARD)
+            span = Span(called.what, called.stage, None, str(rank), "", None, Fraction(ms) * 1000)
+            span.rank, span.step = rank, max(steps[rank], 0)
+            span.micro_batches = 1 if called.what == UPDATE else options.count
+            found.add(span, name)
+    names.refuse_unused(source.path, found.names)
+    if not found.spans:
+        listed = ", ".join([*found.names][:8]) or "none"
+        raise FileError(f"{source.path}: expected DeepSpeed's timers {names}, got {listed}: set wall_clock_breakdown")
+    return found

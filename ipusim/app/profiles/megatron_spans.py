@@ -1,0 +1,130 @@
+"""OpenTelemetry spans of Megatron-LM, as OTLP in JSON or as the console exporter prints them.
+
+Names, attributes and exporters are those of Megatron-LM's docs/user-guide/observability: with the span group
+``microbatch`` a span ``megatron.microbatch.forward`` or ``.backward`` for each pass, ``megatron.optimizer_step`` for
+the update, ``megatron.p2p.recv_*`` for receives, ``megatron.num_microbatches`` on ``megatron.forward_backward``; the
+resource states ``dl.pipeline_parallel.size``, and the rank as ``service.instance.id`` ``{run}-rank{N}``. OTLP has times
+in nanoseconds, and lists in ``resourceSpans``; the console exporter prints one mapping a span, with ISO times.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from fractions import Fraction
+from typing import Any, Final
+
+from ipusim.api import runs
+from ipusim.app.profiles.names import MEGATRON_SPANS, Names
+from ipusim.app.profiles.source import Source
+from ipusim.app.profiles.spans import Fact, Options, Recording
+from ipusim.app.profiles.workers import Lanes
+from ipusim.base.errors import FileError
+
+#: How such files begin: OTLP, and the console exporter's spans.
+STARTS: Final = re.compile(rb"\s*\{\s*(\"resourceSpans\"|\"name\":.{0,400}\"trace_id\")", re.DOTALL)
+_RANK: Final = re.compile(r"-rank(\d{1,6})$")
+_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+#: Attributes of the resource, and the facts that they state.
+_FACTS: Final = {
+    "dl.pipeline_parallel.size": "pipeline_model_parallel_size",
+    "dl.tensor_parallel.size": "tensor_model_parallel_size",
+}
+#: A span's name, start and length in microseconds, and its attributes.
+_Raw = tuple[str, Fraction, Fraction, dict[str, Any], dict[str, Any]]
+
+
+def read(source: Source, options: Options) -> Recording:
+    """Return the passes in spans of Megatron-LM; raises FileError for spans without a rank, and damaged ones."""
+    found = Recording(
+        source.path, "Megatron-LM's spans", stages_from="the resource attribute dl.pipeline_parallel.size"
+    )
+    lanes = Lanes(found, Names(options.names, MEGATRON_SPANS))
+    for name, start, us, attributes, resource in _spans(source):
+        source.event()
+        process = str(resource.get("service.instance.id", ""))
+        if process not in found.ranks:
+            _note_resource(found, process, resource)
+        number = attributes.get("megatron.microbatch_id")
+        lanes.add(name, (process, "", False), start, us, number if isinstance(number, int) else None)
+    return lanes.finish()
+
+
+def _note_resource(found: Recording, process: str, resource: dict[str, Any]) -> None:
+    """Note the rank of a process and the facts that its resource states."""
+    match = _RANK.search(process)
+    if match is None:
+        raise FileError(
+            f"{found.path}: expected service.instance.id of each resource to end with -rank and a number, got "
+            f"{runs.show(process)}"
+        )
+    place = f"{found.path}: resource {process}"
+    found.ranks[process] = Fact(int(match[1]), place)
+    for name, key in _FACTS.items():
+        if isinstance(resource.get(name), int) and resource[name] > 0:
+            found.facts.state(key, resource[name], place)
+    said = [resource.get(f"dl.{kind}_parallel.size") for kind in ("tensor", "pipeline", "data")]
+    sizes = [size for size in said if isinstance(size, int) and 0 < size < 1 << 20]
+    if len(sizes) == len(said):
+        found.facts.state("world_size", math.prod(sizes), place)
+
+
+def _spans(source: Source) -> Iterator[_Raw]:
+    """Yield the spans of a file in either form."""
+    stream = source.json()
+    while stream.peek():
+        value = stream.value()
+        if not isinstance(value, dict):
+            raise FileError(f"{source.path}: expected spans of OpenTelemetry, got {runs.show(value)}")
+        if "resourceSpans" in value:
+            for group in _dicts(value["resourceSpans"]):
+                resource = _attributes(group.get("resource", {}))
+                for scope in _dicts(group.get("scopeSpans")):
+                    for span in _dicts(scope.get("spans")):
+                        start, end = (_time(source, span.get(f"{edge}TimeUnixNano")) for edge in ("start", "end"))
+                        yield str(span.get("name")), start / 1000, (end - start) / 1000, _attributes(span), resource
+        elif "start_time" in value:
+            start, end = (_iso(source, value.get(f"{edge}_time")) for edge in ("start", "end"))
+            said = value.get("resource")
+            resource = said.get("attributes", {}) if isinstance(said, dict) else {}
+            attributes = value.get("attributes")
+            yield (
+                str(value.get("name")),
+                start,
+                end - start,
+                attributes if isinstance(attributes, dict) else {},
+                resource,
+            )
+
+
+def _dicts(values: Any) -> Iterator[dict[str, Any]]:
+    return (value for value in (values if isinstance(values, list) else ()) if isinstance(value, dict))
+
+
+def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of OTLP, a list of keys with typed values, as a mapping."""
+    said = {}
+    for entry in _dicts(holder.get("attributes") if isinstance(holder, dict) else None):
+        value = entry.get("value")
+        for kind, content in value.items() if isinstance(value, dict) else ():
+            whole = kind == "intValue" and re.fullmatch(r"-?\d{1,18}", str(content))
+            said[str(entry.get("key"))] = int(content) if whole else content
+    return said
+
+
+def _time(source: Source, value: Any) -> Fraction:
+    if not re.fullmatch(r"\d{1,20}", str(value)):
+        raise FileError(f"{source.path}: expected nanoseconds since 1970, got {runs.show(value)}")
+    return Fraction(int(value))
+
+
+def _iso(source: Source, value: Any) -> Fraction:
+    try:
+        apart = datetime.fromisoformat(value) - _EPOCH
+    except (TypeError, ValueError):
+        raise FileError(
+            f"{source.path}: expected a time as 2026-01-31T12:00:00.000000Z, got {runs.show(value)}"
+        ) from None
+    return Fraction((apart.days * 86_400 + apart.seconds) * 1_000_000 + apart.microseconds)

@@ -1,0 +1,49 @@
+"""Summaries of NVTX ranges that ``nsys stats --report nvtx_sum --format csv`` writes: a median for each name."""
+
+from __future__ import annotations
+
+import csv
+import re
+from fractions import Fraction
+from typing import Final
+
+from ipusim.app.profiles.names import MEGATRON, TORCH, Names
+from ipusim.app.profiles.source import Source
+from ipusim.app.profiles.spans import Options, Recording, Span
+from ipusim.base.errors import FileError
+
+#: How its titles begin.
+STARTS: Final = re.compile(rb'"?Time \(%\)"?,')
+_NEEDED: Final = ("Instances", "Med (ns)", "Range")
+_NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
+
+
+def read(source: Source, options: Options) -> Recording:
+    """Return the medians of a summary as one span for each instance of a range; raises FileError for another table."""
+    names, path = Names(options.names, (*TORCH, *MEGATRON)), source.path
+    found = Recording(path, "Nsight Systems")
+    rows = csv.DictReader(line for _, line in source.lines())
+    if absent := [name for name in _NEEDED if name not in (rows.fieldnames or ())]:
+        raise FileError(
+            f"{path}:1: expected columns {', '.join(_NEEDED)} of nsys's nvtx_sum, got none named {absent[0]}"
+        )
+    for row in rows:
+        name, place = (row["Range"] or "").removeprefix(":"), f"{path}:{rows.line_num}"
+        called = names[name]
+        if called is None:
+            found.pass_by(name)
+            continue
+        if called.is_part:
+            raise FileError(
+                f"{place}: expected passes in one range each, as a summary has no order, got a part: {name}"
+            )
+        median, number = row["Med (ns)"] or "", row["Instances"] or ""
+        if not _NUMBER.fullmatch(median) or not re.fullmatch(r"\d{1,6}", number):
+            raise FileError(
+                f"{place}: expected a median in nanoseconds and a number of instances, got {median!r}, {number!r}"
+            )
+        for _ in range(int(number)):
+            found.add(Span.of(called, called.micro_batch, "", "", None, Fraction(median) / 1000), name)
+    names.refuse_unused(path, found.names)
+    found.notes.append(f"{path}: a summary has medians alone, so that least and most are not known.")
+    return found

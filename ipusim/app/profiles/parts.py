@@ -1,0 +1,72 @@
+"""Passes made of parts: spans that are summed into one span of a pass."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from ipusim.app.profiles.spans import Span
+from ipusim.base.errors import FileError
+from ipusim.base.units import enumerated
+
+
+def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterator[Span]:
+    """Yield the spans of one rank, with one span for all parts of a pass.
+
+    A pass begins at the first of its parts, and ends where a span of another pass begins or, with ``parts``, after that
+    many spans of the pass. Its length is the sum of the parts.
+
+    Raises FileError, whose text is the reason, if passes have different numbers of a part, and for spans of several
+    names that one rule takes for the same pass.
+    """
+    groups: dict[tuple[str, str], list[list[Span]]] = defaultdict(list)
+    last: tuple[str, str, int | None] | None = None
+    for span in sorted(spans, key=lambda span: span.start_us or 0):
+        here = (span.what, span.stage, span.micro_batch)
+        if not span.is_part:
+            yield span
+        else:
+            of_pass = groups[here[:2]]
+            if not of_pass or (len(of_pass[-1]) == parts if parts else here != last):
+                of_pass.append([])
+            of_pass[-1].append(span)
+        last = here
+    for (what, stage), passes in groups.items():
+        of_stage = f" of stage {stage}" if stage else ""
+        counts = [Counter(span.kind for span in parts_of_pass) for parts_of_pass in passes]
+        if odd := next((count for count in counts if count != counts[0]), None):
+            raise FileError(
+                f"expected the same parts in every {what} pass{of_stage}, got {_listed(counts[0])} in the first and "
+                f"{_listed(odd)} in another: say with --parts-per-pass N how many spans are a pass"
+            )
+        notes.append(f"A {what} pass{of_stage} is the sum of {_listed(counts[0])}.")
+        for spans_of_pass in passes:
+            yield replace(
+                spans_of_pass[0],
+                us=sum((span.us for span in spans_of_pass), Fraction(0)),
+                waited_us=sum((span.waited_us for span in spans_of_pass), Fraction(0)),
+                recomputed_us=sum((span.recomputed_us for span in spans_of_pass), Fraction(0)),
+            )
+
+
+def refuse_unlike(spans: Sequence[Span]) -> None:
+    """Raise FileError, whose text is the reason, if one pass of a stage has spans of unlike names that are no parts."""
+    kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
+    for span in spans:
+        if not span.is_part and span.kind:
+            kinds[span.what, span.stage, span.rank][span.kind] = None
+    for (what, stage, rank), names in kinds.items():
+        if what != "update" and len(names) > 1:
+            listed = enumerated(names, 6)
+            parts = "+".join(names)
+            raise FileError(
+                f"expected spans of one name for {what} passes{f' of stage {stage}' if stage else ''}, got {listed} on "
+                f"rank {rank}: say with --name {what}=NAME which of them is the pass, or --name '{what}={parts}' if "
+                "they are its parts"
+            )
+
+
+def _listed(count: Counter[str]) -> str:
+    return enumerated((f"{number} {kind}" for kind, number in sorted(count.items())), 6)

@@ -1,0 +1,156 @@
+"""The stage of each pass: as its name says, as the file states of its rank, or ranks in equal parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final
+
+from ipusim.app.profiles.names import FORWARD
+from ipusim.app.profiles.ranks import ASSUMED, STATED, Measured
+from ipusim.app.profiles.spans import Span
+from ipusim.base.errors import FileError, OptionError
+from ipusim.base.units import enumerated
+
+_PIPELINE: Final = "pipeline_model_parallel_size"
+#: Missing stages or ranks that a message lists.
+_LISTED: Final = 8
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The stages of a pipeline.
+
+    Attributes:
+        names: names of the stages, or their numbers as text, in their order.
+        stage: function of a pass that returns the name of its stage.
+        how: how the stages are known, in words.
+    """
+
+    names: Sequence[str]
+    stage: Callable[[Span], str]
+    how: str
+
+
+def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None) -> Placement:
+    """Return the stages of ``passes``; ``stages`` is the number stated by --stages.
+
+    Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
+    passes of which only some say their stage.
+    """
+    ranks = sorted({span.rank for span in measured.spans})
+    replica = "" if stages else _refuse_missing_ranks(measured, ranks)
+    if any(span.stage for span in passes):
+        _refuse_partly_named(passes)
+        names = _in_order([span.stage for span in passes])
+        if stages is not None and stages != len(names):
+            raise OptionError("stages", f"expected {len(names)}, as the names say, got {stages}")
+        return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
+    owner, how = _by_rank(measured, ranks, stages)
+    if measured.order == ASSUMED:
+        _refuse_other_order(passes, owner)
+    return Placement(_in_order([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{how}{replica}")
+
+
+def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
+    """Refuse ranks of which some are missing; return words on ranks that are taken for one replica of several."""
+    stated = measured.facts.get("world_size")
+    world = stated.value if stated else ranks[-1] + 1
+    missing = sorted({*range(world)} - {*ranks})
+    if stated and (ranks[-1] >= world):
+        raise FileError(f"{stated.place}: expected {world} ranks, got rank {ranks[-1]}")
+    if not missing:
+        return ""
+    if len(ranks) > 1 and missing[0] == len(ranks) and not world % len(ranks) and _PIPELINE not in measured.facts:
+        return f", {ASSUMED} to be one replica of {world // len(ranks)}"
+    if measured.stages and {*measured.stages.values()} == {*range(measured.facts[_PIPELINE].value)}:
+        return ""
+    said = f" of world_size {world}, which {stated.place} says" if stated else ""
+    raise FileError(
+        f"expected the passes of all ranks, got none of rank {enumerated(missing, _LISTED)}{said}: import these "
+        "too, or say by the option stages how many stages the ranks here are"
+    )
+
+
+def _refuse_partly_named(passes: Sequence[Span]) -> None:
+    """Refuse a mixture of passes with and without a stage in their names."""
+    silent = next((span for span in passes if not span.stage), None)
+    if silent is not None:
+        raise FileError(
+            f"expected names that say the stage of every pass, or of none, got {silent.what} passes on rank "
+            f"{silent.rank} without one: name these with --name STAGE.{silent.what}=NAME"
+        )
+
+
+def _in_order(stages: Sequence[str]) -> list[str]:
+    """Return stages in order of their numbers, or of appearance; raises FileError if a number is missing."""
+    names = list(dict.fromkeys(stages))
+    if not all(name.isdecimal() for name in names):
+        return names
+    names.sort(key=int)
+    missing = [str(number) for number in range(int(names[-1]) + 1) if str(number) not in names]
+    if missing:
+        raise FileError(
+            f"expected passes of every stage, got none of {', '.join(missing[:_LISTED])}: import the traces of all "
+            "ranks"
+        )
+    return names
+
+
+def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
+    """Return the stage of each rank, and how it is known.
+
+    By default consecutive ranks share a stage, as in Megatron's usual order of groups, whose outermost is the pipeline.
+    With ``use_tp_pp_dp_mapping`` data parallelism is outermost, and a pipeline repeats.
+    """
+    facts = measured.facts
+    if stages is None and measured.stages:
+        return {rank: measured.stages[rank] for rank in ranks}, f"{STATED} by {facts[_PIPELINE].short_place}"
+    stated = facts.get(_PIPELINE)
+    number = stages or (stated.value if stated else len(ranks))
+    how = f"{STATED} by {stated.short_place}" if stated else f"{ASSUMED}, one a rank"
+    how = f"{STATED} by --stages" if stages else how
+    if stated is None and stages is None and measured.stages_from:
+        raise FileError(
+            f"expected {measured.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "
+            "ranks are"
+        )
+    if len(ranks) % number:
+        text = f"expected a number of stages that divides the {len(ranks)} ranks, got {number}"
+        if stages is not None:
+            raise OptionError("stages", text)
+        raise FileError(f"{text}: say by the option stages how many there are")
+    mapping = facts.get("use_tp_pp_dp_mapping")
+    if mapping is None or not mapping.value:
+        return {rank: place * number // len(ranks) for place, rank in enumerate(ranks)}, how
+    inner = math.prod(
+        facts[key].value for key in ("tensor_model_parallel_size", "context_parallel_size") if key in facts
+    )
+    if len(ranks) % (inner * number):
+        raise FileError(
+            f"expected {inner} x {number} ranks in each pipeline, as {mapping.place} and the sizes before it say, got "
+            f"{len(ranks)} ranks"
+        )
+    unsaid = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"
+    return {
+        rank: place // inner % number for place, rank in enumerate(ranks)
+    }, f"{how}, order by {mapping.short_place}{unsaid}"
+
+
+def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> None:
+    """Refuse an assumed order of ranks if a stage's first forward pass begins before that of the stage before it."""
+    first: dict[int, Fraction] = {}
+    for span in passes:
+        if span.what == FORWARD and span.start_us is not None:
+            stage = owner[span.rank]
+            first[stage] = min(first.get(stage, span.start_us), span.start_us)
+    for (stage, start), (after, later) in pairwise(sorted(first.items())):
+        if later < start:
+            raise FileError(
+                f"expected the first forward pass of stage {after} behind that of stage {stage}, at "
+                f"{float(start):.16g} us, got it at {float(later):.16g} us: the order of ranks was assumed; name "
+                "processes 'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
+            )

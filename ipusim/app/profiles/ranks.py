@@ -1,0 +1,205 @@
+"""Ranks of processes: stated by a file, inferred from names, or assumed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+from ipusim.app.profiles.parts import joined, refuse_unlike
+from ipusim.app.profiles.spans import Fact, Facts, Recording, Span
+from ipusim.app.profiles.steps import number_steps, without_warm_up
+from ipusim.base.errors import FileError
+from ipusim.base.units import enumerated
+
+STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
+#: A rank in the name of a file; local ranks repeat on each node.
+_RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
+#: Number of ranks above which numbers are no ranks.
+_MOST_RANKS: Final = 1 << 16
+_DIGITS: Final = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements in files of one kind.
+
+    Attributes:
+        files: the files, for messages.
+        tool: the program that measured.
+        spans: passes and updates, each with its rank.
+        facts: facts that files state of the whole run.
+        stages: stage of a rank in its pipeline, where files state it.
+        known: of each file its name, its ranks and how these are known.
+        order: how ranks are known: stated, inferred or assumed.
+        names: microseconds of spans in no pass, by name.
+        notes: sentences for a person.
+        stages_from: words for the line that would state the number of stages; empty if a rank may be a stage.
+        coverage: least and largest share of a rank's time that is in passes and updates; None without times of events.
+    """
+
+    files: str
+    tool: str
+    spans: tuple[Span, ...]
+    facts: Facts
+    stages: Mapping[int, int] = field(default_factory=dict)
+    known: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    order: str = STATED
+    names: Counter[str] = field(default_factory=Counter)
+    notes: tuple[str, ...] = ()
+    stages_from: str = ""
+    coverage: tuple[Fraction, Fraction] | None = None
+
+
+def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measured:
+    """Return the measurements of files, with the rank of each process; ``parts`` as in :class:`.spans.Options`.
+
+    Raises FileError for files of different runs, ranks that are stated twice with different values or by some files
+    alone, and passes of unlike parts.
+    """
+    files = enumerated((recording.path for recording in recordings), 1)
+    facts, notes, names = Facts(), list[str](), Counter[str]()
+    extents: dict[int, Fraction] = defaultdict(Fraction)
+    covered: dict[int, Fraction] = defaultdict(Fraction)
+    stages: dict[int, int] = {}
+    spans, known, next_step = list[Span](), list[tuple[str, tuple[int, ...], str]](), Counter[int]()
+    places, order = _places(recordings)
+    for recording, (ranks, how) in zip(recordings, places, strict=True):
+        facts.add({key: fact for key, fact in recording.facts.items() if key not in ("rank", "stage")})
+        notes += recording.notes
+        names += recording.names
+        of_rank: dict[int, list[Span]] = defaultdict(list)
+        for span in recording.spans:
+            if span.rank < 0:
+                span.rank = ranks[span.process]
+            of_rank[span.rank].append(span)
+            covered[span.rank] += span.us
+        for process, rank in {span.process: span.rank for span in recording.spans}.items():
+            extents[rank] += recording.extents.get(process.partition(" thread ")[0], 0)
+        if "stage" in recording.facts:
+            stages.update(dict.fromkeys(of_rank, recording.facts["stage"].value))
+        kept, told = list[Span](), list[str]()
+        for rank, of_one in of_rank.items():
+            try:
+                refuse_unlike(of_one)
+                whole = [*joined(of_one, parts, told)]
+            except FileError as error:
+                raise FileError(f"{recording.path}: {error}") from None
+            next_step[rank] = number_steps(whole, next_step[rank])
+            kept += whole
+        notes += [note for note in dict.fromkeys(told) if note not in notes]
+        spans += without_warm_up(kept, notes, str(recording.path))
+        known.append((recording.path.name, tuple(sorted(of_rank)), how))
+    shares = [
+        min(covered[rank] / extent, Fraction(1)) for rank, extent in extents.items() if extent and rank in covered
+    ]
+    return Measured(
+        files,
+        recordings[0].tool,
+        tuple(spans),
+        facts,
+        stages,
+        tuple(sorted(known, key=lambda row: row[1])),
+        order,
+        names,
+        tuple(notes),
+        next((recording.stages_from for recording in recordings if recording.stages_from), ""),
+        (min(shares), max(shares)) if shares else None,
+    )
+
+
+def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
+    """Return of each file the rank of every process and how it is known, and how the order of ranks is known."""
+    workers = [[*dict.fromkeys(span.process for span in found.spans if span.rank < 0)] for found in recordings]
+    stated = [_stated(found, processes) for found, processes in zip(recordings, workers, strict=True)]
+    facts = [fact for ranks in stated for fact in ranks.values()]
+    silent = [
+        found for found, processes, ranks in zip(recordings, workers, stated, strict=True) if {*processes} - {*ranks}
+    ]
+    if facts and silent:
+        raise FileError(
+            f"{silent[0].path}: expected the rank of each process, as {facts[0].place} says one, got none: name files "
+            "rank0, rank1 and so on, or import those of one kind"
+        )
+    if not silent:
+        return [
+            (
+                {process: fact.value for process, fact in ranks.items()},
+                enumerated(sorted({f"{STATED} by {_kind(fact)}" for fact in ranks.values()})) if ranks else STATED,
+            )
+            for ranks in stated
+        ], STATED
+    if len(silent) > 1:
+        if (most := max(map(len, workers))) > 1:
+            raise FileError(
+                f"{silent[0].path}: expected one process in each of several files without ranks, got {most}: import a "
+                "file of each rank"
+            )
+        numbers, how = _numbers(silent)
+        by_path = {found.path: number for found, number in zip(silent, numbers, strict=True)}
+        return [
+            (dict.fromkeys(processes, by_path.get(found.path, 0)), how)
+            for found, processes in zip(recordings, workers, strict=True)
+        ], how.partition(" ")[0].rstrip(":")
+    (processes,) = filter(None, workers)
+    order = silent[0].order
+    indices = {process: order.get(process.partition(" thread ")[0], -1) for process in processes}
+    inferred = -1 not in indices.values() and len({*indices.values()}) > 1
+    processes.sort(key=lambda process: (inferred and indices[process], _natural(process)))
+    many = len(processes) > 1
+    how = (
+        f"{INFERRED} from process_sort_index" if inferred else f"{ASSUMED}: {'in order of numbers' if many else 'one'}"
+    )
+    ranks = {process: number for number, process in enumerate(processes)}
+    return [(ranks, how)] * len(recordings), INFERRED if inferred else ASSUMED if many else STATED
+
+
+def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
+    """Return the ranks of processes that the file or its name states."""
+    ranks = {process: recording.ranks[process] for process in processes if process in recording.ranks}
+    if len(processes) != 1:
+        return ranks
+    process = processes[0]
+    match = _RANK.search(recording.path.name)
+    in_name = Fact(int(match[1]), f"{recording.path}: the name of the file") if match else None
+    facts = [fact for fact in (recording.facts.get("rank"), ranks.get(process), in_name) if fact is not None]
+    for fact in facts[1:]:
+        if fact.value != facts[0].value:
+            raise FileError(f"{fact.place}: expected rank {facts[0].value}, as {facts[0].place} says, got {fact.value}")
+    return {process: facts[0]} if facts else {}
+
+
+def _kind(fact: Fact) -> str:
+    """Return which part of a file states a rank."""
+    return fact.place.rpartition(": ")[2].partition(" of process")[0]
+
+
+def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
+    """Return ranks of files by the numbers in their names, and how these ranks are known."""
+    names = [recording.path.name for recording in recordings]
+    fields = [tuple(map(int, (digits[:18] for digits in _DIGITS.findall(name)))) for name in names]
+    given = [*range(len(names))], f"{ASSUMED}: files in their order"
+    if len({_DIGITS.sub("#", name) for name in names}) > 1:
+        return given
+    varying = [column for column in range(len(fields[0])) if len({row[column] for row in fields}) > 1]
+    if not varying:
+        return given
+    first = [row[varying[0]] for row in fields]
+    if len({*first}) < len(first):
+        raise FileError(
+            f"{recordings[0].path}: expected the rank in distributedInfo or in the name of each file, got names that "
+            f"differ in {len(varying)} numbers: name files rank0, rank1 and so on"
+        )
+    if len(varying) > 1:
+        return given
+    in_order = sorted(first)
+    how = f"{INFERRED} from the number in the name of each file"
+    # Larger numbers are times or processes: their order alone says something.
+    return (first if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in first]), how
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    return [(len(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text)]

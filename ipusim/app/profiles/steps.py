@@ -1,0 +1,91 @@
+"""Steps of a training, each ending with a weight update: warm-up steps and steps of another count are left out."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from ipusim.app.profiles.names import FORWARD, OVERLAP, UPDATE
+from ipusim.app.profiles.spans import Span
+
+#: How many times as long as those of later steps the passes of a first step are, if it warms up.
+_WARM_UP: Final = Fraction(3, 2)
+
+
+def number_steps(spans: Sequence[Span], first: int = 0) -> int:
+    """Number the steps of one rank's spans from ``first``, a step ending at the updates behind passes; return the next.
+
+    Spans without a start keep the step of their file.
+    """
+    step, updated = first, False
+    for span in sorted(spans, key=lambda span: span.start_us or 0):
+        if span.start_us is not None:
+            if updated and span.what != UPDATE:
+                step, updated = step + 1, False
+            updated |= span.what == UPDATE
+            span.step = step
+        else:
+            span.step += first
+    return max((span.step for span in spans), default=first - 1) + 1
+
+
+def without_warm_up(spans: Sequence[Span], notes: list[str], called: str) -> list[Span]:
+    """Return the spans of one file without those of a first step that took longer than the others, with a note."""
+    means: dict[int, list[Fraction]] = defaultdict(list)
+    for span in spans:
+        if span.what != UPDATE:
+            means[span.step].append(span.pass_us)
+    if len(means) < 2:
+        return [*spans]
+    first = min(means)
+    mean = {step: sum(values, Fraction(0)) / len(values) for step, values in means.items()}
+    usual = statistics.median(value for step, value in mean.items() if step != first)
+    if mean[first] <= _WARM_UP * usual:
+        return [*spans]
+    times = float(mean[first] / usual) if usual else float("inf")
+    notes.append(
+        f"{called}: passes of the first step took {times:.3g} times as long as those of the others: it warms up, and "
+        "is left out."
+    )
+    return [span for span in spans if span.step != first]
+
+
+def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span], int | None]:
+    """Return the spans of steps with the most frequent number of micro-batches, and that number.
+
+    Steps with another number are left out with a note: a restarted job, a ramp-up of the batch, or a step that was
+    measured in part. None if the number is not known.
+    """
+    updated = {(span.rank, span.step) for span in spans if span.what == UPDATE}
+    sums: dict[tuple[int, str, int], int] = defaultdict(int)
+    named: dict[tuple[int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for span in spans:
+        if span.what in (FORWARD, OVERLAP):
+            sums[span.rank, span.stage, span.step] += span.micro_batches
+            if span.micro_batch is not None:
+                named[span.rank, span.stage][span.step].add(span.micro_batch)
+    counts = {}
+    for (rank, stage, step), number in sums.items():
+        if steps := named.get((rank, stage)):
+            # Steps whose first does not begin with micro-batch 0 and go on without a gap are parts of one step.
+            whole = steps[min(steps)] == {*range(len(steps[min(steps)]))}
+            counts[rank, stage, step] = len(steps[step] if whole else set().union(*steps.values()))
+        elif not updated or (rank, step) in updated:
+            counts[rank, stage, step] = number
+    if not counts or not (updated or named or any(span.micro_batches > 1 for span in spans)):
+        return [*spans], None
+    frequent = Counter(counts.values())
+    usual = max(
+        frequent, key=lambda count: (frequent[count], max(key[2] for key, value in counts.items() if value == count))
+    )
+    other = {(rank, step) for (rank, _, step), count in counts.items() if count != usual}
+    if not other:
+        return [*spans], usual
+    listed = ", ".join(
+        f"{count} in {len({key[2] for key, value in counts.items() if value == count})}" for count in sorted(frequent)
+    )
+    notes.append(f"Micro-batches of a step differ: {listed} steps. The medians are of steps with {usual}.")
+    return [span for span in spans if (span.rank, span.step) not in other], usual

@@ -1,0 +1,174 @@
+"""Spans by threads: nested spans, threads that are ranks, and the device's spans in place of the host's."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from ipusim.app.profiles.names import FORWARD, OVERLAP, PASSES, STEP, UPDATE, Names
+from ipusim.app.profiles.nesting import outermost
+from ipusim.app.profiles.spans import LONGEST_US, MOST, Recording, Span
+from ipusim.base.errors import FileError
+from ipusim.base.units import counted
+
+#: A process and a thread, and whether they are a device's.
+_Lane = tuple[str, str, bool]
+
+
+class Lanes:
+    """Spans of one file by threads."""
+
+    def __init__(self, found: Recording, names: Names) -> None:
+        """Take a recording without spans, and the names of passes."""
+        self._found, self._names = found, names
+        self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
+        self._extents: dict[str, tuple[Any, Any]] = {}
+        self._count = 0
+        self._left_out: Counter[str] = Counter()
+
+    def add(self, name: str, lane: _Lane, start: Any, us: Any, micro_batch: int | None = None) -> None:
+        """Add a span that starts at ``start`` and lasts ``us`` microseconds, numbers that Fraction takes."""
+        end, extent = start + us, self._extents.get(lane[0])
+        if extent is None or start < extent[0] or end > extent[1]:
+            first, last = extent or (start, end)
+            self._extents[lane[0]] = (min(first, start), max(last, end))
+        called = self._names[name]
+        if called is None:
+            self._found.pass_by(name, float(us))
+        elif called.what == STEP:
+            return
+        else:
+            self._count += 1
+            if self._count > MOST:
+                raise FileError(f"{self._found.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
+            if us > LONGEST_US and called.what in PASSES:
+                self._found.refuse_length(float(us), name)
+            number = called.micro_batch if micro_batch is None else micro_batch
+            self._lanes[lane].append(Span.of(called, number, lane[0], lane[1], exact(start), exact(us)))
+
+    def leave_out(self, text: str, number: int = 1) -> None:
+        """Count spans that are left out, by the reason."""
+        self._left_out[text] += number
+
+    def finish(self) -> Recording:
+        """Return the recording with the spans that count; raises FileError as the functions here do."""
+        found, told = self._found, Counter[tuple[str, str]]()
+        self._names.refuse_unused(found.path, (name for name, _ in found.names.most_common()))
+        try:
+            lanes = {lane: [*outermost(spans, told)] for lane, spans in self._lanes.items()}
+        except FileError as error:
+            raise FileError(f"{found.path}: {error}") from None
+        spans, notes = _by_worker(lanes, found)
+        for span in spans:
+            found.add(span, span.kind)
+        found.notes += notes
+        found.notes += [f"{found.path}: {counted(number, noun)} {text}." for (noun, text), number in told.items()]
+        found.notes += [
+            f"{found.path}: {counted(number, 'span')} {text}: left out."
+            for text, number in self._left_out.items()
+            if number
+        ]
+        found.extents = {process: exact(end) - exact(start) for process, (start, end) in self._extents.items()}
+        return found
+
+
+def exact(value: Any) -> Fraction:
+    """Return a number as it is written."""
+    return Fraction(str(value) if isinstance(value, float) else value)
+
+
+def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple[list[Span], list[str]]:
+    """Return the spans that count, whose ``process`` is a rank, and notes on those that do not.
+
+    Where a device has a pass of a stage, the host's spans of it do not count: they end when kernels are launched. Of
+    several streams of a device that is the one with most spans of the pass. Threads that each run forward passes of the
+    same micro-batches are a rank each.
+
+    Raises FileError if a thread's passes belong to no rank.
+    """
+    devices = sorted({process for process, _, device in lanes if device}, key=_in_order)
+    hosts = sorted({process for (process, _, device), spans in lanes.items() if not device and spans}, key=_in_order)
+    on_device = {(span.what, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
+    if on_device and len(hosts) > 1 and len(devices) != len(hosts):
+        raise FileError(
+            f"{found.path}: expected a device for each of {len(hosts)} processes, got {len(devices)}: import a file of "
+            "each rank"
+        )
+    chosen, notes = list[Span](), list[str]()
+    by_host: dict[str, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    for (process, thread, device), spans in lanes.items():
+        if not device:
+            kept = [span for span in spans if (span.what, span.stage) not in on_device]
+            if kept:
+                by_host[process][thread] = kept
+    for process, threads in by_host.items():
+        chosen += _ranks_of_threads(process, threads, found, notes)
+    for number, process in enumerate(devices):
+        streams = {thread: spans for (owner, thread, device), spans in lanes.items() if device and owner == process}
+        host = hosts[number] if number < len(hosts) else process
+        for key in dict.fromkeys((span.what, span.stage) for spans in streams.values() for span in spans):
+            of_key = [[span for span in spans if (span.what, span.stage) == key] for spans in streams.values()]
+            best = max(of_key, key=lambda spans: (len(spans), sum(span.us for span in spans)))
+            for span in best:
+                span.process = host
+            chosen += best
+        if len(streams) > 1:
+            notes.append(
+                f"{found.path}: of each pass the stream with most of its spans counts, of {len(streams)} streams."
+            )
+        if process in found.ranks:
+            found.ranks.setdefault(host, found.ranks[process])
+    return chosen, notes
+
+
+def _ranks_of_threads(
+    process: str, threads: Mapping[str, list[Span]], found: Recording, notes: list[str]
+) -> list[Span]:
+    """Return the spans of a process's threads, each of which is a rank if several run the same forward passes."""
+    running = {
+        thread: spans for thread, spans in threads.items() if any(span.what in (FORWARD, OVERLAP) for span in spans)
+    }
+    if len(running) < 2 or _is_pool([*running.values()]):
+        return [span for spans in threads.values() for span in spans]
+    owners = {span.stage: thread for thread, spans in running.items() for span in spans if span.stage}
+    notes.append(f"{found.path}: each of {len(running)} threads of process {process} with forward passes is a rank.")
+    kept = list[Span]()
+    for thread, spans in threads.items():
+        for span in spans:
+            owner = thread if thread in running else owners.get(span.stage)
+            if owner is None and span.what == UPDATE:
+                # One thread updates the stages of every worker thread: equal parts of its time.
+                us = span.us / len(running)
+                kept += [replace(span, process=f"{process} thread {name}", us=us) for name in running]
+                continue
+            if owner is None:
+                raise FileError(
+                    f"{found.path}: expected the stage in names of {span.what}, as {len(running)} threads of process "
+                    f"{process} have forward passes, got {span.what} passes on thread {thread} without one: say with "
+                    f"--name {span.what}=NAME{{stage}} whose they are"
+                )
+            span.process = f"{process} thread {owner}"
+            kept.append(span)
+    return kept
+
+
+def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
+    """Return whether threads take turns at the micro-batches of each stage, none of which two of them have."""
+    seen: dict[tuple[str, str, int], int] = {}
+    for number, spans in enumerate(threads):
+        for span in spans:
+            if span.what in PASSES and span.what != UPDATE:
+                if span.micro_batch is None:
+                    return False
+                if seen.setdefault((span.what, span.stage, span.micro_batch), number) != number:
+                    return False
+    # Threads of different stages share no micro-batch of a stage either: they are ranks.
+    stages = [{span.stage for span in spans} for spans in threads]
+    return all(stage == stages[0] for stage in stages)
+
+
+def _in_order(text: str) -> tuple[int, str]:
+    return (len(text), text)
