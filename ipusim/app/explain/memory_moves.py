@@ -95,7 +95,8 @@ def memory_moves(job: Job) -> Moves:
     trials = {words: (changes, tried(job.request, changes)) for words, _, changes in candidates}
     freed = {words: _freed(base, after) for words, (_, after) in trials.items() if after.job is not None}
     moves = {words: _move(words, *trials[words], base) for words, of in freed.items() if of > 0}
-    no_help = [(words, _first_line(after)) for words, (_, after) in trials.items() if words not in moves]
+    lines = {words: after.refusal.splitlines()[:1] for words, (_, after) in trials.items() if words not in moves}
+    no_help = [(words, "".join(line)) for words, line in lines.items()]
     if not any(analysis.usable(move.fits) for move in moves.values()):
         legal = sorted((row for row in candidates if row[0] in freed), key=lambda row: -freed[row[0]])
         together, least = _together(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
@@ -150,11 +151,6 @@ def _already(job: Job) -> Iterator[str]:
         yield "weights in Streaming Memory"
     if offload.variables_on_host:
         yield "optimizer state on the host"
-
-
-def _first_line(trial: Trial) -> str:
-    """Return the first line of a refusal; empty if there is a Job."""
-    return "" if trial.job is not None else next(iter(trial.refusal.splitlines()), "") or "it cannot be"
 
 
 def _move(words: str, changes: Mapping[str, Any], after: Trial, base: Trial) -> Move:

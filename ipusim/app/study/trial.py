@@ -1,7 +1,6 @@
 """A request with changes, laid out for time alone: a Job with its run, or the refusal.
 
-Time does not depend on data, so a trial computes nothing. A program too large for the memory is laid out and run all
-the same where memory is limited: ``fits`` of its Job says so.
+Time does not depend on data, so a trial computes nothing. A program too large for its memory is laid out and run too.
 """
 
 from __future__ import annotations
@@ -83,7 +82,15 @@ class Trial:
 
 
 def tried(request: Request, changes: Mapping[str, Any] | None = None) -> Trial:
-    """Return the Trial of a request with changes, as :func:`time_alone` takes them; it runs when its times are read."""
+    """Return the Trial of a request with changes of options; the first read of a time runs the program.
+
+    Args:
+        request: the request to change.
+        changes: values of options by their dotted names; None unsets an option.
+
+    Returns:
+        The Trial, with a refusal in place of a Job if a rule of a schedule, or of Graphcore, refuses the changes.
+    """
     try:
         return Trial(assemble(time_alone(request, changes, misfits=True)))
     except IpusimError as error:  # a rule's, or that of a schedule of one's own

@@ -77,7 +77,7 @@ class Outcome:
         return self.figures.get(_BY_COLUMN[name])
 
 
-#: The figures of an outcome: those that sweeps show, and whether it fits.
+#: The figures of an outcome by name: all figures of sweeps, and the answer to whether the program fits.
 _KEPT: Final = {each.name: each for each in analysis.FIGURES if each.measure or each.unit == "fits"}
 _BY_COLUMN: Final = {each.column: each.name for each in analysis.FIGURES if each.measure}
 _MOST_CYCLES: Final = 2**63
@@ -153,7 +153,7 @@ def _run(job: Job) -> Outcome:
 
 
 def _outcome(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
-    """Return the outcome of a run; ``learning`` is that of its summary."""
+    """Return the outcome of a run from its Timeline and the losses and accuracies of its summary."""
     first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
     idle = analysis.bubble_of(timeline, first)
     holders = len(timeline.info.stages_of_ipu)

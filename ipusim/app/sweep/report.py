@@ -132,7 +132,8 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) 
     panels = []
     for drawn in figures:
         most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
-        values = [_value(drawn, outcome) for _, outcome in swept.finished]
+        # A refused program has the memory of its fullest IPU alone.
+        values = [outcome.value(drawn) for _, outcome in swept.finished]
         scale, words = on_chart(drawn, max((value for value in values if value is not None), default=0.0))
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
@@ -172,10 +173,6 @@ def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
     sizes = {outcome.sram_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else (size * on_chart(MEMORY, size)[0], f"an IPU has {format_bytes(size)}")
-
-
-def _value(measure: analysis.Figure, outcome: Outcome) -> float | None:
-    return outcome.value(measure) if outcome.ran or measure is MEMORY else None
 
 
 def modes_of(swept: Sweep) -> list[Sync]:
@@ -267,7 +264,13 @@ def _memory_words(swept: Sweep) -> list[str]:
     if len(peaks) < 2:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
-    unfit = [point for point, outcome in holding if not analysis.usable(outcome.fits) and _too_large(outcome)]
+    unfit = [
+        point
+        for point, outcome in holding
+        if not analysis.usable(outcome.fits)
+        and outcome.sram_bytes is not None
+        and outcome.peak_bytes > outcome.sram_bytes
+    ]
     if not unfit:
         return [f"{words}."]
     where = f"at {len(unfit)} of {len(holding)} points"
@@ -278,10 +281,6 @@ def _memory_words(swept: Sweep) -> list[str]:
         elif len(unfit) == sum(point[0] <= last for point, _ in holding):
             where = f"up to {name} {text_of(last)}"
     return [f"{words}, too much {where}."]
-
-
-def _too_large(outcome: Outcome) -> bool:
-    return outcome.sram_bytes is not None and (outcome.peak_bytes or 0) > outcome.sram_bytes
 
 
 def _alike(message: str) -> str:
