@@ -56,7 +56,8 @@ def check_format(name: str) -> None:
 def columns(swept: Sweep) -> dict[str, list[Any]]:
     """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
     outcomes = [outcome for _, outcome in swept.finished]
-    figures = sorted(MEASURES, key=lambda figure: figure.name != "makespan")
+    measured = [figure for figure in analysis.FIGURES if figure.measure]
+    figures = sorted(measured, key=lambda figure: figure.name != "makespan")  # beside its cycles
     numbers = {figure.column: [outcome.value(figure) for outcome in outcomes] for figure in figures}
     learnt = {figure.column for figure in figures if figure.path.startswith("learning.")}
     made: dict[str, list[Any]] = {

@@ -200,6 +200,11 @@ def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
     assert not path.exists()
 
 
+def test_columns_of_files_keep_their_order():
+    times = ["makespan_cycles", "makespan_s", "weight_update_period_s", "samples_per_s", "bubble", "utilisation"]
+    assert [*columns(swept(FOUR, {COUNT: [8]}))] == [COUNT, *times, "peak_bytes", "fits", "message"]
+
+
 KEY, OTHER = "a" * 64, "b" * 64
 FIGURES = {
     "memory": Fits.YES,
