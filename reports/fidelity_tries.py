@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ipusim.api import Job, pricing
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, update_cycles
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
+from ipusim.app.study.full_pipeline import update_cycles
 from ipusim.lowering.lower import complete
 from ipusim.model.collective_call import CollectiveCall
 

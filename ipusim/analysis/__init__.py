@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
     from ipusim.analysis.effects import SYNTHETIC_DATA, effects_of
     from ipusim.analysis.executions import Execution, executions_of, find_execution
-    from ipusim.analysis.figures import OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
+    from ipusim.analysis.figures import FIGURES, OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
     from ipusim.analysis.fit import Fit
     from ipusim.analysis.fits import Fits, usable
     from ipusim.analysis.fullest_memory import FullestMemory, fullest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.run_times import RunTimes, run_times_of
     from ipusim.analysis.stash import Stash, stash_of
     from ipusim.analysis.summary import LearningSummary
-    from ipusim.analysis.throughput import throughput_of
+    from ipusim.analysis.throughput import Throughput, throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
     from ipusim.analysis.verdict import Verdict, slowest_stages, verdict_of
     from ipusim.analysis.waterfall import Waterfall

@@ -47,6 +47,10 @@ class Figure:
         item: what is taken of that list where none is chosen: a key of :data:`ITEMS`.
         less_is_better: whether a smaller one is.
         names: the list in ``summary.json`` whose items its numbers stand for, as their names; empty for others.
+        measure: name by which points of sweeps are ranked and drawn; empty for figures that sweeps do not have.
+        column: its column in files of sweeps.
+        head: heading of its column in a terminal, with the unit of rates.
+        chart: name on charts, with the unit; without a unit for times, whose chart chooses one.
     """
 
     name: str
@@ -56,6 +60,10 @@ class Figure:
     item: str = ""
     less_is_better: bool = False
     names: str = ""
+    measure: str = ""
+    column: str = ""
+    head: str = ""
+    chart: str = ""
 
     def of(self, summary: Mapping[str, Any], item: str = "") -> Any:
         """Return the figure out of the data of ``summary.json``; raises LookupError for what it does not have.
@@ -82,6 +90,10 @@ class Figure:
         if isinstance(value, str | bool | list | dict):
             return str(value)
         return _TEXTS.get(self.unit, _number)(value)
+
+    def cell(self, value: Any) -> str:
+        """Return its value under a heading of sweeps, which has the unit of rates."""
+        return format_figure(value) if self.unit == "samples per second" else self.text(value)
 
 
 def _at(data: Any, path: str) -> Any:
@@ -131,15 +143,41 @@ FIGURES: Final = (
         "seconds",
         "mean time from one weight update to the next, of inference from execution to execution",
         "throughput.weight_update_period_s",
+        measure="time",
+        column="weight_update_period_s",
+        head="per update",
+        chart="time per weight update",
     ),
-    Figure("throughput", "samples per second", "mean rate of the whole run", "throughput.samples_per_s"),
-    _cost("makespan", "seconds", "the first execution of the pipeline without its weight update", "makespan_s"),
+    Figure(
+        "throughput",
+        "samples per second",
+        "mean rate of the whole run",
+        "throughput.samples_per_s",
+        measure="throughput",
+        column="samples_per_s",
+        head="samples/s",
+        chart="throughput, samples/s",
+    ),
+    _cost(
+        "makespan",
+        "seconds",
+        "the first execution of the pipeline without its weight update",
+        "makespan_s",
+        measure="makespan",
+        column="makespan_s",
+        head="makespan",
+        chart="makespan",
+    ),
     _cost(
         "bubble",
         "share",
         "idle / (IPUs x makespan): the share of the time of the IPUs with a stage, in the first execution's pipeline, "
         "that is no arithmetic",
         "bubble.idle_fraction",
+        measure="bubble",
+        column="bubble",
+        head="bubble",
+        chart="bubble, % of the IPUs' time",
     ),
     _cost(
         "bubble_overhead",
@@ -159,7 +197,16 @@ FIGURES: Final = (
         "idle time from each IPU's first pass to its last, over the sum of these times",
         "bubble.span_idle_fraction",
     ),
-    Figure("utilisation", "share", "arithmetic / (IPUs x makespan), which with the bubble is 1", "utilisation"),
+    Figure(
+        "utilisation",
+        "share",
+        "arithmetic / (IPUs x makespan), which with the bubble is 1",
+        "utilisation",
+        measure="utilisation",
+        column="utilisation",
+        head="utilisation",
+        chart="utilisation, %",
+    ),
     Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
     Figure("speed_up", "number", "times as fast as the same work on one IPU", "verdict.speed_up"),
     Figure(
@@ -177,6 +224,10 @@ FIGURES: Final = (
         "most memory that an IPU holds; the fullest, or that of a number",
         "memory.ipus.{}.peak_bytes",
         "most",
+        measure="memory",
+        column="peak_bytes",
+        head="peak",
+        chart="fullest IPU, MiB",
     ),
     _cost(
         "mean_loss",
@@ -184,6 +235,10 @@ FIGURES: Final = (
         "mean loss of a step: the last, or .first, .least, .most or .NUMBER",
         "learning.mean_loss_by_step.{}",
         "last",
+        measure="loss",
+        column="loss",
+        head="loss",
+        chart="mean loss of the last step",
     ),
     Figure(
         "accuracy",
@@ -191,6 +246,10 @@ FIGURES: Final = (
         "on held-out samples: at last, or .first, .most, .least or .NUMBER",
         "learning.evaluations.{}.accuracy",
         "last",
+        measure="accuracy",
+        column="accuracy",
+        head="accuracy",
+        chart="accuracy on held-out samples, %",
     ),
 )
 _BY_NAME: Final = {figure.name: figure for figure in FIGURES}

@@ -249,7 +249,7 @@ def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result
     journal = workspace / "out" / ".ipusim" / "sweep.jsonl"
     kept = journal.read_bytes()
     head, line, *others = kept.splitlines(keepends=True)
-    changed = line.replace(b'"samples_per_s": ', b'"samples_per_s": 9')
+    changed = line.replace(b'"throughput": ', b'"throughput": 9')
     assert changed != line
     journal.write_bytes(b"".join([head, changed, *others, b"[" * 100_000 + b"\n"]))
     again = ipusim(*words, cwd=workspace)

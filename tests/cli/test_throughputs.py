@@ -15,8 +15,9 @@ from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_png, verdict
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
-from ipusim.app.fidelity.throughputs import NeverFullError, prepare, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
 from ipusim.app.scenario import load_job
+from ipusim.app.study.full_pipeline import NeverFullError
 from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.error_ranges import RANGES, error_words, kind_of

@@ -9,7 +9,7 @@ from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.scenario.load import load_request
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
-from ipusim.app.sweep.measures import THROUGHPUT, measure_of
+from ipusim.app.sweep.measures import THROUGHPUT, measure_of, on_chart
 from ipusim.app.sweep.report import chart_of, verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
@@ -149,7 +149,7 @@ def test_words_at_a_level_have_a_white_ground():
 )
 def test_times_are_in_the_unit_of_the_largest(most, scale, unit):
     for name, words in (("time", "time per weight update"), ("makespan", "makespan")):
-        factor, label = measure_of(name).on_chart(most)
+        factor, label = on_chart(measure_of(name), most)
         assert factor == pytest.approx(scale)
         assert label == f"{words}, {unit}"
 

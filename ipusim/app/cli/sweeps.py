@@ -14,10 +14,10 @@ from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_t
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ipusim.api import analysis
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.sweep.ceiling import Ceiling
     from ipusim.app.sweep.ensemble import Ensemble
-    from ipusim.app.sweep.measures import Measure
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
     from ipusim.app.sweep.weak_points import WeakPoints
@@ -148,7 +148,9 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
     study.first_job(overrides)
 
 
-def _print(swept: Sweep, limits: Sequence[Ceiling], chosen: Measure, special: Ensemble | WeakPoints | None) -> None:
+def _print(
+    swept: Sweep, limits: Sequence[Ceiling], chosen: analysis.Figure, special: Ensemble | WeakPoints | None
+) -> None:
     """Print the best point, the limits for large counts and the rows; or the results of a special kind of sweep."""
     from ipusim.app.sweep.report import ceiling_table, sweep_table, verdict
 

@@ -28,6 +28,7 @@ from ipusim.api import (
 )
 from ipusim.api import schedules as core_schedules
 from ipusim.app.run_folder.stored import StoredRun
+from ipusim.app.study.trial import time_alone
 from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
 from ipusim.base.near_names import did_you_mean
 
@@ -132,7 +133,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Variant:
-    """The options that replace those of a request; None and nothing keep the request's own."""
+    """The options that replace those of a request; None keeps the request's own."""
 
     schedule: str | None
     order: str | None
@@ -142,11 +143,8 @@ class _Variant:
     def of(self, request: Request, losses: bool) -> Request:
         changes: dict[str, Any] = {"pipeline.schedule": self.schedule, "system.selection_order": self.order}
         changes["pipeline.sync"] = self.sync.value if self.sync else None
-        # Stages of functions compute as they were given, and those known by their cycles alone have nothing to.
-        if not losses and request.functions is None and request.options.model is not None:
-            changes["numerics"] = "off"
         options = {name: value for name, value in changes.items() if value is not None}
-        return request.replace(options) if options else request
+        return request.replace(options) if losses else time_alone(request, options)
 
 
 def compare(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from typing import Any, Final
 
-from ipusim.api import Job, Session, Timeline, analysis, assemble, rules, runs
+from ipusim.api import Job, analysis, assemble, rules, runs
+from ipusim.app.study.trial import Trial, time_alone, tried
 from ipusim.base.cache import sharing
-from ipusim.base.errors import IpusimError
 
 #: Parts of the time that a row names at most, and what of the time is too little to be named.
 _NAMED: Final = 2
@@ -89,29 +88,23 @@ def memory_moves(job: Job) -> Moves:
     """Return the bytes that each change of an option frees on the fullest IPU of ``job``, and the time it costs.
 
     Where none alone makes the program fit, every two for different tensors are tried together, and then more: the
-    fastest that fit are among the moves, or else what leaves the fullest IPU with least. Raises RequestError for a Job
-    whose stages are a program's functions.
+    fastest that fit are among the moves, or else what leaves the fullest IPU with least.
     """
-    base = _Tried(job, {})
+    base = Trial(assemble(time_alone(job.request, misfits=True)))
     candidates = [*_candidates(job)]
-    tried = {words: (changes, _try(job, changes)) for words, _, changes in candidates}
-    moves = {
-        words: _move(words, changes, base, after)
-        for words, (changes, after) in tried.items()
-        if isinstance(after, _Tried) and after.freed_by(base) > 0
-    }
-    no_help = [
-        (words, after if isinstance(after, str) else "") for words, (_, after) in tried.items() if words not in moves
-    ]
+    trials = {words: (changes, tried(job.request, changes)) for words, _, changes in candidates}
+    freed = {words: _freed(base, after) for words, (_, after) in trials.items() if after.job is not None}
+    moves = {words: _move(words, *trials[words], base) for words, of in freed.items() if of > 0}
+    lines = {words: after.refusal.splitlines()[:1] for words, (_, after) in trials.items() if words not in moves}
+    no_help = [(words, "".join(line)) for words, line in lines.items()]
     if not any(analysis.usable(move.fits) for move in moves.values()):
-        freed = {words: after.freed_by(base) for words, (_, after) in tried.items() if isinstance(after, _Tried)}
         legal = sorted((row for row in candidates if row[0] in freed), key=lambda row: -freed[row[0]])
         together, least = _together(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
         if together is not None and (analysis.usable(together.fits) or together.peak_bytes < least):
             moves[together.words] = together
     ordered, already = tuple(sorted(moves.values(), key=_rank)), tuple(_already(job))
-    memory, fullest = base.job.memory, base.job.memory.fullest
-    as_it_stands = fullest.ipu, fullest.bytes, memory.sram_bytes, memory.fits, base.period_s
+    memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
+    as_it_stands = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
     return Moves(*as_it_stands, ordered, tuple(no_help), already)
 
 
@@ -126,51 +119,23 @@ def _rank(move: Move) -> tuple[bool, float]:
     return not usable, move.period_s if usable else -move.freed_bytes
 
 
-class _Tried:
-    """A Job with other options, laid out whether it fits or not, and its run of time alone, once that is asked for."""
-
-    def __init__(self, job: Job, changes: Mapping[str, Any]) -> None:
-        limited = {} if job.memory.sram_bytes is None else {"memory": "report"}
-        alone = {"numerics": "off", **limited, **changes}
-        self.job = assemble(job.request.replace(alone, without=("evaluate", "expect")))
-
-    @cached_property
-    def _timeline(self) -> Timeline:
-        return Session(self.job).run(self.job.executions)
-
-    @property
-    def period_s(self) -> float:
-        """Seconds from one weight update to the next."""
-        return analysis.throughput_of(self._timeline).weight_update_period_s
-
-    @cached_property
-    def _seconds(self) -> dict[str, float]:
-        """The seconds of each part of the time between two weight updates."""
-        cycles, per = runs.waterfall_of(self.job, self._timeline).cycles, self.job.executions * self.job.system.clock_hz
-        return {part.words: of / per for part, of in cycles.items()}
-
-    def peak(self, ipu: int) -> int:
-        """Return the bytes of an IPU's peak; 0 of one that holds no stage."""
-        return next((peak.bytes for peak in self.job.memory.peaks if peak.ipu == ipu), 0)
-
-    def freed_by(self, base: _Tried) -> int:
-        """Return by how much less the IPU holds that is the fullest of ``base``."""
-        ipu = base.job.memory.fullest.ipu
-        return base.peak(ipu) - self.peak(ipu)
-
-    def paid(self, base: _Tried) -> tuple[tuple[str, float], ...]:
-        """Return the parts of the time that take longer than in ``base``."""
-        longer = {words: seconds - base._seconds[words] for words, seconds in self._seconds.items()}
-        named = [(words, seconds) for words, seconds in longer.items() if seconds > _LEAST * base.period_s]
-        return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
+def _peak(trial: Trial, ipu: int) -> int:
+    """Return the bytes of an IPU's peak; 0 of one that holds no stage."""
+    return next((peak.bytes for peak in trial.accepted_job.memory.peaks if peak.ipu == ipu), 0)
 
 
-def _try(job: Job, changes: Mapping[str, Any]) -> _Tried | str:
-    """Return a Job with other options and its run, or the rule that refuses them."""
-    try:
-        return _Tried(job, changes)
-    except IpusimError as error:
-        return next(iter(str(error).splitlines()), "") or "it cannot be"
+def _freed(base: Trial, after: Trial) -> int:
+    """Return by how much less the IPU holds that is the fullest of ``base``."""
+    ipu = base.accepted_job.memory.fullest.ipu
+    return _peak(base, ipu) - _peak(after, ipu)
+
+
+def _paid(base: Trial, after: Trial) -> tuple[tuple[str, float], ...]:
+    """Return the parts of the time that take longer than in ``base``."""
+    longer = {part.words: seconds - base.parts_s[part] for part, seconds in after.parts_s.items()}
+    least = _LEAST * base.throughput.weight_update_period_s
+    named = [(words, seconds) for words, seconds in longer.items() if seconds > least]
+    return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
 
 
 def _already(job: Job) -> Iterator[str]:
@@ -188,9 +153,10 @@ def _already(job: Job) -> Iterator[str]:
         yield "optimizer state on the host"
 
 
-def _move(words: str, changes: Mapping[str, Any], base: _Tried, after: _Tried) -> Move:
-    freed, peak = after.freed_by(base), after.job.memory.fullest.bytes
-    return Move(words, changes, freed, peak, after.job.memory.fits, after.period_s, after.paid(base))
+def _move(words: str, changes: Mapping[str, Any], after: Trial, base: Trial) -> Move:
+    """Return the move of a change that is not refused."""
+    memory, period_s = after.accepted_job.memory, after.throughput.weight_update_period_s
+    return Move(words, changes, _freed(base, after), memory.fullest.bytes, memory.fits, period_s, _paid(base, after))
 
 
 def _candidates(job: Job) -> Iterator[_Candidate]:
@@ -249,7 +215,7 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
                     yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
-def _together(job: Job, base: _Tried, candidates: Sequence[_Candidate]) -> Move | None:
+def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
     """Return the fastest two changes for different tensors that fit together, or the first more that do.
 
     Args:
@@ -259,14 +225,13 @@ def _together(job: Job, base: _Tried, candidates: Sequence[_Candidate]) -> Move 
 
     Where none fit it is what leaves the fullest IPU with least; None where no two of them are legal.
     """
-    legal: list[tuple[str, dict[str, Any], _Tried]] = []
+    legal: list[tuple[str, dict[str, Any], Trial]] = []
     for one, other in combinations(candidates, 2):
         if one[1] != other[1]:
             legal += _both(job, [one, other])
-    fitting = [row for row in legal if analysis.usable(row[2].job.memory.fits)]
+    fitting = [row for row in legal if analysis.usable(row[2].fits)]
     if fitting:
-        words, changes, after = min(fitting, key=lambda row: row[2].period_s)
-        return _move(words, changes, base, after)
+        return _move(*min(fitting, key=lambda row: row[2].throughput.weight_update_period_s), base)
     chosen: dict[str, _Candidate] = {}
     for candidate in candidates:
         if candidate[1] in chosen:
@@ -276,18 +241,16 @@ def _together(job: Job, base: _Tried, candidates: Sequence[_Candidate]) -> Move 
             continue
         chosen[candidate[1]] = candidate
         if len(chosen) > _PAIR:
-            words, changes, after = more[0]
-            if analysis.usable(after.job.memory.fits):
-                return _move(words, changes, base, after)
+            if analysis.usable(more[0][2].fits):
+                return _move(*more[0], base)
             legal += more
     if not legal:
         return None
-    words, changes, after = min(legal, key=lambda row: row[2].job.memory.fullest.bytes)
-    return _move(words, changes, base, after)
+    return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
 
 
-def _both(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], _Tried]]:
+def _both(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
     """Return the words, the options and the trial of changes at once; nothing where a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
-    after = _try(job, changes)
-    return [(" and ".join(words for words, _, _ in candidates), changes, after)] if isinstance(after, _Tried) else []
+    after = tried(job.request, changes)
+    return [] if after.job is None else [(" and ".join(words for words, _, _ in candidates), changes, after)]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, pipelines, runs, timelines
 from ipusim.api import machine as machines
+from ipusim.app.study.trial import time_alone
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
 
@@ -78,7 +79,7 @@ class WhatIf:
         return float(1 - self.after / self.before)
 
 
-class Trial:
+class ChangeTrials:
     """Tries changes of what a Job was asked for; what they share is priced once."""
 
     def __init__(self, job: Job, timeline: Timeline) -> None:
@@ -131,10 +132,8 @@ class Trial:
 
     def assembled(self, values: Mapping[str, Any]) -> Job:
         """Return the Job of the request with other values, for time alone, also of what does not fit."""
-        request = self.job.request
-        alone = {} if request.functions is not None else {"numerics": "off"}
         with self.cache.entered():
-            return assemble(request.replace({**alone, "memory": "report", **values}))
+            return assemble(time_alone(self.job.request, values, misfits=True))
 
 
 def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:

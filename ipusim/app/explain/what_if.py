@@ -11,7 +11,7 @@ from typing import Final
 from ipusim.api import Job, Sync, Timeline, analysis, runs
 from ipusim.app.explain.changes import LINKS, changes
 from ipusim.app.explain.settings import settings
-from ipusim.app.explain.trial import Change, Trial, WhatIf
+from ipusim.app.explain.trial import Change, ChangeTrials, WhatIf
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes
 
@@ -51,7 +51,7 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     Changes of hardware come behind those of what runs on it. ``syncs`` are the modes that schedules are tried in, by
     default that of the run.
     """
-    trial = Trial(job, timeline)
+    trial = ChangeTrials(job, timeline)
     tried = _each_plan_once([trial.of(change) for change in changes(job, syncs)])
     tried.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
     now: analysis.Waterfall | None = None
@@ -97,7 +97,7 @@ def _cycle(timeline: Timeline) -> Fraction:
     return Fraction(1, max(analysis.throughput_of(timeline).samples, 1) * timeline.info.clock_hz)
 
 
-def _instead(trial: Trial, outcome: WhatIf) -> str:
+def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
     """Return which rate of links does matter where another one was changed and nothing came of it; else nothing."""
     names, words = {f"rates.{name}" for name in LINKS}, outcome.change.words
     if outcome.after != outcome.before or not outcome.change.values or not outcome.change.values.keys() <= names:
@@ -129,7 +129,7 @@ def requested_changes(
 
     Raises OptionError with all that is wrong with any of them: what is no option, no value, or cannot run.
     """
-    trial, outcomes, problems = Trial(job, timeline), list[WhatIf](), list[str]()
+    trial, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
     for text in texts:
         try:
             outcome, _, _ = trial.of(Change(REQUESTED, text, settings(job, text)), requested=True)

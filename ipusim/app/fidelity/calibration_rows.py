@@ -13,6 +13,7 @@ from ipusim.app.fidelity.throughput_report import row_name
 from ipusim.app.fidelity.throughput_rows import ThroughputRow, read_throughputs
 from ipusim.app.fidelity.throughputs import SimulatedRow, UpdateTime, prepare_rows, update_times
 from ipusim.app.scenario.load import placed_request
+from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.errors import FileError, OptionError
 
 #: Defaults of the host's rates. Cycles of executions do not depend on these, so that one set of times serves all.
@@ -120,7 +121,7 @@ class Profiles(Measured):
 
 def _job(path: Path, name: str) -> Job:
     """Return a scenario of the file ``path`` laid out for its passes to be priced."""
-    with placed_request(path.parent / name, ("numerics=off", "memory=report")) as request:
+    with placed_request(path.parent / name, (WITHOUT_ARITHMETIC, WITH_MISFITS)) as request:
         try:
             return priced(request, "scenario")
         except OptionError as error:

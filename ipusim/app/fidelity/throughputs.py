@@ -1,43 +1,32 @@
 """Simulation of published throughputs: the time of a weight update, and the host's part of it.
 
-Once a pipeline is full, its time grows linearly with the gradient accumulation count: by a time-step for each further
-micro-batch, point-to-point by a constant for every few. So a row is simulated at three small counts, whose equal
-differences show that the pipeline is full, and its time is extrapolated to the published count. That holds for counts
-that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take any. Of the weight updates of a
-session run the first two are simulated: the host fills its buffers only before the first, and each further one takes
-as long as the second.
+A row is simulated at three small counts at which the pipeline is full, and its time is extrapolated to the published
+count. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take
+any.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Rates, analysis, hardware, pricing, runs
+from ipusim.api import Job, Rates, analysis, hardware, pricing
 from ipusim.app.fidelity.throughput_rows import ThroughputRow
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
+from ipusim.app.study.full_pipeline import NeverFullError, once_full, update_cycles
+from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.cache import shared, sharing
-from ipusim.base.errors import CountError, FileError, IpusimError
+from ipusim.base.errors import FileError
 
-#: The first count, in multiples of the schedule's own, and how often it is doubled at most.
-_FIRST: Final = 2
-_MOST_DOUBLINGS: Final = 6
-#: Periods of a full pipeline that are tried, in multiples of the schedule's own.
-_PERIODS: Final = 1, 2, 3, 4
 _NANOSECONDS: Final = 10**9
-
-
-class NeverFullError(IpusimError):
-    """A pipeline whose time does not grow by the same for each further micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +135,7 @@ def prepare(row: ThroughputRow) -> Prepared:
 
 def _prepared(row: ThroughputRow) -> Prepared:
     # The host's time after a weight update is added later, so that rows of all frameworks share a simulation.
-    overrides = ("memory=report", *row.overrides, "system.host.framework=null", "numerics=off", "steps=1")
+    overrides = (WITH_MISFITS, *row.overrides, "system.host.framework=null", WITHOUT_ARITHMETIC, "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
     multiple = first.schedule.count_step(first.program.shape)
@@ -161,90 +150,10 @@ def _prepared(row: ThroughputRow) -> Prepared:
     return Prepared(row, jobs, cycles, full.count, full.apart, fits=jobs[-1].memory.fits)
 
 
-@dataclass(frozen=True)
-class Full:
-    """The time of a full pipeline as a linear function of its micro-batches.
-
-    Attributes:
-        count: micro-batches from which on the pipeline is full.
-        apart: the period of the full pipeline, in micro-batches.
-        cycles: cycles at ``count`` micro-batches.
-        slope: cycles of each further micro-batch.
-    """
-
-    count: int
-    apart: int
-    cycles: Fraction | int
-    slope: Fraction
-
-    @property
-    def fixed(self) -> Fraction:
-        """Cycles that do not depend on the count: ramps, weight update, all-reduce."""
-        return self.cycles - self.count * self.slope
-
-    def share(self, count: int) -> Fraction:
-        """Return the throughput at ``count`` as a share of its limit for large counts."""
-        return count * self.slope / (count * self.slope + self.fixed)
-
-    def least_count(self, share: Fraction, multiple: int) -> int:
-        """Return the least multiple of ``multiple`` whose throughput is ``share`` of its limit for large counts."""
-        if not self.slope:
-            return multiple
-        least = self.fixed * share / ((1 - share) * self.slope)
-        return max(math.ceil(least / multiple) * multiple, multiple)
-
-
-def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1) -> Full:
-    """Return the linear growth of a time once the pipeline is full, by three small counts with equal differences.
-
-    ``cycles_at`` returns the cycles at a count, a multiple of ``multiple`` that is at least ``least``: below that the
-    pipeline is not full, though its time may grow evenly, as zero bubble's does without passes for weights. Counts at
-    which it raises CountError are skipped. Raises CountError where all are, NeverFullError without equal differences.
-    """
-    refused: CountError | None = None
-    taken = False
-    for doubling in range(_MOST_DOUBLINGS):
-        count = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
-        for period in _PERIODS:
-            apart = period * multiple
-            try:
-                cycles = [cycles_at(count + turn * apart) for turn in range(3)]
-            except CountError as error:
-                refused = error
-                continue
-            taken = True
-            if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * apart))
-    if refused is not None and not taken:
-        raise refused
-    raise NeverFullError(
-        "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
-        f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
-    )
-
-
 def _cycles(job: Job, rates: Rates) -> Fraction:
     """Return the cycles of a weight update, by these rates."""
     system = shared().first(replace(job.system, rates=rates))
-    return session_cycles(job, lambda of: (pricing.price_plan(of.plan, of.program, system), system))[1]
-
-
-def update_cycles(job: Job) -> Fraction:
-    """Return the cycles of a weight update, the mean over a session run."""
-    return session_cycles(job)[1]
-
-
-def session_cycles(job: Job, priced: runs.Priced = lambda of: (of.costs, of.system)) -> tuple[int, Fraction]:
-    """Return the cycles of a session run's first execution with its weight update, and the mean of all of them.
-
-    All weight updates but the first take equally long. Only time is simulated, at the costs and on the System that
-    ``priced`` returns for a Job.
-    """
-    updates = job.program.repeat_count
-    timeline = runs.timeline_of(job, min(updates, 2), priced=priced)
-    first, *further = analysis.executions_of(timeline)
-    run = first.execution_cycles + sum((updates - 1) * (execution.end - first.end) for execution in further)
-    return first.execution_cycles, Fraction(run, updates)
+    return update_cycles(job, lambda of: (pricing.price_plan(of.plan, of.program, system), system))
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from ipusim.app.scenario.load import job_of, placed, placed_request
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.app.study.trial import WITHOUT_ARITHMETIC
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, resolve
 from ipusim.base.units import enumerated
 
-#: Time is simulated as it is with arithmetic.
-_TIME_ALONE: Final = "numerics=off"
 #: A function of a Python file, as options name it.
 _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
 #: Files that a message names at most.
@@ -70,7 +69,7 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
     :func:`~ipusim.app.scenario.load.load_job` does.
     """
     if not path.is_dir():
-        source = apply_overrides(read_source(path), (*overrides, _TIME_ALONE))
+        source = apply_overrides(read_source(path), (*overrides, WITHOUT_ARITHMETIC))
         job = job_of(source)
         return Opened(Path("reports") / job.name, job, source=source)
     if overrides:
@@ -91,7 +90,7 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
     scenario = folder / SCENARIO_FILE
     if not has_run_file(scenario):
         return "this run folder does not hold its scenario"
-    with placed_request(scenario, (_TIME_ALONE,)) as request:
+    with placed_request(scenario, (WITHOUT_ARITHMETIC,)) as request:
         files = request.files()
         python = [name for name in files if _FUNCTION.fullmatch(name)]
         elsewhere = [name for name in files if name not in python and not _lies_in(folder, name)]

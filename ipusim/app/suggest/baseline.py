@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
 from ipusim.api import Job, Machine, Request, RequestError, assemble, hardware, runs
+from ipusim.app.study.trial import is_limited, time_alone
 from ipusim.base.errors import OptionError
-
-#: What only arithmetic needs, and is left out of every plan that is tried.
-TIME_ALONE: Final = {"numerics": "off", "evaluate": None, "steps": None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +44,7 @@ class Baseline:
     @property
     def limited(self) -> bool:
         """Whether memory is limited: plans must fit then, also where the scenario has misfits reported only."""
-        return bool(reported(self.request.options))
+        return is_limited(self.request)
 
     @property
     def concurrent(self) -> bool:
@@ -75,21 +71,6 @@ class Baseline:
         """Samples behind one weight update."""
         count = self.request.options.pipeline.gradient_accumulation_count
         return self.micro_batch_size * count * self.serialization * self.replicas * self.hosts
-
-
-def changed(request: Request, changes: Mapping[str, Any]) -> Request:
-    """Return ``request`` with other values for options by their dotted names; None takes one out.
-
-    Raises RequestError for what is no option.
-    """
-    values = {name: value for name, value in changes.items() if value is not None}
-    return request.replace(values, without=changes.keys() - values.keys())
-
-
-def reported(options: runs.Options) -> dict[str, str]:
-    """Return the change by which a plan that does not fit is looked at all the same; none where nothing is limited."""
-    off = options.memory == "off" or (options.memory is None and hardware.MACHINES[options.system.name].free)
-    return {} if off else {"memory": "report"}
 
 
 def _concurrent(pipeline: runs.PipelineSpec) -> bool:
@@ -126,7 +107,7 @@ def baseline_of(request: Request) -> Baseline:
     fixed = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(changed(request, {**TIME_ALONE, **({} if fixed else reported(options))}))
+        job = assemble(time_alone(request, misfits=not fixed))
     except RequestError as error:
         if fixed:
             raise

@@ -9,7 +9,8 @@ from functools import lru_cache
 from operator import add
 
 from ipusim.api import Plan, Request, RequestError, Schedule, System, models, pipelines, pricing, rules, runs, schedules
-from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, changed
+from ipusim.app.study.trial import time_alone
+from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.live_tensors import LiveTensors, live_tensors
 from ipusim.app.suggest.terms import Terms, pass_terms, terms_on
@@ -56,7 +57,7 @@ class Layouts:
         asked = replace(choice, order="AUTO"), units
         if asked != self._asked[0]:  # the orders of one choice come one after the other
             changes = asked[0].changes(self._baseline, units, range(choice.stages))
-            self._asked = asked, changed(self._baseline.request, {**changes, **TIME_ALONE})
+            self._asked = asked, time_alone(self._baseline.request, changes)
         auto = self._asked[1]
         if drawn is None:
             drawn = self._drawn[key] = self._draw(choice, auto)

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from ipusim.api import analysis
 from ipusim.app.explain.trial import puts_together
-from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, changed
+from ipusim.app.study.trial import tried
+from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, Limits, choices, orders_of, possible
@@ -30,7 +31,6 @@ from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.programmes import any_cut
 from ipusim.app.suggest.searched import TOGETHER, Plan, Searched
 from ipusim.app.suggest.terms import on_any
-from ipusim.app.suggest.trial import laid_out, simulated
 from ipusim.app.suggest.units import Units, units_of
 
 #: By how much more than its least the first portion of a choice's cuts may take; each next one half as much again.
@@ -344,7 +344,7 @@ class Search:
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
         changes = choice.changes(self._baseline, item.cutter.units, cuts)
-        trial = laid_out(changed(self._baseline.request, {**changes, **TIME_ALONE}))
+        trial = tried(self._baseline.request, changes)
         searched.assembled += 1
         if trial.job is None:
             searched.refused[trial.refusal] += 1
@@ -354,7 +354,7 @@ class Search:
             item.full.update(on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full})
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:
-            searched.plans.append(Plan(choice, cuts, item.cutter.units, simulated(trial)))
+            searched.plans.append(Plan(choice, cuts, item.cutter.units, trial))
         return 0
 
 

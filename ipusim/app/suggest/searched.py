@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
+from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.choices import Choice
-from ipusim.app.suggest.trial import Trial
 from ipusim.app.suggest.units import Units
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from math import inf
 from typing import Any, Final
 
-from ipusim.api import Job, Request, analysis, assemble, machine, runs
+from ipusim.api import Job, Request, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
-from ipusim.app.fidelity.throughputs import Full, NeverFullError, once_full, update_cycles
-from ipusim.app.suggest.baseline import TIME_ALONE, Baseline, baseline_of, changed, reported
+from ipusim.app.study.full_pipeline import Full, NeverFullError, once_full, update_cycles
+from ipusim.app.study.trial import Trial, changed, tried
+from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
-from ipusim.app.suggest.trial import Trial, host_part, laid_out, same_plan, simulated, tried
 from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
 
@@ -52,7 +52,7 @@ class Ceiling:
     """How fast a plan would be with ever more micro-batches, and what keeps it from being perfect.
 
     Attributes:
-        full: its time at any count, with the part of each weight update in what the host does between session runs.
+        full: its time per weight update at any count, host between session runs included.
         busiest, mean: cycles of passes of a micro-batch on the busiest IPU, and on all of them evenly.
         samples: of a micro-batch, on all replicas of all hosts.
         multiple: the counts that its schedule takes.
@@ -160,9 +160,7 @@ class Suggestion:
     @cached_property
     def verdict(self) -> analysis.Verdict:
         """The verdict on a run of the suggested plan, as ``ipusim run`` gives it; raises as ``job`` does."""
-        request = self.request
-        job = assemble(changed(request, {"numerics": "off", "evaluate": None, **reported(request.options)}))
-        timeline = runs.timeline_of(job, job.executions)
+        job, timeline = self.job, self.trial.timeline
         return analysis.verdict_of(timeline, job.costs, job.plan.shape, runs.run_on_one_ipu(job, timeline))
 
     @cached_property
@@ -192,6 +190,11 @@ class Suggestion:
         return self.searched.gap(self.left)
 
 
+def same_plan(one: Job | None, other: Job | None) -> bool:
+    """Tell whether both are laid out, as the same plan at the same costs."""
+    return one is not None and other is not None and one.plan == other.plan and one.costs == other.costs
+
+
 @sharing
 def ceiling_of(job: Job) -> Ceiling | str:
     """Return the ceiling of a plan, from the same plan at a few small counts; or why it has none.
@@ -201,7 +204,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     request, shape = job.request, job.program.shape
 
     def cycles_at(count: int) -> Fraction:
-        trial = laid_out(changed(request, {**TIME_ALONE, "pipeline.gradient_accumulation_count": count}))
+        trial = tried(request, {"pipeline.gradient_accumulation_count": count})
         if trial.job is None:
             raise CountError(trial.refusal)
         return update_cycles(trial.job)
@@ -219,8 +222,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     count = job.plan.shape.count // shape.serialization  # of a long run only some micro-batches are laid out
     samples = job.program.micro_batch_size * job.system.learners * shape.serialization
     busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
-    with_host = replace(full, cycles=full.cycles + host_part(job))
-    return Ceiling(with_host, busiest, mean, samples, job.schedule.count_step(shape))
+    return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape))
 
 
 @sharing
@@ -245,9 +247,7 @@ def suggest(
     """
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
-    own = Trial(None, baseline.refusal)
-    if baseline.job is not None:
-        own = simulated(tried(baseline.job))
+    own = Trial(baseline.job, baseline.refusal)
     if baseline.concurrent:
         if limited := limits.names:
             text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
@@ -309,8 +309,8 @@ def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budge
     if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
         return None
     changes = products_in_half(baseline.job)
-    trial = laid_out(changed(baseline.request, {**TIME_ALONE, **changes})) if changes else own
+    trial = tried(baseline.request, changes) if changes else own
     if not analysis.usable(trial.fits):
         return None
-    known = simulated(trial) if limits.leave(baseline) else None
+    known = trial if limits.leave(baseline) else None
     return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipusim.api import Job, Request, assemble, models, pipelines, pricing, runs
 from ipusim.api import layers as core_layers
-from ipusim.app.suggest.baseline import changed
+from ipusim.app.study.trial import time_alone
 from ipusim.base.errors import OptionError
 
 Table = npt.NDArray[np.int64]
@@ -46,8 +46,6 @@ _ALONE: Final[dict[str, Any]] = {
     "pipeline.replicated_optimizer_state_sharding": False,
     "pipeline.replicated_weight_sharding": False,
     "pipeline.offload_weights": None,
-    "numerics": "off",
-    "evaluate": None,
     "steps": 1,
     "memory": "off",
 }
@@ -153,7 +151,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
     if free:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
-    job = assemble(changed(request, changes))
+    job = assemble(time_alone(request, changes))
     profiles, sent = job.program.stages, job.program.outfeed
     costs = np.array([[_cycles(cost, job) for cost in _costs(profile)] for profile in profiles], dtype=np.int64).T
     first = costs.copy()
@@ -161,7 +159,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     if free and job.program.shape.training:
         first[1:, :trained] = 0
         if trained:
-            prefix = assemble(changed(request, {**changes, "pipeline.splits": names[trained + 1 :]}))
+            prefix = assemble(time_alone(request, {**changes, "pipeline.splits": names[trained + 1 :]}))
             first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
     passes = np.stack([sums(cycles) for cycles in costs])
     for kind, cycles in enumerate(first):
@@ -199,7 +197,7 @@ def _passing(
     passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
         splits = [name for unit, name in enumerate(names) if unit and unit % 2 == odd]
-        pairs = assemble(changed(request, {**changes, "pipeline.splits": splits})).program.stages
+        pairs = assemble(time_alone(request, {**changes, "pipeline.splits": splits})).program.stages
         for number, pair in enumerate(pairs):
             unit = 2 * number - odd
             if 0 < unit < len(names) - 1 and alone[unit] and alone[unit + 1]:

@@ -11,10 +11,10 @@ from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import memory_lack
+from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import TOGETHER, Searched
-from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion
-from ipusim.app.suggest.trial import Trial, same_plan
+from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion, same_plan
 from ipusim.base.units import counted, enumerated, format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.

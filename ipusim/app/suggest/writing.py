@@ -12,8 +12,7 @@ from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import parse_source, read_source
 from ipusim.app.suggest.scenario_text import suggested_text
-from ipusim.app.suggest.suggestion import Suggestion
-from ipusim.app.suggest.trial import same_plan
+from ipusim.app.suggest.suggestion import Suggestion, same_plan
 from ipusim.app.synthesize.files import words_file
 from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import Synthesis

@@ -15,13 +15,13 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from ipusim.api import assemble, runs
-from ipusim.app.fidelity.throughputs import Full
+from ipusim.api import runs
+from ipusim.app.study.full_pipeline import Full
+from ipusim.app.study.trial import tried
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
 from ipusim.base.cache import sharing
-from ipusim.base.errors import IpusimError
 from ipusim.base.units import format_figure
 
 #: The option whose ceiling is told.
@@ -98,9 +98,8 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
 
 def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) -> Ceiling | None:
     most = max(known)
-    try:
-        job = assemble(sweep.request.replace({**others, COUNT: most, "memory": "report"}))
-    except IpusimError:
+    job = tried(sweep.request, {**others, COUNT: most}).job
+    if job is None:
         return None
     step = job.schedule.count_step(job.program.shape)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from math import isnan, nan
 from typing import Any, Final, get_type_hints
 
 from ipusim.api import (
@@ -24,21 +25,17 @@ from ipusim.base.errors import FileError, IpusimError
 
 @dataclass(frozen=True)
 class Outcome:
-    """The numbers of a run; None where it did not run, or does not say.
+    """The figures of a run, by their names in the table, or the reason why there are none.
+
+    The columns of a sweep's files are attributes too: ``samples_per_s``, ``bubble``, ``peak_bytes`` and so on, None
+    without such a figure.
 
     Attributes:
         message: why it did not run; empty where it did.
+        figures: values by names of :data:`ipusim.analysis.figures.FIGURES`; also the fullest IPU of a refused program.
         sync: how IPUs wait for each other; empty where it did not run.
-        fits: the answer to whether the program fits its memory; None where a rule refuses it.
-        peak_bytes: what the fullest IPU holds, where the request says what stages hold.
         sram_bytes: memory of an IPU, where it is limited.
-        makespan_cycles, makespan_s: of the first execution of the pipeline, without its weight update.
-        weight_update_period_s: mean time from one weight update to the next, of inference from execution to execution.
-        samples_per_s: mean throughput of the whole run.
-        bubble: idle / (IPUs x makespan).
-        utilisation: arithmetic / (IPUs x makespan).
-        loss: mean of the last step's losses, where there is arithmetic.
-        accuracy: on the held-out samples at last, where there are any.
+        makespan_cycles: of the first execution of the pipeline, without its weight update.
         run_cycles, executions: length of the whole run, and how often the pipeline was executed in it.
         samples: behind one weight update.
         clock_hz: of the tiles.
@@ -47,18 +44,10 @@ class Outcome:
     """
 
     message: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
     sync: str = ""
-    fits: analysis.Fits | None = None
-    peak_bytes: int | None = None
     sram_bytes: int | None = None
     makespan_cycles: int | None = None
-    makespan_s: float | None = None
-    weight_update_period_s: float | None = None
-    samples_per_s: float | None = None
-    bubble: float | None = None
-    utilisation: float | None = None
-    loss: float | None = None
-    accuracy: float | None = None
     run_cycles: int = 0
     executions: int = 0
     samples: int = 0
@@ -72,12 +61,25 @@ class Outcome:
         """Whether it ran, fitting or not."""
         return not self.message
 
+    @property
+    def fits(self) -> analysis.Fits | None:
+        """The answer to whether the program fits its memory; None where a rule refuses it."""
+        return self.figures.get("memory")
 
-#: What of an outcome that ran is a share, and what may be any number, or none that is finite.
-_SHARES: Final = ("bubble", "utilisation", "accuracy")
-_ANY_NUMBER: Final = ("loss",)
-#: What is not there for every request.
-_MAY_LACK: Final = ("peak_bytes", "sram_bytes", "loss", "accuracy")
+    def value(self, figure: analysis.Figure) -> float | None:
+        """Return the number of a figure; None without it."""
+        return self.figures.get(figure.name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the figure of a column of sweeps; None without it."""
+        if name not in _BY_COLUMN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return self.figures.get(_BY_COLUMN[name])
+
+
+#: The figures of an outcome by name: all figures of sweeps, and the answer to whether the program fits.
+_KEPT: Final = {each.name: each for each in analysis.FIGURES if each.measure or each.unit == "fits"}
+_BY_COLUMN: Final = {each.column: each.name for each in analysis.FIGURES if each.measure}
 _MOST_CYCLES: Final = 2**63
 
 
@@ -86,26 +88,35 @@ def stored_outcome(data: Any) -> Outcome:
     kinds = get_type_hints(Outcome)
     if not isinstance(data, dict) or data.keys() != kinds.keys():
         raise FileError("expected the fields of an outcome")
-    if wrong := [name for name, value in data.items() if not _is_stored(name, kinds[name], value)]:
+    figures = data["figures"]
+    if not isinstance(figures, dict) or not {"memory"} <= figures.keys() <= _KEPT.keys():
+        raise FileError("expected the figures of an outcome")
+    wrong = [name for name, value in data.items() if name != "figures" and not _is_stored(name, kinds[name], value)]
+    if wrong := wrong + [name for name, value in figures.items() if not _is_figure(_KEPT[name].unit, value)]:
         raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
-    return Outcome(**{**data, "fits": analysis.Fits(data["fits"])})
+    return Outcome(**{**data, "figures": {**figures, "memory": analysis.Fits(figures["memory"])}})
 
 
 def _is_stored(name: str, kind: Any, value: Any) -> bool:
     """Return whether a value is one that a field of an outcome that ran may have."""
     if kind is str:
         return value in ([""] if name == "message" else [sync.value for sync in Sync])
-    if kind == analysis.Fits | None:
-        return value in tuple(analysis.Fits)
     if value is None:
-        return name in _MAY_LACK
-    if kind in (int, int | None):
-        # A run without executions, IPUs or a clock is none; one without time or arithmetic may be.
-        least = 1 if name in ("executions", "ipus", "clock_hz", "samples") else 0
-        return type(value) is int and least <= value < _MOST_CYCLES
+        return name == "sram_bytes"
+    # A run without executions, IPUs or a clock is none; one without time or arithmetic may be.
+    least = 1 if name in ("executions", "ipus", "clock_hz", "samples") else 0
+    return type(value) is int and least <= value < _MOST_CYCLES
+
+
+def _is_figure(unit: str, value: Any) -> bool:
+    """Return whether a value is one that a figure of a unit may have."""
+    if unit == "fits":
+        return value in tuple(analysis.Fits)
+    if unit == "bytes":
+        return type(value) is int and 0 <= value < _MOST_CYCLES
     if type(value) not in (int, float):
         return False
-    return name in _ANY_NUMBER or 0 <= value <= (1 if name in _SHARES else sys.float_info.max)
+    return unit == "number" or 0 <= value <= (1 if unit == "share" else sys.float_info.max)
 
 
 def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
@@ -117,8 +128,8 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        held = memory.fullest.bytes
-        return Outcome(_one_line(error), fits=memory.fits, peak_bytes=held, sram_bytes=memory.sram_bytes)
+        figures = _kept({"memory": {"fits": memory.fits, "ipus": [{"peak_bytes": memory.fullest.bytes}]}})
+        return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"this takes more memory than there is: {error}")
     except Exception as error:  # functions of a user's own may raise anything
@@ -136,31 +147,34 @@ def _one_line(error: Exception) -> str:
 def _run(job: Job) -> Outcome:
     """Run a Job; without arithmetic no more is worked out of it than an Outcome has."""
     if job.workload is None:
-        session = Session(job)
-        return _numbers(job, session.run(job.executions))
+        return _outcome(job, Session(job).run(job.executions))
     run = execute(job)
-    learnt = run.summary.learning
-    loss = learnt.mean_loss_by_step[-1] if learnt and learnt.mean_loss_by_step else None
-    accuracy = learnt.evaluations[-1].accuracy if learnt and learnt.evaluations else None
-    return replace(_numbers(job, run.timeline), loss=loss, accuracy=accuracy)
+    return _outcome(job, run.timeline, analysis.as_plain(run.summary.learning))
 
 
-def _numbers(job: Job, timeline: Timeline) -> Outcome:
+def _outcome(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
+    """Return the outcome of a run from its Timeline and the losses and accuracies of its summary."""
     first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
     idle = analysis.bubble_of(timeline, first)
     holders = len(timeline.info.stages_of_ipu)
     available = holders * first.makespan_cycles
+    fullest = [{"peak_bytes": job.memory.fullest.bytes}] if job.describes_memory else []
+    figures = _kept(
+        {
+            "makespan_s": first.makespan_cycles / timeline.info.clock_hz,
+            "throughput": analysis.as_plain(rates),
+            "bubble": analysis.as_plain(idle),
+            "utilisation": analysis.ratio(available - idle.idle_cycles, available),
+            "memory": {"fits": job.memory.fits, "ipus": fullest},
+            "learning": learning,
+        }
+    )
     return Outcome(
+        "",
+        figures,
         sync=job.plan.sync.value,
-        fits=job.memory.fits,
-        peak_bytes=job.memory.fullest.bytes if job.describes_memory else None,
         sram_bytes=job.memory.sram_bytes,
         makespan_cycles=first.makespan_cycles,
-        makespan_s=first.makespan_cycles / timeline.info.clock_hz,
-        weight_update_period_s=rates.weight_update_period_s,
-        samples_per_s=rates.samples_per_s,
-        bubble=idle.idle_fraction,
-        utilisation=analysis.ratio(available - idle.idle_cycles, available),
         run_cycles=rates.run_cycles,
         executions=timeline.info.executions,
         samples=rates.effective_batch_size,
@@ -169,3 +183,10 @@ def _numbers(job: Job, timeline: Timeline) -> Outcome:
         busiest_cycles=idle.ideal_cycles,
         compute_cycles=available - idle.idle_cycles,
     )
+
+
+def _kept(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of an outcome out of a part of ``summary.json``; a loss that is not finite is left out."""
+    known = analysis.known_figures(summary)
+    numbers = {name for name, each in _KEPT.items() if each.unit != "number" or not isnan(known.get(name, nan))}
+    return {name: value for name, value in known.items() if name in numbers}

@@ -13,7 +13,7 @@ from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
-from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, Measure
+from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
@@ -29,22 +29,10 @@ if TYPE_CHECKING:
 SWEEP_FILES: Final = ("sweep.csv", "sweep.parquet", "sweep.png", "sweep.svg")
 #: What the rows can be written as beside CSV, which they always are.
 FORMATS: Final = ("csv", "parquet")
-#: Columns of the files behind those of the varied options.
-COLUMNS: Final = (
-    "makespan_cycles",
-    "makespan_s",
-    "weight_update_period_s",
-    "samples_per_s",
-    "bubble",
-    "utilisation",
-    "peak_bytes",
-    "fits",
-)
-_LEARNT: Final = ("loss", "accuracy")
 #: The option of the sync mode.
 _SYNC: Final = "pipeline.sync"
-#: Measures that a terminal shows beside the chosen one; the others are in the files.
-_SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", *_LEARNT)
+#: analysis.Figures that a terminal shows beside the chosen one; the others are in the files.
+_SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", "loss", "accuracy")
 #: Rows that a terminal shows; of more, so many of the best.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
@@ -69,14 +57,20 @@ def check_format(name: str) -> None:
 def columns(swept: Sweep) -> dict[str, list[Any]]:
     """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
     outcomes = [outcome for _, outcome in swept.finished]
-    learnt = [name for name in _LEARNT if any(getattr(outcome, name) is not None for outcome in outcomes)]
+    measured = [figure for figure in analysis.FIGURES if figure.measure]
+    figures = sorted(measured, key=lambda figure: figure.name != "makespan")  # beside its cycles
+    numbers = {figure.column: [outcome.value(figure) for outcome in outcomes] for figure in figures}
+    learnt = {figure.column for figure in figures if figure.path.startswith("learning.")}
     made: dict[str, list[Any]] = {
         axis.path: [point[number] for point, _ in swept.finished] for number, axis in enumerate(swept.axes)
     }
     sync = ["sync"] if len(modes_of(swept)) > 1 and _SYNC not in made else []
-    for name in (*sync, *COLUMNS, *learnt, "message"):
+    for name in (*sync, "makespan_cycles"):
         made[name] = [getattr(outcome, name) for outcome in outcomes]
-    made["fits"] = [None if fits is None else fits.value for fits in made["fits"]]
+    made |= {name: values for name, values in numbers.items() if name not in learnt}
+    made["fits"] = [None if outcome.fits is None else outcome.fits.value for outcome in outcomes]
+    made |= {name: numbers[name] for name in numbers if name in learnt and any(v is not None for v in numbers[name])}
+    made["message"] = [outcome.message for outcome in outcomes]
     return made
 
 
@@ -114,34 +108,35 @@ def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
 
 
 def sweep_files(
-    swept: Sweep, limits: Sequence[Ceiling], measure: Measure, form: str, *, drawn: bool = True
+    swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, form: str, *, drawn: bool = True
 ) -> dict[str, bytes]:
     """Return the files of a whole sweep: the rows, and, ``drawn``, the chart of a measure where any point has that."""
     files = {"sweep.csv": sweep_csv(swept)}
     if form == "parquet":
         files["sweep.parquet"] = sweep_parquet(swept)
-    if drawn and any(outcome.ran and measure.of(outcome) is not None for _, outcome in swept.finished):
+    if drawn and any(outcome.ran and outcome.value(measure) is not None for _, outcome in swept.finished):
         chart = chart_of(swept, limits, measure)
         files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
     return files
 
 
-def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart:
+def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> Chart:
     """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings.
 
     Where points hold more or less memory, or too much, that of the fullest IPU is below it too.
     """
     axes = [ChartAxis(name, axis.values, axis.is_numeric) for name, axis in zip(swept.names, swept.axes, strict=True)]
-    shown = [measure]
+    figures = [measure]
     if measure is THROUGHPUT and any(axis.path == COUNT for axis in swept.axes) and limits:
-        shown.append(BUBBLE)
+        figures.append(BUBBLE)
     if measure is not MEMORY and len(peaks_of(swept)) > 1:
-        shown.append(MEMORY)
+        figures.append(MEMORY)
     panels = []
-    for drawn in shown:
+    for drawn in figures:
         most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
-        values = [_value(drawn, outcome) for _, outcome in swept.finished]
-        scale, words = drawn.on_chart(max((value for value in values if value is not None), default=0.0))
+        # A refused program has the memory of its fullest IPU alone.
+        values = [outcome.value(drawn) for _, outcome in swept.finished]
+        scale, words = on_chart(drawn, max((value for value in values if value is not None), default=0.0))
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
     for limit in limits if measure is THROUGHPUT else ():
@@ -161,9 +156,9 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> Chart
     )
 
 
-def _title(swept: Sweep, measure: Measure) -> str:
+def _title(swept: Sweep, measure: analysis.Figure) -> str:
     """Return the title: the varied options, the scenario's own words, the measure and the number of points."""
-    request, name = swept.request, measure.words.partition(",")[0]
+    request, name = swept.request, measure.chart.partition(",")[0]
     title = runs.title_of(request.description)
     each = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
     words = f"{name} of {counted(len(swept.finished), 'point')}{each}"
@@ -179,11 +174,7 @@ def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
     """Return the memory of an IPU in the unit of the chart, in words too; None where points have others, or none."""
     sizes = {outcome.sram_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None}
     size = sizes.pop() if len(sizes) == 1 else None
-    return None if size is None else (size * MEMORY.scale, f"an IPU has {format_bytes(size)}")
-
-
-def _value(measure: Measure, outcome: Outcome) -> float | None:
-    return measure.of(outcome) if outcome.ran or measure is MEMORY else None
+    return None if size is None else (size * on_chart(MEMORY, size)[0], f"an IPU has {format_bytes(size)}")
 
 
 def modes_of(swept: Sweep) -> list[Sync]:
@@ -191,7 +182,7 @@ def modes_of(swept: Sweep) -> list[Sync]:
     return [*dict.fromkeys(Sync(outcome.sync) for _, outcome in swept.finished if outcome.ran)]
 
 
-def best_of(swept: Sweep, measure: Measure, mode: Sync | None) -> list[tuple[tuple[Any, ...], Outcome]]:
+def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[tuple[tuple[Any, ...], Outcome]]:
     """Return the points of a sync mode that fit and have the measure, by rank; of equals what holds least, then order.
 
     Args:
@@ -203,21 +194,21 @@ def best_of(swept: Sweep, measure: Measure, mode: Sync | None) -> list[tuple[tup
         The points with their outcomes, the best first.
     """
     finished = [row for row in swept.finished if row[1].sync == mode]
-    having = [row for row in finished if analysis.usable(row[1].fits) and measure.of(row[1]) is not None]
-    sign = 1 if measure.figure.less_is_better else -1
-    return sorted(having, key=lambda row: ((measure.of(row[1]) or 0.0) * sign, row[1].peak_bytes or 0))
+    having = [row for row in finished if analysis.usable(row[1].fits) and row[1].value(measure) is not None]
+    sign = 1 if measure.less_is_better else -1
+    return sorted(having, key=lambda row: ((row[1].value(measure) or 0.0) * sign, row[1].peak_bytes or 0))
 
 
-def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: Measure) -> str:
+def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: analysis.Figure) -> str:
     """Return which other points are as good as the best by the measure, in a sentence; nothing where none is."""
-    ties = [swept.words(point) for point, outcome in best[1:] if measure.of(outcome) == measure.of(best[0][1])]
+    ties = [swept.words(point) for point, outcome in best[1:] if outcome.value(measure) == best[0][1].value(measure)]
     if not ties:
         return ""
     more = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f" As good by {measure.name}: {'; '.join(ties[:_MOST_TIES])}{more}."
+    return f" As good by {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{more}."
 
 
-def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[str]:
+def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> list[str]:
     """Return the verdict: the best point, the ceiling, and the points that did not run."""
     number, modes = len(swept.finished), modes_of(swept)
     lines: list[str] = []
@@ -239,30 +230,30 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: Measure) -> list[s
     return lines
 
 
-def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: Measure, mode: Sync | None) -> list[str]:
+def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, mode: Sync | None) -> list[str]:
     """Return the best point of a sync mode, or why there is none, and the ceiling above it."""
     lines, several = [], len(modes_of(swept)) > 1
     of_mode = [row for row in swept.finished if row[1].sync == mode] if several else swept.finished
     number, where = len(of_mode), f" in {mode.words}" if several and mode else ""
     if best := best_of(swept, measure, mode):
         point, outcome = best[0]
-        best_words = measure.text(measure.of(outcome) or 0.0)
-        with_what = [f"{best_words} samples/s" if measure is THROUGHPUT else f"a {measure.name} of {best_words}"]
+        best_words = measure.text(outcome.value(measure) or 0.0)
+        with_what = [best_words if measure is THROUGHPUT else f"a {measure.measure} of {best_words}"]
         if measure is THROUGHPUT:
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
         text = (
-            f"Best of {counted(number, 'point')}{where} by {measure.name}: {swept.words(point)}, with "
+            f"Best of {counted(number, 'point')}{where} by {measure.measure}: {swept.words(point)}, with "
             f"{', '.join(with_what)}."
         )
         lines.append(text + _ties(best, swept, measure))
     else:
         fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
         if number == 1:
-            lines.append(f"The only point{where} {f'has no {measure.name}' if fits else 'does not fit'}.")
+            lines.append(f"The only point{where} {f'has no {measure.measure}' if fits else 'does not fit'}.")
         else:
-            lines.append(f"None of {number} points{where} {f'that fit has a {measure.name}' if fits else 'fits'}.")
+            lines.append(f"None of {number} points{where} {f'that fit has a {measure.measure}' if fits else 'fits'}.")
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
     return lines
@@ -275,7 +266,13 @@ def _memory_words(swept: Sweep) -> list[str]:
     if len(peaks) < 2:
         return []
     words = f"The fullest IPU holds from {format_bytes(peaks[0])} to {format_bytes(peaks[-1])}"
-    unfit = [point for point, outcome in holding if not analysis.usable(outcome.fits) and _too_large(outcome)]
+    unfit = [
+        point
+        for point, outcome in holding
+        if not analysis.usable(outcome.fits)
+        and outcome.sram_bytes is not None
+        and outcome.peak_bytes > outcome.sram_bytes
+    ]
     if not unfit:
         return [f"{words}."]
     where = f"at {len(unfit)} of {len(holding)} points"
@@ -286,10 +283,6 @@ def _memory_words(swept: Sweep) -> list[str]:
         elif len(unfit) == sum(point[0] <= last for point, _ in holding):
             where = f"up to {name} {text_of(last)}"
     return [f"{words}, too much {where}."]
-
-
-def _too_large(outcome: Outcome) -> bool:
-    return outcome.sram_bytes is not None and (outcome.peak_bytes or 0) > outcome.sram_bytes
 
 
 def _alike(message: str) -> str:
@@ -338,27 +331,29 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
     return Table("Ceilings that no accumulation count passes", header, tuple(rows))
 
 
-def sweep_table(swept: Sweep, measure: Measure) -> Table:
+def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:
     """Return a row for each point, or for the best where there are many."""
     rows, title, modes = list(swept.finished), "Points", modes_of(swept)
     if len(rows) > _MOST_ROWS:
         most = _BEST_ROWS // max(len(modes), 1)
         rows = [row for mode in modes for row in best_of(swept, measure, mode)[:most]]
         each = ", each sync mode by itself" if len(modes) > 1 else ""
-        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.name}{each}"
-    shown = [
-        column
-        for column in MEASURES
-        if (column is measure or column.name in _SHOWN_MEASURES)
-        and any(column.of(outcome) is not None for _, outcome in rows)
+        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.measure}{each}"
+    figures = [
+        figure
+        for figure in MEASURES
+        if (figure is measure or figure.measure in _SHOWN_MEASURES)
+        and any(outcome.value(figure) is not None for _, outcome in rows)
     ]
-    header = (", ".join(swept.names), *(column.head for column in shown), "fits")
+    header = (", ".join(swept.names), *(figure.head for figure in figures), "fits")
     with_mode = len(modes) > 1 and all(axis.path != _SYNC for axis in swept.axes)
-    return Table(title, header, tuple(_row(point, outcome, shown, with_mode=with_mode) for point, outcome in rows))
+    return Table(title, header, tuple(_row(point, outcome, figures, with_mode=with_mode) for point, outcome in rows))
 
 
-def _row(point: Sequence[Any], outcome: Outcome, shown: Sequence[Measure], *, with_mode: bool) -> tuple[str, ...]:
-    numbers = [measure.of(outcome) for measure in shown]
-    cells = ["-" if value is None else measure.text(value) for measure, value in zip(shown, numbers, strict=True)]
+def _row(
+    point: Sequence[Any], outcome: Outcome, figures: Sequence[analysis.Figure], *, with_mode: bool
+) -> tuple[str, ...]:
+    numbers = [outcome.value(figure) for figure in figures]
+    cells = ["-" if value is None else figure.cell(value) for figure, value in zip(figures, numbers, strict=True)]
     mode = f" in {Sync(outcome.sync).words}" if with_mode and outcome.ran else ""
     return (", ".join(map(text_of, point)) + mode, *cells, outcome.fits or "refused")

@@ -18,6 +18,7 @@ from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source, read_source
+from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, seed_axes
 from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.outcome import outcome_of
@@ -69,7 +70,7 @@ class Study:
     def special(self, sweep_of: Sweep, request: Request) -> Ensemble | WeakPoints | None:
         """Return the outcome of runs with seeds of their own, or with one thing slower; None for other axes."""
         if self.seeds is not None:
-            return Ensemble(sweep_of, calm=outcome_of(request, {"disturbances": [], "numerics": "off"}))
+            return Ensemble(sweep_of, calm=outcome_of(time_alone(request), {"disturbances": []}))
         return None if self.slower is None else WeakPoints(sweep_of, self.slower)
 
     def first_job(self, overrides: Sequence[str]) -> Job:

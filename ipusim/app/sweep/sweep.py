@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
+from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
@@ -87,7 +88,7 @@ def sweep(
         text = "expected stages whose cycles vary with it, as those that are there are of one size of micro-batch"
         raise OptionError("vary", f"pipeline.micro_batch_size: {text}")
     if not losses:
-        request = request.replace({"numerics": "off"})
+        request = time_alone(request)
     study = Sweep(request, tuple(axes), together, points, (None,) * len(points))
     outcomes, keys = _refused_or_known(study, journal)
     taken = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))

@@ -14,6 +14,7 @@ from ipusim.app.render.figures import to_png, to_svg
 from ipusim.app.render.system_map import SystemMap, system_maps
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis
 from ipusim.base.errors import OptionError
@@ -36,7 +37,7 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
     """
     if not 1 < slower < 1000:
         raise OptionError("slower", f"expected how many times as long work takes, from above 1 to 1000, got {slower:g}")
-    system = assemble(request.replace({"numerics": "off", "memory": "report"})).system
+    system = assemble(time_alone(request, misfits=True)).system
     own = [
         {key: float(value) if isinstance(value, Fraction) else value for key, value in disturbance.items()}
         for disturbance in runs.plain(runs.options_set(request.options)).get(_PATH) or []
@@ -145,7 +146,7 @@ class WeakPoints:
     def files(self) -> dict[str, bytes]:
         """Return the content of every file but the rows, by its name."""
         request = self.sweep.request
-        physical = assemble(request.replace({"numerics": "off", "memory": "report"})).system.ipus
+        physical = assemble(time_alone(request, misfits=True)).system.ipus
         maps = []
         for under, of in self.slowdowns.items():
             ipus = {at: cost for (_, at), cost in of.items() if isinstance(at, int)}

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from ipusim.api import Job, Request, RequestError, Schedule, assemble, pipelines, schedules
+from ipusim.api import Job, Request, Schedule, pipelines, schedules
+from ipusim.app.study.trial import tried
 from ipusim.app.synthesize.bound import Bound, lower_bound
 from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.exact import is_small, proven
@@ -23,8 +24,6 @@ from ipusim.app.synthesize.periods import Periodic, letters_of
 from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
 from ipusim.base.errors import ProgramError
 
-#: With which a scenario that does not fit is looked at all the same.
-REPORTED: Final = {"memory": "report", "numerics": "off"}
 #: What the Order that is found is called.
 NAME: Final = "synthesized"
 #: Passes of an execution up to which its words are searched whole; of a longer one so many are, and periods make up the
@@ -154,10 +153,7 @@ def assembled(request: Request, schedule: Schedule) -> Job | None:
     """Return the Job of a request under a schedule of no name, whether it fits or not; None where it is refused."""
     with schedules.scoped():
         schedules.register(schedule)
-        try:
-            return assemble(request.replace({"pipeline.schedule": schedule.name, **REPORTED}))
-        except RequestError:
-            return None
+        return tried(request, {"pipeline.schedule": schedule.name}).job
 
 
 def _start(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> Start:

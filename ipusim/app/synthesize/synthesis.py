@@ -24,10 +24,11 @@ from ipusim.api import (
 )
 from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
+from ipusim.app.study.trial import time_alone, tried
 from ipusim.app.synthesize.bound import Bound
 from ipusim.app.synthesize.descent import improved
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
-from ipusim.app.synthesize.starts import NAME, REPORTED, Start, assembled, in_halves, starts_of
+from ipusim.app.synthesize.starts import NAME, Start, assembled, in_halves, starts_of
 from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.errors import OptionError, ProgramError
 
@@ -168,7 +169,7 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]]
 def _placement(request: Request) -> tuple[int, ...]:
     """Return the IPU of each stage under a request's own schedule, whose rule of counts an Order need not keep."""
     try:
-        return assemble(request.replace(REPORTED)).program.shape.mapping
+        return assemble(time_alone(request, misfits=True)).program.shape.mapping
     except RequestError:
         own = schedules.schedule_of(request.options.pipeline.schedule, request.folder)
         halves = in_halves(())
@@ -209,10 +210,7 @@ def _job(request: Request, row: Row) -> Job | None:
         return row.result.job
     if row.memory is None:
         return None
-    try:
-        return assemble(request.replace({"pipeline.schedule": row.schedule, **REPORTED}))
-    except RequestError:
-        return None
+    return tried(request, {"pipeline.schedule": row.schedule}).job
 
 
 def _searched(

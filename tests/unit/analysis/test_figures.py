@@ -83,10 +83,11 @@ def test_the_bubble_is_the_idle_share_of_the_pipeline(run):
 def test_sweep_and_compare_measure_by_the_same_figures(run):
     summary = run.summary.to_dict()
     outcome = outcome_of(Request.from_dict(LEARNING), {})
-    assert {each.figure.name: each.of(outcome) for each in MEASURES} == {
-        each.figure.name: each.figure.of(summary) for each in MEASURES
-    }
-    assert all(measure_of(each.figure.name, losses=True) is each for each in MEASURES)
+    right = {each.name: each.of(summary) for each in MEASURES}
+    assert {each.name: outcome.value(each) for each in MEASURES} == right
+    assert {each.name: getattr(outcome, each.column) for each in MEASURES} == right
+    for each in MEASURES:
+        assert measure_of(each.name, losses=True) is measure_of(each.measure, losses=True) is each
     first, *_ = compare(Request.from_dict(LEARNING), ["grouped"], losses=True)
     told = row_figures(first)
     assert {"throughput", "bubble", "peak", "mean_loss", "memory"} < set(told)

@@ -1,0 +1,74 @@
+"""What a new figure costs: one row, and expectations, sweeps, comparisons and notebooks have it."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from tests.changed_package import ChangedPackage
+from tests.places import ROOT
+
+SCENARIO = ROOT / "scenarios" / "schedules_four_ipus.yaml"
+COUNT = "pipeline.gradient_accumulation_count"
+ROW = """    Figure(
+        "micro_batch_rate",
+        "number",
+        "micro-batches of a second",
+        "throughput.micro_batches_per_s",
+        measure="rate",
+        column="micro_batches_per_s",
+        head="micro-batches/s",
+        chart="micro-batches/s",
+    ),
+"""
+RUN = f"""
+import sys
+import ipusim
+from ipusim.app.cli import app
+scenario = sys.argv[1]
+vary = ["sweep", scenario, "--vary", "{COUNT}=8,16", "--workers", "1", "--out", "swept", "--measure", "rate"]
+app(vary, standalone_mode=False)
+app(vary, standalone_mode=False)
+app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "compared"], standalone_mode=False)
+app(["run", scenario, "--set", "expect.micro_batch_rate=at least 1", "--out", "ran"], standalone_mode=False)
+swept = ipusim.sweep(scenario, {{"{COUNT}": [8, 16]}}, measure="micro_batch_rate", workers=1)
+print("notebook", [outcome.micro_batches_per_s for outcome in swept.outcomes], swept.best)
+"""
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """The folder of results of the package with the row, and what was printed there."""
+    place = tmp_path_factory.mktemp("changed")
+    package = ChangedPackage(place)
+    package.leave_pictures_out()
+    package.put("analysis/figures.py", "FIGURES: Final = (\n", "FIGURES: Final = (\n" + ROW)
+    with package.python() as interpreter:
+        done = interpreter.run(RUN, SCENARIO, folder=place)
+    assert done.returncode == 0, done.stderr
+    return place, " ".join(done.stdout.split())
+
+
+def test_points_are_ranked_and_told_by_it(changed):
+    place, printed = changed
+    rows = list(csv.DictReader((place / "swept" / "sweep.csv").read_text().splitlines()))
+    right = [float(row["samples_per_s"]) for row in rows]  # a micro-batch is a sample here
+    assert [float(row["micro_batches_per_s"]) for row in rows] == right
+    assert "by rate: gradient_accumulation_count 16, with a rate of" in printed
+    assert "micro-batches/s" in printed
+    assert (place / "swept" / "sweep.svg").read_text().count("micro-batches/s") > 0
+    assert f"notebook {right} {{'{COUNT}': 16}}" in printed
+
+
+def test_a_journal_has_it(changed):
+    _, printed = changed
+    assert "2 of 2 points are taken from an earlier sweep of the same." in printed
+
+
+def test_comparisons_and_expectations_know_it(changed):
+    place, printed = changed
+    for row in json.loads((place / "compared" / "comparison.json").read_text()):
+        assert row["figures"]["micro_batch_rate"] == row["summary"]["throughput"]["micro_batches_per_s"]
+    assert "met micro_batch_rate:" in printed
