@@ -78,19 +78,24 @@ def tests_anything(path: Path) -> bool:
 
 
 def hold_all(
-    paths: Iterable[Path], workers: int | None = None, *, renew: bool = False, needs_pin: bool = True
+    paths: Iterable[Path],
+    workers: int | None = None,
+    *,
+    renew: bool = False,
+    needs_pin: bool = True,
+    times: bool = False,
 ) -> Generator[Outcome, None, None]:
     """Yield the outcome of each scenario as it finishes; the longest are started first.
 
     ``workers`` are processes of this machine; 1 is this one, None one for each core. Where one of them is ended from
-    outside, what was not done by then is unfinished. ``renew`` and ``needs_pin`` are those of
-    :func:`ipusim.app.regression.hold.hold`.
+    outside, what was not done by then is unfinished. ``renew``, ``needs_pin`` and ``times`` are those
+    of :func:`ipusim.app.regression.hold.hold`.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
     waiting = sorted(paths, key=_length, reverse=True)
     number = min(workers or joblib.cpu_count(), len(waiting))
-    calls = [(path, renew, needs_pin) for path in waiting]
+    calls = [(path, renew, needs_pin, times) for path in waiting]
     if number <= 1:
         yield from starmap(_outcome_of, calls)
         return
@@ -105,11 +110,11 @@ def hold_all(
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
 
 
-def _outcome_of(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+def _outcome_of(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     """Return the outcome of a scenario; what runs it is imported here, in workers alone."""
     from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
-    return hold(path, renew=renew, needs_pin=needs_pin)
+    return hold(path, renew=renew, needs_pin=needs_pin, times=times)
 
 
 def _length(path: Path) -> float:
