@@ -49,6 +49,8 @@ class Explanation:
         pairs: what every two of the changes give at once, of those that were asked for.
         stragglers: how much of the time goes to what is slower than its like; None unless requested.
         disturbances: the cost of the run's disturbances; None without any, and where what ran is not known.
+        sensitivities: cycles by which the run grows or falls with each pass of a stage; None where what ran is not
+            known.
     """
 
     timeline: Timeline
@@ -62,6 +64,7 @@ class Explanation:
     pairs: tuple[Together, ...] = ()
     stragglers: Stragglers | None = None
     disturbances: analysis.DisturbanceCost | None = None
+    sensitivities: runs.Sensitivities | None = None
 
     @property
     def path_cycles(self) -> int:
@@ -92,6 +95,8 @@ class Explanation:
             yield f"What a change would give is not known: {self.unknown}."
             return
         yield from help_words(self.what_ifs)
+        if self.sensitivities is not None and self.sensitivities.unknown:
+            yield f"How sensitive the run is to a cycle of each pass is not known: {self.sensitivities.unknown}."
         if self.stragglers is not None:
             yield from self.stragglers.words()
 
@@ -101,6 +106,8 @@ class Explanation:
             yield waterfall_table(self.waterfall, self.timeline.info.clock_hz)
         yield self._idle_table()
         yield self._path_table()
+        if self.sensitivities is not None and not self.sensitivities.unknown:
+            yield self._sensitivity_table(self.sensitivities)
         yield from what_if_tables(self.what_ifs or (), self.pairs)
         if self.stragglers is not None:
             yield from self.stragglers.tables()
@@ -141,6 +148,21 @@ class Explanation:
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
+    def _sensitivity_table(self, of: runs.Sensitivities) -> Table:
+        columns = [
+            (kind, change, cycles[kind]) for kind in of.grows for change, cycles in (("+1", of.grows), ("-1", of.falls))
+        ]
+        names = (f"{kind.name.lower().replace('_', ' ')} {change}" for kind, change, _ in columns)
+        rows = tuple(
+            (stage, *("-" if cycles[number] is None else f"{cycles[number]:,}" for *_, cycles in columns))
+            for number, stage in enumerate(self.timeline.info.stages)
+        )
+        if any(of.copies):
+            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in of.copies)
+            rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
+        title = "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less"
+        return Table(title, ("stage", *names), rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON, in a fixed order."""
         info, idle = self.timeline.info, self.idle
@@ -171,6 +193,7 @@ class Explanation:
                     for part in self.parts
                 ],
             },
+            "sensitivities": None if self.sensitivities is None else self.sensitivities.to_dict(),
             "what_if": None if self.what_ifs is None else [what_if_dict(outcome) for outcome in self.what_ifs],
             "pairs": [
                 {**what_if_dict(pair.both), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
@@ -239,6 +262,7 @@ def explain(
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
         disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),
+        sensitivities=None if isinstance(job, str) else runs.sensitivities(job, timeline.info.executions),
     )
 
 
