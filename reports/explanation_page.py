@@ -31,7 +31,7 @@ def explanation_files() -> dict[str, bytes]:
 
 def _page(found: Explanation) -> str:
     command = f"ipusim explain scenarios/{SCENARIO}.yaml --set {CHANGES[0]} --execution 0"
-    parts, idle, path, *what_ifs = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
+    parts, idle, path, sensitive, *what_ifs = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
     return "\n".join(
         [
             "# Why a run takes as long as it does\n",
@@ -48,6 +48,9 @@ def _page(found: Explanation) -> str:
             "![The critical path on the execution trace](explanation-path.png)\n",
             "Each span of the critical path was released by the end of the one before: together they are the run.\n",
             path,
+            "Where several paths are equally long, a pass may lengthen the run less often than one of them has it.\n"
+            "The next table has differences between lengths of the run instead, computed without events.\n",
+            sensitive,
             "Each change is simulated, and held against the run by its time for a sample. What does not fit comes\n"
             "behind what does, and other hardware stands apart.\n",
             *what_ifs,

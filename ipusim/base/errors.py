@@ -197,6 +197,10 @@ class DeadlockError(IpusimError):
     """Nothing is left to happen while processes still wait; the message names each and what it waits for."""
 
 
+class NotExactError(IpusimError):
+    """A run whose times cannot be computed without events; the message is the reason."""
+
+
 class TimelineError(IpusimError):
     """A file that is no Timeline, or a part of a run that the run has not."""
 

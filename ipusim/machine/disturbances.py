@@ -22,10 +22,10 @@ from ipusim.hardware.disturbances import (
     Slower,
     Stall,
 )
+from ipusim.hardware.jitter import PARTS, Draws
 from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.jitter import PARTS, Draws
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
 from ipusim.machine.run_changes import Moved, Pause, Skip, Watched, moved_to, moves_of
 from ipusim.pipeline.instructions import NONE

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ipusim.runs.request.request import index_of, options_set, plain, validate
     from ipusim.runs.request.schema import InfeedSpec, Options, OutfeedSpec, json_schema
     from ipusim.runs.request.system_spec import PoplarOptionsSpec
+    from ipusim.runs.second_times import TimesCheck, check_times
+    from ipusim.runs.sensitive import Sensitivities, sensitivities
     from ipusim.runs.session import Hook
     from ipusim.runs.time_alone import Priced, timeline_of
     from ipusim.runs.titles import title_of

@@ -43,6 +43,32 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
     assert (tmp_path / "critical_path.png").stat().st_size > 10_000
 
 
+def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
+    """Four even stages under 1F1B: the growths that simulations with a cycle more or less of each have, too."""
+    stages = "".join(f"    - {{name: {name}, forward: 1000, backward: 2000}}\n" for name in "abcd")
+    head = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 16\n  stages:\n"
+    (tmp_path / "four.yaml").write_text(head + stages)
+    told = ipusim("explain", "four.yaml", "--out", "four", cwd=tmp_path, pictures=False).stdout
+    assert "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less" in told
+    said = json.loads((tmp_path / "four/explanation.json").read_text())["sensitivities"]
+    assert said["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}
+    lengths = {}
+    for place, by in [(None, 0), *((place, by) for place in range(4) for by in (1, -1))]:
+        longer = ["--set", f"pipeline.stages.{place}.forward={1000 + by}"] if by else []
+        ipusim("run", "four.yaml", *longer, "--out", "run", "--quiet", cwd=tmp_path, pictures=False)
+        lengths[place, by] = json.loads((tmp_path / "run/summary.json").read_text())["makespan_cycles"]
+    length = lengths[None, 0]
+    assert said["grows"]["forward"] == [lengths[place, 1] - length for place in range(4)]
+    assert said["falls"]["forward"] == [length - lengths[place, -1] for place in range(4)]
+
+
+def test_explain_says_why_the_growth_is_not_known(tmp_path):
+    told = ipusim("explain", SCENARIOS / "host_embedding.yaml", "--out", tmp_path, pictures=False).stdout
+    reason = "it has tables on the host, which serves look-ups in the order in which they come"
+    assert f"How sensitive the run is to a cycle of each pass is not known: {reason}." in told
+    assert json.loads((tmp_path / "explanation.json").read_text())["sensitivities"]["unknown"] == reason
+
+
 def test_a_run_folder_is_explained_as_its_scenario_is(tmp_path):
     fewer = ("steps=1", "pipeline.repeat_count=2", "pipeline.gradient_accumulation_count=4")
     few = [word for each in fewer for word in ("--set", each)]

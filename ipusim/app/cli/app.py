@@ -30,6 +30,12 @@ RunOrScenario = Annotated[
     Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time")
 ]
 RunOnDisk = Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz")]
+CheckTimes = Annotated[
+    bool,
+    typer.Option(
+        "--check-times", help="compute times of passes, sends, weight updates and ends a second time, without events"
+    ),
+]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
 Overrides = Annotated[
     list[str] | None,

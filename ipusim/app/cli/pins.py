@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import Workers, app
+from ipusim.app.cli.app import CheckTimes, Workers, app
 from ipusim.app.terminal import interruptible, keep_watch, print_text
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def hold(
         typer.Argument(metavar="[FILES and FOLDERS]", help="scenarios, and folders of them  [default: here]"),
     ] = None,
     update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and say what changes")] = False,
+    check_times: CheckTimes = False,
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="print all results as JSON and nothing else")] = False,
     junit: Annotated[
@@ -61,7 +62,7 @@ def hold(
     done: list[Outcome] = []
     with interruptible():
         try:
-            for outcome in hold_all(paths_of_scenarios, workers, renew=update):
+            for outcome in hold_all(paths_of_scenarios, workers, renew=update, times=check_times):
                 done.append(outcome)
                 if not as_json:
                     _print(outcome)
@@ -87,7 +88,7 @@ def _print(outcome: Outcome) -> None:
     what = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
     what += ["pin"] if outcome.pinned else []
     print_text(f"{outcome.ended:<10}  {outcome.path}: {' and '.join(what) or 'no pin'}, {outcome.seconds:.1f} s")
-    lines = [*outcome.missed, *outcome.difference.splitlines()]
+    lines = [*outcome.missed, *outcome.difference.splitlines(), *filter(None, [outcome.times])]
     print_text(*(f"            {line}" for line in lines))
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli import programs
-from ipusim.app.cli.app import End, Execution, Out, Overrides, PhaseName, Start, app
+from ipusim.app.cli.app import CheckTimes, End, Execution, Out, Overrides, PhaseName, Start, app
 from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from ipusim.api import Run, Timeline
+    from ipusim.api import runs as road
     from ipusim.app.regression.expectations import Judged
     from ipusim.app.render.window import Window
     from ipusim.app.run_folder.report import Drawing
@@ -51,6 +52,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
     no_jump: NoJump = False,
+    check_times: CheckTimes = False,
     profile_steps: programs.ProfileSteps = None,
     synthetic: programs.Synthetic = False,
     hosts: programs.Hosts = None,
@@ -61,10 +63,12 @@ def run(
         raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
     options = programs.ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
     programs.check_options(scenario, arguments, overrides, options)
-    results = _Results(start, end, phase, execution, full_trace)
+    results = _Results(start, end, phase, execution, full_trace, check_times)
     if programs.is_program(scenario):
         if no_jump:
             raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
+        if check_times:
+            raise OptionError("check_times", f"expected a scenario, which is run at once, got {scenario}")
         results.check((execution or 0) + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
         done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
@@ -74,7 +78,8 @@ def run(
         results.print_run(where, result, verbose=verbose, as_json=as_json)
     if results.missing:
         raise OutputError("\n".join(results.missing))
-    if not all(judgement.met for judgement in results.judged):
+    differs = results.times is not None and results.times.ended == "different"
+    if differs or not all(judgement.met for judgement in results.judged):
         raise typer.Exit(1)
 
 
@@ -87,6 +92,7 @@ class _Results:
         missing: what is said of pictures that could not be had.
         judged: what the scenario expects of its run, and what that came to.
         drawing: the process that makes its pictures and files of time, where one was begun.
+        times: the comparison with times that are computed a second time; None without one.
     """
 
     start: int | None
@@ -94,10 +100,12 @@ class _Results:
     phase: str | None
     execution: int | None
     full_trace: bool
+    check_times: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     judged: tuple[Judged, ...] = ()
     drawing: Drawing | None = None
+    times: road.TimesCheck | None = None
 
     def print_run(self, where: Path, result: Run, *, verbose: bool, as_json: bool) -> None:
         """Print the verdict on a run in a folder, what its scenario expects and its files, or summary.json alone."""
@@ -115,6 +123,7 @@ class _Results:
             _print_tables(result)
         print_text(*result.summary.notes, *result.remarks)
         print_text(*map(str, self.judged))
+        print_text(*([] if self.times is None else [str(self.times)]))
         print_text(f"{where}: {', '.join(self.names[where])}")
 
     def check(self, executions: int) -> None:
@@ -150,7 +159,7 @@ def _executed(
     scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results, *, jump: bool
 ) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
-    from ipusim.api import assemble, execute
+    from ipusim.api import assemble, execute, runs
     from ipusim.app.cli.advice import advised
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
     from ipusim.app.run_folder.folder import ResultsFolder
@@ -175,6 +184,7 @@ def _executed(
             with progress(job.name, heed) as report:
                 result = execute(job, report, jump=jump)
             results.judged = judge(request.options, result.summary.to_dict())
+            results.times = runs.check_times(job, result.timeline) if results.check_times else None
             files = results.files(result, folder)
             heed()
             results_folder.write(files)

@@ -50,6 +50,8 @@ class Explanation:
         stragglers: how much of the time goes to what is slower than its like; None unless requested.
         disturbances: the cost of the run's disturbances; None without any, and where what ran is not known.
         memory: peaks of the IPUs against their memory; None for a run whose scenario is not known.
+        sensitivities: cycles by which the run grows or falls with each pass of a stage; None where what ran is not
+            known.
     """
 
     timeline: Timeline
@@ -64,6 +66,7 @@ class Explanation:
     stragglers: Stragglers | None = None
     disturbances: analysis.DisturbanceCost | None = None
     memory: analysis.Fit | None = None
+    sensitivities: runs.Sensitivities | None = None
 
     @property
     def path_cycles(self) -> int:
@@ -96,6 +99,8 @@ class Explanation:
             yield f"What a change would give is not known: {self.unknown}."
             return
         yield from help_words(self.what_ifs)
+        if self.sensitivities is not None and self.sensitivities.unknown:
+            yield f"How sensitive the run is to a cycle of each pass is not known: {self.sensitivities.unknown}."
         if self.stragglers is not None:
             yield from self.stragglers.words()
 
@@ -105,6 +110,8 @@ class Explanation:
             yield waterfall_table(self.waterfall, self.timeline.info.clock_hz)
         yield self._idle_table()
         yield self._path_table()
+        if self.sensitivities is not None and not self.sensitivities.unknown:
+            yield self._sensitivity_table(self.sensitivities)
         yield from what_if_tables(self.what_ifs or (), self.pairs)
         if self.stragglers is not None:
             yield from self.stragglers.tables()
@@ -145,6 +152,21 @@ class Explanation:
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
+    def _sensitivity_table(self, of: runs.Sensitivities) -> Table:
+        columns = [
+            (kind, change, cycles[kind]) for kind in of.grows for change, cycles in (("+1", of.grows), ("-1", of.falls))
+        ]
+        names = (f"{kind.name.lower().replace('_', ' ')} {change}" for kind, change, _ in columns)
+        rows = tuple(
+            (stage, *("-" if cycles[number] is None else f"{cycles[number]:,}" for *_, cycles in columns))
+            for number, stage in enumerate(self.timeline.info.stages)
+        )
+        if any(of.copies):
+            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in of.copies)
+            rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
+        title = "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less"
+        return Table(title, ("stage", *names), rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON, in a fixed order."""
         info, idle = self.timeline.info, self.idle
@@ -176,6 +198,7 @@ class Explanation:
                     for part in self.parts
                 ],
             },
+            "sensitivities": None if self.sensitivities is None else self.sensitivities.to_dict(),
             "what_if": None if self.what_ifs is None else [what_if_dict(outcome) for outcome in self.what_ifs],
             "pairs": [
                 {**what_if_dict(pair.both), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
@@ -245,6 +268,7 @@ def explain(
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
         disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),
         memory=None if isinstance(job, str) else job.memory,
+        sensitivities=None if isinstance(job, str) else runs.sensitivities(job, timeline.info.executions),
     )
 
 

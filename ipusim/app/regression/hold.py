@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ipusim.api import Job, Run, assemble, execute
+from ipusim.api import Job, Run, assemble, execute, runs
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.expectations import check_expectations, judge
 from ipusim.app.regression.file import check_target, has_pin, pin_bytes, pin_path, read_pin
@@ -17,14 +17,15 @@ from ipusim.app.scenario.load import placed_request
 from ipusim.base.errors import IpusimError
 
 
-def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:
+def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool = False) -> Outcome:
     """Run a scenario and check it against its expectations and its pin; every error becomes an Outcome.
 
-    ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not.
+    ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not. ``times``
+    are computed a second time, and one that differs is missed.
     """
     began = time.perf_counter()
     try:
-        return replace(_judged(path, renew, needs_pin), seconds=time.perf_counter() - began)
+        return replace(_judged(path, renew, needs_pin, times), seconds=time.perf_counter() - began)
     except IpusimError as error:
         return Outcome(path, "mistake", mistake=str(error))
     except MemoryError as error:
@@ -35,15 +36,17 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True) -> Outcome:
         return Outcome(path, "mistake", mistake=f"{path}: {type(error).__name__}: {error}")
 
 
-def _judged(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+def _judged(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     with placed_request(path) as request:
         job = assemble(request)
         check_expectations(job)
         pin = _pin(path, job, renew)
         run = execute(job)
         judged = judge(request.options, run.summary.to_dict())
+    again = runs.check_times(job, run.timeline) if times else None
     change = difference(pin, run) if pin is not None else None
     missed = tuple(str(judgement) for judgement in judged if not judgement.met)
+    missed += (str(again),) if again is not None and again.ended == "different" else ()
     return Outcome(
         path,
         "missed" if missed or (change and not renew) else "held",
@@ -51,6 +54,7 @@ def _judged(path: Path, renew: bool, needs_pin: bool) -> Outcome:
         expectations=tuple(judgement.to_dict() for judgement in judged),
         pinned=pin is not None,
         difference=str(change) if change else "",
+        times=again.text if again is not None and again.ended != "different" else "",
         details=change.to_dict() if change else None,
         new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew else None,
     )

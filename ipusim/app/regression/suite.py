@@ -108,19 +108,24 @@ def _matches(pattern: re.Pattern[bytes], path: Path) -> bool:
 
 
 def hold_all(
-    paths: Iterable[Path], workers: int | None = None, *, renew: bool = False, needs_pin: bool = True
+    paths: Iterable[Path],
+    workers: int | None = None,
+    *,
+    renew: bool = False,
+    needs_pin: bool = True,
+    times: bool = False,
 ) -> Generator[Outcome, None, None]:
     """Yield the outcome of each scenario as it finishes; the longest are started first.
 
     ``workers`` are processes of this machine, None one for each core. A run that ends its process, as `os._exit` in a
     schedule does, ends a worker and never this process: all scenarios that were not done by then are unfinished.
-    ``renew`` and ``needs_pin`` are those of :func:`ipusim.app.regression.hold.hold`.
+    ``renew``, ``needs_pin`` and ``times`` are those of :func:`ipusim.app.regression.hold.hold`.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
     waiting = sorted(paths, key=_length, reverse=True)
     number = min(workers or joblib.cpu_count(), len(waiting)) or 1
-    calls = [(path, renew, needs_pin) for path in waiting]
+    calls = [(path, renew, needs_pin, times) for path in waiting]
     left = dict.fromkeys(waiting)
     try:
         for outcome in side_by_side(_outcome_of, calls, number, batch_size=1):
@@ -135,11 +140,11 @@ def hold_all(
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
 
 
-def _outcome_of(path: Path, renew: bool, needs_pin: bool) -> Outcome:
+def _outcome_of(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     """Return the outcome of a scenario; what runs it is imported here, in workers alone."""
     from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
-    return hold(path, renew=renew, needs_pin=needs_pin)
+    return hold(path, renew=renew, needs_pin=needs_pin, times=times)
 
 
 def _length(path: Path) -> float:

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from ipusim.machine.jitter import PARTS, Draws
+from ipusim.hardware.jitter import PARTS, Draws
 
 COUNT = 20_000
 

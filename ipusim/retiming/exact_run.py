@@ -1,0 +1,273 @@
+"""Runs whose times follow from Plan and Costs, with the cycles of every part; other runs are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import ceil
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.base.errors import NotExactError
+from ipusim.hardware.collectives.cost import CollectiveCost
+from ipusim.hardware.disturbances import Dead, Delayed, Disturbance, Jitter, Lost, Slower, Stall
+from ipusim.hardware.jitter import PARTS, Draws
+from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import PASSES, Code, any_of
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs, Send, StepCopy
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.timeline.kinds import KIND_OF_PASS
+
+Cycles = npt.NDArray[np.int64]
+#: Instructions whose times depend on the order in which several IPUs ask, with the reason that is given.
+_IN_TURN: Final = {
+    Code.OUTSIDE: "host calls, which the host serves in the order in which they come",
+    Code.LOOK_UP: "tables on the host, which serves look-ups in the order in which they come",
+    Code.UPDATE_ROWS: "tables on the host, which serves updates in the order in which they come",
+}
+#: Products of cycles and factors from here on are computed with Python's integers.
+_WIDE: Final = 2**62
+
+
+class PassCycles(NamedTuple):
+    """Cycles of the passes of one execution.
+
+    Attributes:
+        table: cycles, shape (rows, replicas or 1, K); row 0 is zero.
+        rows: the row of each instruction's cycles, shape (instructions + 1,); 0 for instructions other than passes.
+    """
+
+    table: Cycles
+    rows: Cycles
+
+
+@dataclass(frozen=True)
+class ExactRun:
+    """A run and its durations, for an axis of replicas and an axis of K sets of durations.
+
+    Attributes:
+        plan, program, system, costs: as the machine has them.
+        executions: of the pipeline.
+        between: what hosts do together before an execution, by its number.
+        slower: how many times as long each of the slower logical IPUs takes.
+        jitters: draws of passes' durations, each with the IPU whose passes they are; None for all IPUs.
+    """
+
+    plan: Plan
+    program: PipelineProgram
+    system: System
+    costs: Costs
+    executions: int
+    between: Mapping[int, Sequence[HostExchange]] = field(default_factory=dict)
+    slower: Mapping[int, Fraction] = field(default_factory=dict)
+    jitters: tuple[tuple[Draws, int | None], ...] = ()
+
+    @classmethod
+    def checked(
+        cls,
+        plan: Plan,
+        program: PipelineProgram,
+        system: System,
+        costs: Costs,
+        executions: int,
+        between: Mapping[int, Sequence[HostExchange]],
+    ) -> ExactRun:
+        """Return the run; raises NotExactError with the reason where its times are not exact."""
+        slower: dict[int, Fraction] = {}
+        jitters = []
+        for disturbance in system.disturbances:
+            match disturbance:
+                case Slower(slower=times, ipu=int(ipu), from_=0, until=None):
+                    slower[ipu] = slower.get(ipu, Fraction(1)) * times
+                case Jitter(jitter=deviation, ipu=only, seed=seed):
+                    jitters += [(Draws(seed, deviation), only)] if deviation else []
+                case _ if reason := _changes(disturbance):
+                    raise NotExactError(reason)
+        codes = set(plan.instructions[:, 1].tolist())
+        for code, reason in _IN_TURN.items():
+            if code in codes:
+                raise NotExactError(reason)
+        infeeds = system.replicas * len(plan.shape.copies)
+        if costs.host.data and infeeds > 1:
+            raise NotExactError("infeeds that share the host's data rate")
+        moves = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
+        if moves.any() and not (plan.sync.meets and len(costs.copies.meetings) == 1):
+            raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")
+        return cls(plan, program, system, costs, executions, between, slower, tuple(jitters))
+
+    @cached_property
+    def replicas(self) -> int:
+        """Length of the axis of replicas: 1 where all replicas take equally long."""
+        costs = self.costs
+        apart = self.slower or self.jitters or costs.pass_streams or costs.update_streams
+        sends = (
+            (send.lead_cycles, send.cycles) == (first.lead_cycles, first.cycles)
+            for (_, copy, source, target), send in costs.sends.items()
+            for first in [costs.sends.get((0, copy, source, target), Send())]
+        )
+        alike = not apart and all(sends) and (self.together or not self.plan.sync.meets)
+        return 1 if alike else self.system.replicas
+
+    @property
+    def together(self) -> bool:
+        """Whether all replicas meet after time-steps and executions."""
+        return len(self.costs.copies.meetings) == 1
+
+    def ipus(self, shard: int) -> list[int]:
+        """Return the logical IPUs of a shard, a replica each."""
+        return [replica * self.system.shards + shard for replica in range(self.system.replicas)]
+
+    @cached_property
+    def all_ipus(self) -> tuple[int, ...]:
+        """The logical IPUs that hold a stage, of all replicas."""
+        return tuple(ipu for shard in self.plan.ipus for ipu in self.ipus(shard))
+
+    def slowed(self, cycles: int, ipus: Iterable[int]) -> int:
+        """Return the cycles of work that ends when the slowest of some IPUs has done it."""
+        factors = [self.slower.get(ipu, Fraction(1)) for ipu in ipus] if self.slower else []
+        return max([ceil(int(cycles) * factor) for factor in factors] or [int(cycles)])
+
+    def send_cycles(self, replica: int, copy: int, source: int, target: int) -> tuple[int, int]:
+        """Return the cycles until the first byte of a tensor is on its links, and until the last one has come."""
+        send, mapping = self.costs.sends.get((replica, copy, source, target), Send()), self.plan.shape.copies[copy]
+        ends = (self.ipus(mapping[stage])[replica] for stage in (source, target))
+        lead = self.slowed(send.lead_cycles, ends)
+        return lead, lead + (int(send.cycles) if send.links else 0)
+
+    def copy_cycles(self, copy: StepCopy, ipus: Sequence[int]) -> int:
+        """Return the cycles of a merged copy among some IPUs."""
+        fixed = copy.fixed
+        lead = (fixed.sync_cycles, fixed.pre_copy_cycles, fixed.exchange_cycles + fixed.latency_cycles)
+        carried = max((int(share.cycles) for share in copy.links), default=0)
+        behind = self.slowed(fixed.post_copy_cycles, ipus) if copy.links else 0
+        return sum(self.slowed(part, ipus) for part in lead) + carried + behind
+
+    def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int], starts: int = 0) -> int:
+        """Return the cycles of a collective, of which so many rounds begin with a meeting of their own."""
+        lead = self.slowed(cost.lead_cycles, ipus)
+        known: dict[int, int] = {}
+        for of in cost.rounds:
+            if id(of) not in known:
+                busiest = int(of.latency_cycles) + int(of.transfer_cycles)
+                known[id(of)] = busiest if of.links else self.slowed(of.latency_cycles, ipus)
+        return (1 + starts) * lead + sum(known[id(of)] for of in cost.rounds)
+
+    def cycles_behind(self, execution: int) -> int:
+        """Return the cycles of hosts between so many executions and the next one."""
+        repeat_count = self.program.repeat_count
+        behind = int(self.costs.host.behind(execution, repeat_count)) if execution else 0
+        exchanges = () if execution % repeat_count else self.between.get(execution, ())
+        return behind + sum(int(exchange.cycles(self.system)) for exchange in exchanges)
+
+    @cached_property
+    def durations(self) -> Cycles:
+        """Cycles of each pass as priced, shape (1, kinds, stages)."""
+        stages = range(self.plan.shape.stages)
+        return np.array([[[self.costs.passes.get((kind, at), 0) for at in stages] for kind in Pass]], np.int64)
+
+    @cached_property
+    def _composites(self) -> tuple[list[tuple[tuple[int, int], ...]], Cycles]:
+        """The distinct composite passes, and the row of each instruction's cycles in a table with their parts."""
+        _, code, stage, micro_batch, _ = self.plan.instructions.T
+        passes = np.flatnonzero(code < PASSES)
+        index = np.zeros(len(code) + 1, np.int64)
+        index[passes] = 1 + code[passes] * self.plan.shape.stages + stage[passes]
+        first, kinds = 1 + PASSES * self.plan.shape.stages, dict[tuple[tuple[int, int], ...], int]()
+        slots = list(self.costs.composites(self.plan))
+        if slots:
+            ops = np.column_stack([code, stage, micro_batch])[passes].tolist()
+            row_of = dict(zip(map(tuple, ops), passes.tolist(), strict=True))
+        for slot in slots:
+            kind = tuple(op[:2] for op in slot)
+            if kind not in kinds:
+                kinds[kind], first = first, first + len(kind)
+            index[[row_of[op] for op in slot]] = range(kinds[kind], kinds[kind] + len(kind))
+        return list(kinds), index
+
+    def cycles(self, durations: Cycles, execution: int) -> PassCycles:
+        """Return the cycles of the passes of an execution for durations of shape (K, kinds, stages)."""
+        composites, index = self._composites
+        parts = [np.zeros((1, len(durations)), np.int64), durations.reshape(len(durations), -1).T]
+        parts += [self._parts(durations, slot) for slot in composites]
+        table = np.concatenate(parts)[:, np.newaxis]
+        if not (self.slower or self.jitters):
+            return PassCycles(table, index)
+        rows = np.flatnonzero(index)
+        numerator, denominator = self._scales(rows, execution)
+        scaled = _ceiling(table[index[rows]], numerator[..., np.newaxis], denominator[..., np.newaxis])
+        own = np.zeros(len(index), np.int64)
+        own[rows] = range(1, len(rows) + 1)
+        return PassCycles(np.concatenate([np.zeros_like(scaled[:1]), scaled]), own)
+
+    def _parts(self, durations: Cycles, slot: Sequence[tuple[int, int]]) -> Cycles:
+        """Return the cycles of each pass of a composite pass, shape (passes, K)."""
+        own = [durations[:, kind, stage] for kind, stage in slot]
+        ends = [np.zeros(len(durations), np.int64), *accumulate(own)]
+        if isinstance(self.costs.overlapped, int):
+            whole = np.full(len(durations), int(self.costs.overlapped))
+        else:
+            forward = sum(part for part, (kind, _) in zip(own, slot, strict=True) if kind == Pass.FORWARD)
+            whole = np.maximum(forward, ends[-1] - forward)
+        total = np.maximum(ends[-1], 1)
+        shares = [whole * end // total - whole * begin // total for begin, end in pairwise(ends)]
+        shares[-1] = np.where(ends[-1] == 0, whole, shares[-1])
+        return np.stack(shares)
+
+    def _scales(self, rows: Cycles, execution: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
+        """Return how many times as long each pass takes, shape (passes, replicas): numerators and denominators."""
+        shards, code, stage, micro_batch, _ = self.plan.instructions[rows].T.tolist()
+        shape = len(rows), self.system.replicas
+        numerator, denominator = np.ones(shape, object), np.ones(shape, object)
+        for replica in range(self.system.replicas):
+            ipus = [replica * self.system.shards + shard for shard in shards]
+            factors = [self.slower.get(ipu, Fraction(1)) for ipu in ipus]
+            numerator[:, replica] = [factor.numerator for factor in factors]
+            denominator[:, replica] = [factor.denominator for factor in factors]
+            for draws, only in self.jitters:
+                passes = zip(ipus, code, stage, micro_batch, strict=True)
+                touched = np.array([only in (None, ipu) for ipu in ipus])
+                # The kinds are NumPy's integers in the machine, and draws differ by the text of their keys.
+                longer = [draws.parts(ipu, KIND_OF_PASS[kind], at, execution, of) for ipu, kind, at, of in passes]
+                numerator[:, replica] *= np.where(touched, np.array(longer, object), 1)
+                denominator[:, replica] *= np.where(touched, PARTS, 1)
+        return numerator, denominator
+
+
+def _ceiling(cycles: Cycles, numerator: npt.NDArray[np.object_], denominator: npt.NDArray[np.object_]) -> Cycles:
+    """Return cycles times a quotient, rounded up."""
+    if int(cycles.max(initial=0)) * int(numerator.max(initial=1)) < _WIDE and denominator.max(initial=1) < _WIDE:
+        return -(-cycles * numerator.astype(np.int64) // denominator.astype(np.int64))
+    exact: Cycles = (-(-cycles.astype(object) * numerator // denominator)).astype(np.int64)
+    return exact
+
+
+def _changes(disturbance: Disturbance) -> str:
+    """Return the reason why a disturbance makes times inexact; an empty text for a disturbance without effect."""
+    match disturbance:
+        case Slower(slower=slower, delay=delay, from_=first, until=until):
+            of = "a slower cable, host or memory" if disturbance.ipu is None else "an IPU that is slower for a while"
+            return "" if first == until or (slower == 1 and not delay) else of
+        case Delayed(delay=delay, from_=first, until=until):
+            return "a cable with a delay" if delay and first != until else ""
+        case Stall(stall=stall):
+            return "a host that stands still for a while" if stall else ""
+        case Dead():
+            return "a cable that dies in the middle of the run" if disturbance.later else ""
+    return "an IPU that is lost" if isinstance(disturbance, Lost) else f"a disturbance of the kind {disturbance.kind!r}"
+
+
+def body_and_ending(plan: Plan) -> tuple[Cycles, Cycles]:
+    """Return the numbers of the instructions of the pipeline, and of those behind it."""
+    _, code, stage, _, _ = plan.instructions.T
+    always = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
+    ending = any_of(code, (*always, Code.UPDATE, Code.OUTFEED_TOTAL, Code.END))
+    ending |= any_of(code, (Code.LOAD, Code.STORE, Code.GATHER, Code.RELEASE)) & (stage < 0)
+    return np.flatnonzero(~ending), np.flatnonzero(ending)

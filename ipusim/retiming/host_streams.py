@@ -1,0 +1,77 @@
+"""Feeds without events: when the IPU and the host have each element of an infeed or an outfeed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipusim.pipeline.instructions import Code
+from ipusim.retiming.exact_run import Cycles, ExactRun
+
+
+@dataclass
+class HostStream:
+    """A stream between the host and one IPU, element by element.
+
+    Element i of an infeed is ready at ``h[i] = max(h[i - 1], r[i - depth]) + host`` and read at
+    ``r[i] = max(now, h[i]) + copy``; of an outfeed ``r`` and ``h`` change places.
+
+    Attributes:
+        code: INFEED or OUTFEED.
+        shard: at which it ends.
+        depth: elements of its buffer.
+        copy, host: cycles of the IPU's copy of an element, and of the host's work on it.
+        worked: when the host has worked at the last element, shape (replicas, K).
+        places: when the last ``depth`` places of the buffer were handed over.
+    """
+
+    code: Code
+    shard: int
+    depth: int
+    copy: int
+    host: int
+    worked: Cycles
+    places: deque[Cycles]
+
+    def move(self, now: Cycles) -> Cycles:
+        """Return when the IPU has copied the next element that it asks for ``now``."""
+        if not self.host:
+            return now + self.copy
+        place = self.places[0]
+        if self.code is Code.INFEED:
+            self.worked = np.maximum(self.worked, place) + self.host
+            copied = np.maximum(now, self.worked) + self.copy
+            self.places.append(copied)
+        else:
+            copied = np.maximum(now, place) + self.copy
+            self.worked = np.maximum(self.worked, copied) + self.host
+            self.places.append(self.worked)
+        return copied
+
+
+#: The streams of a run by their code and shard; both ends of a pipeline may be on one IPU.
+Streams = dict[tuple[Code, int], HostStream]
+
+
+def host_streams(run: ExactRun, columns: int) -> Streams:
+    """Return the streams of a run before its first element, for so many sets of durations."""
+    program, shape, host = run.program, run.plan.shape, run.costs.host
+    fill = int(host.fill_of(1)) if host.fill and host.data else int(host.fill)
+    sent, streams = program.outfeed_elements, Streams()
+
+    def add(code: Code, shard: int, depth: int, copy: int, work: int) -> None:
+        begin = np.zeros((run.replicas, columns), np.int64)
+        streams[code, shard] = HostStream(code, shard, depth, copy, work, begin, deque([begin] * depth, depth))
+
+    for copy, mapping in enumerate(shape.copies):
+        own = range(copy, shape.micro_batches, len(shape.copies))
+        if host.infeed or fill:
+            add(Code.INFEED, mapping[0], program.infeed.prefetch_depth, int(host.infeed), fill)
+        numbers = 1 if sent.accumulated else sum(number in own for number in sent.micro_batches)
+        if (host.outfeed or host.drain) and numbers:
+            elements = run.executions // sent.period * numbers
+            depth = min(program.outfeed.buffer_depth, max(1, elements))
+            add(Code.OUTFEED, mapping[-1], depth, int(host.outfeed), int(host.drain))
+    return streams

@@ -1,0 +1,256 @@
+"""Point-to-point without events: when an IPU is done with each of its instructions, one level after the other.
+
+A node is an instruction that ends at ``T = max(T[a], T[b] + lead) + w``, or the host's work at an element of a feed:
+``a`` is the node before on its IPU, ``b`` the node behind which the tensor left that it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from ipusim.base.errors import NotExactError
+from ipusim.pipeline.instructions import PASSES, Code, any_of
+from ipusim.pipeline.program import Column, Mask
+from ipusim.pricing.costs import Send
+from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
+from ipusim.retiming.host_streams import Streams
+from ipusim.retiming.stretches import COUPLED, Execution, meeting_cycles
+
+_IDLE = (Code.RELEASE, Code.ADD_RESULTS)
+_SENDS = (Code.SEND, Code.BLOCKING_SEND)
+#: The row of an execution's begin, before the rows of feeds and the rows of nodes.
+_BEGIN = 0
+
+
+class Precedence:
+    """The nodes of an execution, compiled once."""
+
+    def __init__(self, run: ExactRun, streams: Streams, is_due: bool) -> None:
+        """Compile the instructions of an execution in which results leave for the host, or do not."""
+        self._run, plan = run, run.plan
+        rows = body_and_ending(plan)[0]
+        rows = rows[self._kept(plan.instructions[rows], streams, is_due)]
+        ipu, code, stage, micro_batch, number = plan.instructions[rows].T
+        sends, receives = any_of(code, _SENDS), code == Code.RECEIVE
+        merged = receives & np.r_[(code[1:] < PASSES) & (ipu[1:] == ipu[:-1]), False][: len(code)]
+        is_node = ~merged & (code != Code.SEND)
+        numbers = np.cumsum(is_node) - 1
+        before = numbers - is_node  # the node before each instruction
+        first = (np.cumsum(is_node) - is_node)[np.searchsorted(ipu, ipu)]
+        #: Rows before nodes: the begin of the execution, and of each stream its host and its places.
+        self._outer = 1 + sum(1 + stream.depth for stream in streams.values())
+        before = np.where(before < first, _BEGIN, before + self._outer)
+        nodes = np.flatnonzero(is_node)
+        self._instructions, self._codes = rows[nodes], code[nodes]
+        a, b = before[nodes], before[nodes]
+        source, target = np.where(receives, number, stage), np.where(receives, stage, number)
+        shape = plan.shape
+        tensor = (source * shape.stages + target) * shape.micro_batches + micro_batch
+        sent, wanted = np.flatnonzero(sends), tensor[receives]
+        sent = sent[np.argsort(tensor[sent])]
+        sender = sent[np.searchsorted(tensor[sent], wanted).clip(max=len(sent) - 1)] if len(sent) else sent
+        if not np.array_equal(tensor[sender], wanted):
+            raise NotExactError("a tensor that no IPU sends")
+        waits = numbers[np.flatnonzero(receives) + merged[receives]]
+        b[waits] = before[sender]
+        copy = micro_batch % len(shape.copies)
+        self._ways, way = np.unique(np.column_stack([copy, source, target])[sends], axis=0, return_inverse=True)
+        way_of = np.zeros(len(rows), np.int64)
+        way_of[sends] = 1 + way.ravel()
+        lead_of = np.zeros(len(nodes), np.int64)
+        lead_of[waits] = way_of[sender]
+        #: Instruction, node before and way of each tensor.
+        self._sent = rows[sends], before[sends], way.ravel()
+        self._arrange(a, b, lead_of, way_of[nodes], streams)
+
+    def _kept(self, table: Cycles, streams: Streams, is_due: bool) -> Mask:
+        """Return which instructions take time, send or receive."""
+        ipu, code, _, micro_batch, number = table.T
+        kept = ~any_of(code, _IDLE)
+        for of in (Code.INFEED, Code.OUTFEED):
+            fed = [shard for kind, shard in streams if kind is of and (is_due or of is Code.INFEED)]
+            kept &= (code != of) | np.isin(ipu, fed)
+        own = any_of(code, _SENDS)
+        kept &= ~(own & (self._run.plan.shape.ipu_of(np.where(own, number, 0), micro_batch) == ipu))
+        return kept
+
+    def _arrange(self, a: Column, b: Column, lead_of: Column, way_of: Column, streams: Streams) -> None:
+        """Add the host's nodes of the feeds, and sort all nodes by their levels."""
+        outer, count, row = self._outer, len(a), 1
+        ipu = self._run.plan.instructions[self._instructions, 0]
+        parts_a, parts_b, fixed = [a], [b], [np.zeros(count, np.int64)]
+        fed = []
+        for (code, shard), stream in streams.items():
+            left = np.arange(row, row + 1 + stream.depth)
+            row += len(left)
+            own = np.flatnonzero((ipu == shard) & (self._codes == code))
+            fixed[0][own] = stream.copy
+            if not (stream.host and len(own)):
+                continue
+            host = outer + count + np.arange(len(own))
+            count += len(host)
+            takes = code is Code.INFEED
+            places = np.r_[left[1:], outer + own if takes else host]
+            free = places[: len(own)]
+            parts_a.append(np.r_[left[0], host[:-1]])
+            parts_b.append(free if takes else outer + own)
+            b[own] = host if takes else free
+            fixed.append(np.full(len(host), stream.host))
+            fed.append(((code, shard), left, host[-1], places[-stream.depth :]))
+        for at in np.flatnonzero(any_of(self._codes, COUPLED)).tolist():
+            fixed[0][at] = meeting_cycles(self._run, int(self._instructions[at]))
+        a, b = np.concatenate(parts_a), np.concatenate(parts_b)
+        levels = _levels(a, b, outer)
+        order = np.argsort(levels, kind="stable")
+        row_of = np.arange(outer + count)
+        row_of[outer + order] = outer + np.arange(count)
+        self._row_of = row_of
+        self._a, self._b = row_of[a][order], row_of[b][order]
+        further = np.zeros(count - len(lead_of), np.int64)
+        self._lead_of = np.r_[lead_of, further][order]
+        self._bounds = np.searchsorted(levels[order], np.arange(int(levels.max(initial=-1)) + 2)).tolist()
+        coupled = np.r_[any_of(self._codes, COUPLED), further > 0][order]
+        self._coupled = {
+            row: coupled[low:high] for row, (low, high) in enumerate(pairwise(self._bounds)) if coupled[low:high].any()
+        }
+        self._fed = [(key, row_of[left], row_of[host], row_of[places]) for key, left, host, places in fed]
+        #: Of each node the instruction of its pass, or else the row among the constants of its cycles.
+        instructions = np.r_[np.where(self._codes < PASSES, self._instructions, -1), further - 1]
+        self._pass_of = instructions[order]
+        constants, constant = np.unique(np.concatenate(fixed), return_inverse=True)
+        blocked = np.r_[way_of, further]
+        self._constant_of = np.where(blocked > 0, len(constants) - 1 + blocked, constant.ravel())[order]
+        replicas = range(self._run.replicas)
+        prices = [[self._run.send_cycles(replica, *way) for replica in replicas] for way in self._ways.tolist()]
+        priced = np.array(prices, np.int64).reshape(len(prices), len(replicas), 2)
+        self._leads = np.concatenate([np.zeros((1, len(replicas), 1), np.int64), priced[..., 1:]])
+        self._fixed = constants[:, np.newaxis, np.newaxis]
+        last = {shard: outer + np.flatnonzero(ipu == shard)[-1:] for shard in self._run.plan.ipus}
+        self._last = {shard: int(row_of[row[0]]) if len(row) else _BEGIN for shard, row in last.items()}
+        self._loads = self._found_loads(priced[..., 0])
+
+    def _found_loads(self, leads: Cycles) -> Loads:
+        """Return the loads of link directions, for leads of shape (ways, replicas)."""
+        run, way = self._run, self._sent[2]
+        parts = [np.zeros((5, 0), np.int64)]
+        for number, key in enumerate(self._ways.tolist()):
+            tensors = np.flatnonzero(way == number)
+            for replica in range(run.system.replicas):
+                send, place = run.costs.sends.get((replica, *key), Send()), replica % run.replicas
+                lead = int(leads[number, place])
+                for link in send.links:
+                    others = np.array([link, place, lead, int(send.cycles)])
+                    parts.append(np.concatenate([tensors[np.newaxis], np.repeat(others, len(tensors)).reshape(4, -1)]))
+        loads = np.concatenate(parts, axis=1)
+        return Loads(*loads[:, np.argsort(loads[1], kind="stable")])
+
+    def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
+        """Return when each IPU ends its pipeline in an execution that begins in ``start``, shape (replicas, K)."""
+        passes = of.passes
+        times = np.empty((self._outer + len(self._a), *start.shape), np.int64)
+        times[_BEGIN] = start
+        for key, left, *_ in self._fed:
+            stream = of.streams[key]
+            times[left[0]], times[left[1:]] = stream.worked, np.stack(stream.places)
+        leads = self._leads + np.where(self._leads > 0, of.further, 0)
+        shape = (-1, *start.shape)
+        parts = (passes.table, self._fixed, leads[1:])
+        weights = np.concatenate([np.broadcast_to(part, (len(part), *shape[1:])) for part in parts])
+        weight_of = np.where(self._pass_of >= 0, passes.rows[self._pass_of], len(passes.table) + self._constant_of)
+        low = 0
+        for level, high in enumerate(self._bounds[1:]):
+            ready = times.take(self._b[low:high], axis=0)
+            ready += leads.take(self._lead_of[low:high], axis=0)
+            np.maximum(ready, times.take(self._a[low:high], axis=0), out=ready)
+            if level in self._coupled:
+                own = self._coupled[level]
+                ready[own] = ready[own].max(axis=1, keepdims=True)
+            ready += weights.take(weight_of[low:high], axis=0)
+            times[self._outer + low : self._outer + high] = ready
+            low = high
+        for key, _, host, places in self._fed:
+            stream = of.streams[key]
+            stream.worked = times[host]
+            stream.places.extend(times[places])
+        rows, leaves, way = self._sent
+        left = times[self._row_of[leaves]]
+        apart, self._loads = self._loads.are_apart(left, of.further)
+        of.exact &= apart
+        if of.record is not None:
+            own = np.flatnonzero(self._pass_of >= 0)
+            ends = times[self._outer + own]
+            of.record.note(self._pass_of[own], ends - weights[weight_of[own]], ends)
+            of.record.note(rows, left, left + leads[1 + way])
+        return {shard: times[row] for shard, row in self._last.items()}
+
+
+class Loads(NamedTuple):
+    """What link directions carry in an execution, a row for each tensor and link direction, sorted by these.
+
+    Attributes:
+        tensor, link: their numbers.
+        replica: the place on the axis of replicas.
+        lead, cycles: from the moment that the tensor is handed over to its first byte, and from that to its last one.
+    """
+
+    tensor: Column
+    link: Column
+    replica: Column
+    lead: Column
+    cycles: Column
+
+    def are_apart(self, left: Cycles, further: Cycles) -> tuple[Mask, Loads]:
+        """Return whether no two tensors are on a link at once, and the loads in the order in which they begin.
+
+        Args:
+            left: cycles in which tensors leave, shape (tensors, replicas, K).
+            further: cycles that each tensor is on its links in addition, shape (K,).
+
+        Returns:
+            A mask of shape (K,), and the loads sorted as in the last set that is not sorted as these are.
+        """
+        exact, loads = self._are_in_turn(left, further), self
+        for column in np.flatnonzero(~exact).tolist():
+            if exact[column]:
+                continue
+            begins = left[loads.tensor, loads.replica, column] + loads.lead
+            order = np.lexsort((begins + loads.cycles, begins, loads.link))
+            own = Loads(*(of[order] for of in loads))
+            if own._are_in_turn(left[..., [column]], further[[column]]).all():
+                exact[~exact] = own._are_in_turn(left[..., ~exact], further[~exact])
+                loads = own
+        return exact, loads
+
+    def _are_in_turn(self, left: Cycles, further: Cycles) -> Mask:
+        """Return whether each tensor begins when the one before it on its link has ended, shape (K,)."""
+        begins = left[self.tensor, self.replica] + self.lead[:, np.newaxis]
+        free = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
+        same = np.diff(self.link) == 0
+        apart: Mask = (free[same] >= 0).all(axis=0)
+        return apart
+
+
+def _levels(a: Column, b: Column, outer: int) -> Column:
+    """Return the level of each node: above those of both nodes before it."""
+    count = len(a)
+    both = np.flatnonzero(a != b)
+    source, target = np.r_[a, b[both]] - outer, np.r_[np.arange(count), both]
+    source, target = source[source >= 0], target[source >= 0]
+    order = np.argsort(source, kind="stable")
+    target, first = target[order], np.searchsorted(source[order], np.arange(count + 1))
+    missing = np.bincount(target, minlength=count)
+    levels = np.full(count, -1)
+    front, level = np.flatnonzero(missing == 0), 0
+    while len(front):
+        levels[front] = level
+        begins, many = first[front], first[front + 1] - first[front]
+        behind = target[np.repeat(begins - np.cumsum(many) + many, many) + np.arange(many.sum())]
+        np.subtract.at(missing, behind, 1)
+        front, level = np.unique(behind[missing[behind] == 0]), level + 1
+    if (levels < 0).any():
+        raise NotExactError("a Plan that stands still")
+    return levels

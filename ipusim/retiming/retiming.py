@@ -1,0 +1,212 @@
+"""The times of a run computed without events, for several sets of durations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.base.errors import NotExactError
+from ipusim.hardware.system import System
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pricing.costs import Costs
+from ipusim.pricing.exchanges import HostExchange
+from ipusim.retiming.exact_run import Cycles, ExactRun
+from ipusim.retiming.host_streams import host_streams
+from ipusim.retiming.precedence import Precedence
+from ipusim.retiming.shared_memory import SharedMemory
+from ipusim.retiming.stretches import Ending, Execution, Record
+from ipusim.retiming.time_steps import TimeSteps
+
+#: Times that are in memory at once: 64 MB.
+_MOST_TIMES: Final = 2**23
+
+
+class Makespans(NamedTuple):
+    """The lengths of a run for K sets of durations.
+
+    Attributes:
+        cycles: until the last execution ends, shape (K,).
+        exact: whether they are exact, shape (K,): no where tensors share a link.
+    """
+
+    cycles: Cycles
+    exact: npt.NDArray[np.bool_]
+
+
+class ExecutionTimes(NamedTuple):
+    """The times of one execution, in cycles from the start of the run.
+
+    Attributes:
+        start, end: of each pass, weight update and tensor that is sent, shape (instructions, replicas), in the order
+            of the Plan's instructions; -1 of others. Tensors start when they are handed over.
+        execution_end: when the IPUs of each replica meet at the end, shape (replicas,).
+    """
+
+    start: Cycles
+    end: Cycles
+    execution_end: Cycles
+
+
+class Growth(NamedTuple):
+    """The cycles by which a run grows as something takes a cycle more, and those by which it falls for a cycle less.
+
+    Attributes:
+        passes: for all passes of a kind in one stage, shape (2, kinds, stages).
+        passes_exact: whether they are exact.
+        copies: for all copies between IPUs, shape (2,).
+        copies_exact: whether they are exact.
+    """
+
+    passes: Cycles
+    passes_exact: npt.NDArray[np.bool_]
+    copies: Cycles
+    copies_exact: npt.NDArray[np.bool_]
+
+
+class Retiming:
+    """The times of a run as functions of its durations.
+
+    It shares the Plan and the Costs with the machine, and neither its events nor its clock, nor the processes of IPUs,
+    nor the delivery of tensors, nor links, nor meetings.
+    """
+
+    def __init__(self, run: ExactRun) -> None:
+        """Compile the run."""
+        self._run, self._ending = run, Ending(run)
+        meets = run.together or self._ending.meets or run.system.replicas == 1
+        streams_any = run.costs.pass_streams or run.costs.update_streams
+        self._memory = SharedMemory(run) if streams_any and meets else None
+        if run.replicas > 1 and run.executions > 1 and not (meets or run.plan.sync.meets) and _share_links(run):
+            raise NotExactError("replicas that share links and do not meet")
+        streams = host_streams(run, 1)
+        self._pipelines: dict[bool, TimeSteps | Precedence] = {}
+        period = run.program.outfeed_elements.period
+        for due in {(number + 1) % period == 0 for number in range(min(run.executions, period))}:
+            if run.plan.sync.meets:
+                self._pipelines[due] = self._pipelines.get(not due) or TimeSteps(run, streams)
+            else:
+                self._pipelines[due] = Precedence(run, streams, due)
+
+    @classmethod
+    def of(
+        cls,
+        plan: Plan,
+        program: PipelineProgram,
+        system: System,
+        *,
+        costs: Costs,
+        executions: int | None = None,
+        between: Mapping[int, Sequence[HostExchange]] | None = None,
+    ) -> Retiming:
+        """Return the times of a run, with the arguments of :func:`ipusim.machine.simulate.simulate`.
+
+        Args:
+            plan: instructions of each IPU.
+            program: stages and feeds.
+            system: the device.
+            costs: of the plan on it.
+            executions: of the pipeline; by default the program's repeat count.
+            between: collectives of hosts before an execution, by its number.
+
+        Returns:
+            The run, compiled.
+
+        Raises:
+            NotExactError: where times depend on more than durations; the message is the reason.
+        """
+        count = program.repeat_count if executions is None else executions
+        return cls(ExactRun.checked(plan, program, system, costs, count, between or {}))
+
+    def times(self) -> Iterator[ExecutionTimes]:
+        """Yield the times of each execution in turn.
+
+        Raises NotExactError where tensors share a link.
+        """
+        run = self._run
+        for of, end in self._executions(run.durations, np.zeros(1, np.int64), recorded=True):
+            if not of.exact.all():
+                raise NotExactError("tensors that share a link")
+            assert of.record is not None
+            ends = np.broadcast_to(end[:, 0], (run.system.replicas,))
+            shape = len(of.record.start), run.system.replicas
+            yield ExecutionTimes(np.broadcast_to(of.record.start, shape), np.broadcast_to(of.record.end, shape), ends)
+
+    def executions(self, durations: npt.ArrayLike, further: npt.ArrayLike = 0) -> Makespans:
+        """Return the lengths of the run for durations of passes.
+
+        Args:
+            durations: cycles of each pass, shape (K, kinds, stages), kinds as :class:`Pass` numbers them.
+            further: cycles that each copy between IPUs takes in addition, shape (K,): a merged copy, or a tensor.
+
+        Returns:
+            Lengths of the run, exact or not.
+        """
+        every = np.asarray(durations, np.int64)
+        longer = np.broadcast_to(np.asarray(further, np.int64), every.shape[:1])
+        nodes = len(self._run.plan.instructions) * self._run.replicas
+        most = max(1, _MOST_TIMES // max(1, nodes))
+        chunks = (slice(at, at + most) for at in range(0, len(every), most))
+        parts = [self._makespans(every[chunk], longer[chunk]) for chunk in chunks]
+        return Makespans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def _makespans(self, durations: Cycles, further: Cycles) -> Makespans:
+        exact = np.ones(len(durations), bool)
+        for of, ended in self._executions(durations, further):
+            exact &= of.exact
+            end = ended
+        return Makespans(end.max(axis=0), exact)
+
+    def growth(self, kinds: Iterable[int] = tuple(Pass)) -> Growth:
+        """Return by how many cycles the run grows, and falls, as passes and copies take a cycle more, and less.
+
+        Args:
+            kinds: of passes; others are left out, with 0 cycles.
+
+        Returns:
+            Cycles, and whether they are exact.
+
+        Raises:
+            NotExactError: where tensors share a link as it is.
+        """
+        priced = self._run.durations[0]
+        if not self.executions([priced]).exact[0]:
+            raise NotExactError("tensors that share a link")
+        chosen = np.isin(np.arange(len(priced)), list(kinds)).repeat(priced.shape[1])
+        steps = np.eye(priced.size, dtype=np.int64)[chosen].reshape(-1, *priced.shape)
+        further = np.r_[0, 1, -1, np.zeros(2 * len(steps), np.int64)]
+        sets = np.concatenate([np.stack([priced] * 3), priced + steps, np.maximum(priced - steps, 0)])
+        cycles, exact = self.executions(sets, further)
+        passes, sure = np.zeros((2, priced.size), np.int64), np.ones((2, priced.size), bool)
+        passes[:, chosen] = (cycles[3:] - cycles[0]).reshape(2, -1) * [[1], [-1]]
+        sure[:, chosen] = exact[3:].reshape(2, -1)
+        shape = 2, *priced.shape
+        return Growth(passes.reshape(shape), sure.reshape(shape), (cycles[1:3] - cycles[0]) * [1, -1], exact[1:3])
+
+    def _executions(
+        self, durations: Cycles, further: Cycles, *, recorded: bool = False
+    ) -> Iterator[tuple[Execution, Cycles]]:
+        """Yield each execution with its end, shape (replicas, K)."""
+        run = self._run
+        streams = host_streams(run, len(durations))
+        now = np.full((run.replicas, len(durations)), run.cycles_behind(0))
+        cycles = run.cycles(durations, 0)
+        for number in range(run.executions):
+            if number and run.jitters:
+                cycles = run.cycles(durations, number)
+            record = Record.empty(run) if recorded else None
+            of = Execution(run, number, cycles, streams, further, record, self._memory)
+            pipeline = self._pipelines[of.is_due(run.program.outfeed_elements.period)]
+            now = self._ending.carry_out(of, pipeline.carry_out(of, now))
+            yield of, now
+            now = now + run.cycles_behind(number + 1)
+
+
+def _share_links(run: ExactRun) -> bool:
+    """Whether tensors of several replicas are ever on one link direction."""
+    users = {(link, replica) for (replica, *_), send in run.costs.sends.items() for link in send.links}
+    return len(users) > len({link for link, _ in users})

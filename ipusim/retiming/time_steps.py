@@ -1,0 +1,122 @@
+"""Lock-step without events: time-steps end with their slowest IPU, and a merged copy follows each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from ipusim.pipeline.instructions import PASSES, Code, any_of
+from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
+from ipusim.retiming.host_streams import Streams
+from ipusim.retiming.stretches import Execution, carry_out
+
+#: Numbers that are in memory at once.
+_MOST: int = 2**22
+
+
+class TimeSteps:
+    """The time-steps of an execution.
+
+    A cell is one IPU in one time-step. Cells with nothing but passes are plain; the rest runs instruction by
+    instruction.
+    """
+
+    def __init__(self, run: ExactRun, streams: Streams) -> None:
+        """Sort the instructions of a run into cells."""
+        self._run, plan = run, run.plan
+        body, _ = body_and_ending(plan)
+        ipu, code, _, _, number = plan.instructions.T
+        met = np.where(code == Code.MEET, number, 0)
+        before = np.cumsum(met) - met
+        first = before[np.searchsorted(ipu, ipu)]
+        steps, shards = plan.emitted + 1, np.array(plan.ipus)
+        self._shards = shards
+        idle = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS))
+        for of in (Code.INFEED, Code.OUTFEED):
+            fed = [shard for kind, shard in streams if kind is of]
+            idle |= (code == of) & ~np.isin(ipu, fed)
+        rows = body[~idle[body]]
+        cell = (before - first)[rows] * len(shards) + np.searchsorted(shards, ipu[rows])
+        order = np.argsort(cell, kind="stable")
+        rows, cell = rows[order], cell[order]
+        begins = np.flatnonzero(np.r_[True, np.diff(cell) != 0][: len(cell)])
+        size = np.diff(np.r_[begins, len(cell)])
+        plain = np.logical_and.reduceat(code[rows] < PASSES, begins) if len(rows) else np.zeros(0, bool)
+        #: The instructions of each time-step and IPU with more than passes.
+        self._other: dict[int, dict[int, list[int]]] = {}
+        for begin, count in zip(begins[~plain].tolist(), size[~plain].tolist(), strict=True):
+            step, shard = divmod(int(cell[begin]), len(shards))
+            self._other.setdefault(step, {})[int(shards[shard])] = rows[begin : begin + count].tolist()
+        #: The passes of plain cells, shape (time-steps, IPUs, passes); -1 for none.
+        self._passes = np.full((steps, len(shards), int(size[plain].max(initial=1))), -1)
+        own = np.repeat(plain, size)
+        place = np.arange(len(rows)) - np.repeat(begins, size)
+        self._passes.reshape(-1, self._passes.shape[2])[cell[own], place[own]] = rows[own]
+
+    @cached_property
+    def _copies(self) -> Cycles:
+        """Cycles of the copy behind each time-step, shape (time-steps + 1, replicas, 1); none behind the last."""
+        run = self._run
+        groups: list[Sequence[int]] = [run.all_ipus]
+        if not run.together:
+            groups = [[run.ipus(shard)[replica] for shard in run.plan.ipus] for replica in range(run.replicas)]
+        meetings = zip(run.costs.copies.meetings, groups, strict=False)
+        cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in meetings], np.int64)
+        steps = cycles[:, np.array(run.costs.copies.copy_of, np.int64)].T
+        behind = np.zeros((len(steps) + 1, run.replicas, 1), np.int64)
+        behind[:-1] = steps[..., np.newaxis]
+        return behind
+
+    @cached_property
+    def _alike(self) -> tuple[Cycles, Cycles]:
+        """The time-steps of each sort, of the same passes or durations, and the sort of each time-step."""
+        if self._run.slower or self._run.jitters:  # each pass has its own cycles
+            return np.arange(len(self._passes)), np.arange(len(self._passes))
+        index = self._run.cycles(self._run.durations, 0).rows[self._passes]
+        _, first, sort = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)
+        return first, sort.ravel()
+
+    def _longest(self, of: Execution) -> Cycles:
+        """Return the cycles of the slowest plain cell of each time-step, shape (time-steps, replicas, K)."""
+        first, sort = self._alike
+        index = of.passes.rows[self._passes[first]]
+        table = of.passes.table
+        most = max(1, _MOST // max(1, index[0].size * table[0].size))
+        parts = [table[index[at : at + most]].sum(axis=2).max(axis=1) for at in range(0, len(index), most)]
+        longest: Cycles = np.concatenate(parts)[sort]
+        return longest
+
+    def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
+        """Return when each IPU ends its pipeline in an execution that begins in ``start``, shape (replicas, K)."""
+        run, other = self._run, self._other
+        taken = np.repeat(self._longest(of), run.replicas // of.passes.table.shape[1], axis=1)
+        if run.together:
+            taken = np.repeat(taken.max(axis=1, keepdims=True), run.replicas, axis=1)
+        copies = self._copies + np.where(self._copies > 0, of.further, 0)
+        taken += copies
+        # Runs of time-steps with plain cells alone are summed up at once.
+        begins = np.empty_like(taken)
+        now, done = start, 0
+        for step in [*sorted(other), len(taken) - 1]:
+            ends = now + np.cumsum(taken[done:step], axis=0)
+            begins[done : step + 1] = np.concatenate([now[np.newaxis], ends])
+            now, done = begins[step], step
+            if step == len(taken) - 1:
+                break
+            last = np.max([*carry_out(of, other[step], dict.fromkeys(other[step], now)).values()], axis=0)
+            last = np.broadcast_to(last.max(axis=0, keepdims=True), last.shape) if run.together else last
+            now, done = np.maximum(now + taken[step], last + copies[step]), step + 1
+        if of.record is not None:
+            self._note(of, begins)
+        at = dict.fromkeys(self._shards.tolist(), begins[-1])
+        return at | carry_out(of, other.get(len(taken) - 1, {}), at)
+
+    def _note(self, of: Execution, begins: Cycles) -> None:
+        """Note the times of the passes of plain cells, where each time-step begins in ``begins``."""
+        assert of.record is not None
+        cycles = of.passes.table[of.passes.rows[self._passes]]
+        ends = begins[:, np.newaxis, np.newaxis] + np.cumsum(cycles, axis=2)
+        own = self._passes >= 0
+        of.record.note(self._passes[own], (ends - cycles)[own], ends[own])

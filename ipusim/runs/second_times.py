@@ -1,0 +1,159 @@
+"""The times of a run held against those that are computed a second time, without events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from ipusim.analysis.executions import BETWEEN_KINDS, on_ipus
+from ipusim.base.errors import NotExactError
+from ipusim.machine.simulate import simulate
+from ipusim.pipeline.instructions import PASSES, Code, any_of, text_of
+from ipusim.retiming.retiming import Retiming
+from ipusim.runs.job import Job
+from ipusim.timeline.kinds import PASS_OF_KIND, SpanKind, of_kinds
+from ipusim.timeline.repeats import Column
+from ipusim.timeline.timeline import NONE, Timeline
+
+#: Spans of a run that are compared at most: with them both sides take less than 1 GB.
+MOST_SPANS: Final = 1_000_000
+#: Columns of the times that are compared, of which the last two are cycles.
+_COLUMNS: Final = ("execution", "replica", "ipu", "code", "stage", "micro_batch", "start", "end")
+_CODES: Final = {
+    SpanKind.SEND: Code.SEND,
+    SpanKind.BLOCKING_SEND: Code.BLOCKING_SEND,
+    SpanKind.WEIGHT_UPDATE: Code.UPDATE,
+}
+_INDEPENDENT: Final = (
+    "Both come from one Plan and its prices; the second has no events, clock, IPUs, delivery, links, meetings or jumps."
+)
+
+
+@dataclass(frozen=True)
+class TimesCheck:
+    """The outcome of a comparison of times.
+
+    Attributes:
+        ended: whether all times are equal, one differs, or the second ones are not exact.
+        text: a sentence with the number of times, the first that differs, or the reason.
+    """
+
+    ended: Literal["equal", "different", "not exact"]
+    text: str
+
+    def __str__(self) -> str:
+        """Return the sentences that a command prints."""
+        return self.text if self.ended == "not exact" else f"{self.text} {_INDEPENDENT}"
+
+
+def check_times(job: Job, timeline: Timeline) -> TimesCheck:
+    """Return whether passes, sends, updates and ends of executions of a run are at the times computed without events.
+
+    Args:
+        job: what ran.
+        timeline: of it. Of a run of more than :data:`MOST_SPANS` spans the part that is laid out is simulated again.
+
+    Returns:
+        The first time that differs, if any does.
+    """
+    if job.late:
+        return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for each other.")
+    executions, part = timeline.info.executions, ""
+    if timeline.spans_in_all <= MOST_SPANS:
+        job, timeline = job.whole, timeline.expanded()
+    else:
+        job, executions, part = *_short(job, executions), "of the part that is laid out, "
+    try:
+        retiming = Retiming.of(
+            job.plan, job.program, job.system, costs=job.costs, executions=executions, between=job.between
+        )
+        computed = np.concatenate([_sorted(rows) for rows in _computed(job, retiming)])
+    except NotExactError as error:
+        return TimesCheck("not exact", f"Times were not computed a second time: {error}.")
+    if part:
+        timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=executions)
+        part += f"micro-batches {job.plan.shape.count:,}, executions {executions:,}, "
+    recorded = _sorted(_recorded(timeline))
+    if np.array_equal(recorded, computed):
+        code = computed[:, _COLUMNS.index("code")]
+        kinds = {
+            "passes": range(PASSES),
+            "sends": (Code.SEND, Code.BLOCKING_SEND),
+            "weight updates": (Code.UPDATE,),
+            "ends of executions": (Code.END,),
+        }
+        counts = (f"{name} {int(any_of(code, codes).sum()):,}" for name, codes in kinds.items())
+        return TimesCheck("equal", f"Times computed a second time are equal, {part}{', '.join(counts)}.")
+    return TimesCheck("different", f"Times computed a second time differ, {part}{_first(recorded, computed)}.")
+
+
+def _short(job: Job, executions: int) -> tuple[Job, int]:
+    """Return a Job as it is laid out, with as many executions of it as may be compared."""
+    if job.of is not None:
+        job = job.of(job.plan.shape.count, job.program.repeat_count)
+    spans = max(1, len(job.plan.instructions) * job.system.replicas)
+    return replace(job, between={}), min(executions, max(1, MOST_SPANS // spans))
+
+
+def _sorted(rows: Column) -> Column:
+    return rows[np.lexsort(rows.T[::-1])]
+
+
+def _recorded(timeline: Timeline) -> Column:
+    """Return the times that a machine has recorded, shape (times, columns)."""
+    kind = timeline.kind
+    rows = np.flatnonzero((PASS_OF_KIND[kind] >= 0) | of_kinds(kind, [*_CODES]))
+    table = np.column_stack([getattr(timeline, "kind" if name == "code" else name)[rows] for name in _COLUMNS])
+    table[:, 2] -= table[:, 1] * timeline.info.shards
+    table[:, 3] = PASS_OF_KIND[table[:, 3]]
+    for of, code in _CODES.items():
+        table[kind[rows] == of, 3] = code
+    inside = np.flatnonzero(on_ipus(timeline) & ~of_kinds(kind, BETWEEN_KINDS))
+    replicas = range(timeline.info.replicas)
+    ends = np.zeros((len(replicas), timeline.info.executions), np.int64)
+    for replica in replicas:
+        own = inside[any_of(timeline.replica[inside], (replica, NONE))]
+        np.maximum.at(ends[replica], timeline.execution[own], timeline.end[own])
+    return np.concatenate([table, *(_ends(execution, column) for execution, column in enumerate(ends.T))])
+
+
+def _ends(execution: int, ends: Column) -> Column:
+    """Return the rows of the end of an execution in each replica."""
+    rows = np.full((len(ends), len(_COLUMNS)), NONE)
+    rows[:, 0], rows[:, 1], rows[:, 3] = execution, range(len(ends)), Code.END
+    rows[:, 6] = rows[:, 7] = ends
+    return rows
+
+
+def _computed(job: Job, retiming: Retiming) -> Iterator[Column]:
+    """Yield the times of each execution; raises NotExactError where they are not exact."""
+    ipu, code, stage, micro_batch, _ = job.plan.instructions.T
+    sends = any_of(code, (Code.SEND, Code.BLOCKING_SEND))
+    for execution, times in enumerate(retiming.times()):
+        parts = [_ends(execution, times.execution_end)]
+        for replica in range(job.system.replicas):
+            start, end = times.start[:, replica], times.end[:, replica]
+            own = np.flatnonzero((end >= 0) & ~(sends & (start == end)))  # the machine records no send without time
+            numbers = (np.full(len(own), number) for number in (execution, replica))
+            columns = (column[own] for column in (ipu, code, stage, micro_batch, start, end))
+            parts.append(np.column_stack([*numbers, *columns]))
+        yield np.concatenate(parts)
+
+
+def _first(recorded: Column, computed: Column) -> str:
+    """Return the first time that differs, in words."""
+    ours, theirs = ({*map(tuple, rows.tolist())} for rows in (recorded, computed))
+    first = min(ours ^ theirs, key=lambda row: (row[-2:], row))
+    other = next((row for row in sorted(theirs if first in ours else ours) if row[:-2] == first[:-2]), None)
+    execution, replica, ipu, code, stage, micro_batch, *_ = first
+    what = f"{text_of(code, stage, micro_batch, NONE)} of IPU {ipu}"
+    if code in (Code.SEND, Code.BLOCKING_SEND):
+        what = f"the send of stage {stage} and micro-batch {micro_batch} from IPU {ipu}"
+    what = "the end" if code == Code.END else what
+    spans = [None if row is None else f"{row[-2]:,} to {row[-1]:,}" for row in (first, other)]
+    by_machine, again = spans if first in ours else reversed(spans)
+    where = f"{what} in execution {execution} of replica {replica}"
+    return f"{where} is at cycles {by_machine or 'unknown'}, and {again or 'unknown'} without events"

@@ -1,0 +1,73 @@
+"""Sensitivities of a run: by how much it grows, and falls, as each pass of a stage takes a cycle more, and less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ipusim.base.errors import NotExactError
+from ipusim.pipeline.ops import Pass
+from ipusim.retiming.retiming import Retiming
+from ipusim.runs.job import Job
+
+#: Passes of all lengths of a run that are computed: some seconds; of Streaming Memory, which takes longer, fewer.
+_MOST_PASSES: Final = 100_000_000
+_MOST_STREAMED: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """Differences between lengths of a run, each computed anew: a count on one of several equal paths is a bound.
+
+    Attributes:
+        grows: cycles by which the run grows as each pass of a kind takes a cycle more in one stage, a stage each; None
+            where the longer run is not exact.
+        falls: the same for a cycle less, as cycles by which the run falls.
+        copies: cycles by which it grows, and falls, as each copy between IPUs takes a cycle more, and less: each merged
+            copy, or each tensor that is sent.
+        unknown: why they are not known, as the end of a sentence; empty where they are.
+    """
+
+    grows: Mapping[Pass, tuple[int | None, ...]] = field(default_factory=dict)
+    falls: Mapping[Pass, tuple[int | None, ...]] = field(default_factory=dict)
+    copies: tuple[int | None, int | None] = (None, None)
+    unknown: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as plain data for JSON, by kind of pass and stage."""
+        both = {"grows": self.grows, "falls": self.falls}
+        named = {name: {kind.name.lower(): list(of) for kind, of in kinds.items()} for name, kinds in both.items()}
+        copies = dict(zip(both, self.copies, strict=True))
+        return {**named, "copies": copies, "unknown": self.unknown or None}
+
+
+def sensitivities(job: Job, executions: int) -> Sensitivities:
+    """Return how sensitive a run is to the cycles of each pass of each stage.
+
+    Args:
+        job: what ran.
+        executions: of the pipeline.
+
+    Returns:
+        Cycles of all executions together, or the reason why these are not known.
+    """
+    kinds = sorted({Pass(kind) for kind in job.plan.kind.tolist()})
+    stages = job.plan.shape.stages
+    streamed = job.costs.pass_streams or job.costs.update_streams
+    passes = job.program.shape.passes * executions * (1 + 2 * len(kinds) * stages)
+    if passes > (_MOST_STREAMED if streamed else _MOST_PASSES):
+        return Sensitivities(unknown="it is too long")
+    whole = job.whole
+    try:
+        retiming = Retiming.of(
+            whole.plan, whole.program, whole.system, costs=whole.costs, executions=executions, between=whole.between
+        )
+        growth = retiming.growth(kinds)
+    except NotExactError as error:
+        return Sensitivities(unknown=f"it has {error}")
+    known = growth.passes.astype(object)
+    known[~growth.passes_exact] = None
+    grows, falls = ({kind: tuple(of[kind]) for kind in kinds} for of in known.tolist())
+    copies = [int(each) if sure else None for each, sure in zip(growth.copies, growth.copies_exact, strict=True)]
+    return Sensitivities(grows, falls, (copies[0], copies[1]))
