@@ -6,9 +6,9 @@ from math import ceil, exp, log1p, prod, sqrt
 from typing import Final
 
 from ipusim.hardware.disturbances import Jitter, Lost
+from ipusim.hardware.jitter import FARTHEST
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.jitter import FARTHEST
 from ipusim.machine.speeds import speeds_of
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
