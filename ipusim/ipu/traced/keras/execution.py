@@ -1,0 +1,233 @@
+"""The functions that fit, evaluate and predict of a model call: executions of programs on simulated IPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ipusim.api import Array, Timeline, analysis, models, pipelines
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.keras.captures import Captures
+from ipusim.ipu.traced.keras.steps import ModelStep, StageOf, StepKind, StepResults, trace_step
+from ipusim.ipu.traced.pipelines import outside_of
+from ipusim.ipu.traced.sessions import LOCK, RunningSession
+
+tf = load()
+
+#: The kinds of steps that tf_keras has functions of.
+KINDS: Final = tuple(map(StepKind, ("train", "test", "predict")))
+
+
+class Placement(Protocol):
+    """How a model runs on simulated IPUs.
+
+    Attributes:
+        stage_of: returns the stage of each call of the model; None for a model that is not pipelined.
+        accumulation: number of batches of a weight update.
+        reduction: how gradients are accumulated.
+        version: another number after each change, behind which programs are placed anew.
+    """
+
+    @property
+    def stage_of(self) -> StageOf | None: ...
+
+    @property
+    def accumulation(self) -> int: ...
+
+    @property
+    def reduction(self) -> models.Reduction: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def check(self, model: Any, kind: str, steps: int) -> None:
+        """Refuse executions of so many batches that the placement does not allow."""
+
+    def options(self, stages: int, count: int, repeats: int, *, training: bool) -> Mapping[str, Any]:
+        """Return the options of a request by the keys of a scenario.
+
+        Args:
+            stages: number of stages.
+            count: number of batches of an item: of a weight update, or of a whole inference.
+            repeats: number of items.
+            training: whether it trains.
+        """
+
+
+#: The placement of each model that is on simulated IPUs.
+PLACED: Final[WeakKeyDictionary[Any, Placement]] = WeakKeyDictionary()
+#: Functions of tf_keras' own, by the name of the method that makes them.
+_ORIGINAL: Final[dict[str, Callable[..., Any]]] = {}
+
+
+def install() -> None:
+    """Let models that are placed on simulated IPUs train, evaluate and predict there."""
+    for kind in KINDS:
+        name = f"make_{kind.name}_function"
+        if name not in _ORIGINAL:
+            _ORIGINAL[name] = getattr(tf.keras.Model, name)
+            setattr(tf.keras.Model, name, _maker(kind, _ORIGINAL[name]))
+
+
+def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method that makes the function of a kind of steps."""
+    attribute = f"{kind.name}_function"
+
+    def make(self: Any, force: bool = False) -> Any:
+        if self not in PLACED:
+            return original(self, force)
+        known = getattr(self, attribute)
+        if known is None or force:
+            known = Execution(self, kind)
+            setattr(self, attribute, known)
+        return known
+
+    return make
+
+
+class _Host(RunningSession):
+    """Eager TensorFlow in the place of a session."""
+
+    def __init__(self) -> None:
+        self.session = self
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """A program of so many steps on the machine."""
+
+    traced: ModelStep
+    device: DeviceProgram
+    host: _Host
+    results: StepResults
+
+
+class Execution:
+    """Executes the steps of one kind; what ``make_*_function`` returns.
+
+    Attributes:
+        timelines: Timeline of each program of the last call.
+    """
+
+    def __init__(self, model: Any, kind: StepKind) -> None:
+        """Begin without programs."""
+        self._model, self._kind = model, kind
+        self._captures = Captures()
+        self._traced: dict[Any, ModelStep] = {}
+        self._programs: dict[Any, _Program] = {}
+        self._version = -1
+        self.timelines: list[Timeline] = []
+
+    def __call__(self, iterator: Iterator[Any]) -> Any:
+        """Execute as many steps as the model executes at once.
+
+        Args:
+            iterator: yields batches.
+
+        Returns:
+            The results of the last step; of a prediction those of all steps, one behind the other.
+        """
+        model, placement = self._model, PLACED[self._model]
+        configured = model._steps_per_execution
+        steps = 1 if configured is None else int(configured.numpy())
+        placement.check(model, self._kind.name, steps)
+        if placement.version != self._version:
+            self._traced, self._programs, self._version = {}, {}, placement.version
+        batches, ended = self._pulled(iterator, steps)
+        self.timelines = []
+        results: list[Any] = []
+        for form, group in groupby(batches, _form):
+            results += self._run(form, list(group), placement)
+        getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches))
+        if ended is not None:
+            raise ended
+        if self._kind.name == "predict":
+            return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *results)
+        return results[-1]
+
+    @staticmethod
+    def _pulled(iterator: Iterator[Any], steps: int) -> tuple[list[Any], Exception | None]:
+        """Return the next batches, and what the iterator raised before there were enough."""
+        batches: list[Any] = []
+        try:
+            for _ in range(steps):
+                batches.append(next(iterator))
+        except (StopIteration, tf.errors.OutOfRangeError) as error:
+            return batches, error
+        return batches, None
+
+    def _run(self, form: Any, batches: Sequence[Any], placement: Placement) -> list[Any]:
+        """Execute steps of batches of one form; return the results of each."""
+        key = form, len(batches)
+        with LOCK, np.errstate(all="ignore"):
+            if key not in self._programs:
+                self._programs[key] = self._place(form, batches, placement)
+            program = self._programs[key]
+            for batch in batches:
+                program.traced.feed.elements.append([tensor.numpy() for tensor in tf.nest.flatten(batch)])
+            program.results.elements.clear()
+            variables = self._captures.variables()
+            program.device.run(Invocation(variables), program.host, ())
+            self._captures.assign(variables.values())
+            self.timelines.append(program.device.timelines[program.host])
+            return [_packed(program.traced.results, element) for element in program.results.elements]
+
+    def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
+        """Return the program of so many batches of one form."""
+        training = self._kind.training
+        if form not in self._traced:
+            self._traced[form] = trace_step(
+                self._model, self._kind, batches[0], self._captures, placement.stage_of, placement.accumulation
+            )
+        traced, steps = self._traced[form], len(batches)
+        if placement.stage_of is None and not training:
+            count = 1
+        else:
+            count = placement.accumulation if training else steps
+        specs = tf.nest.flatten(traced.results)
+        names = tuple(_names(traced.results))
+        sent = pipelines.Outfeed(
+            names=names,
+            mask=(False,) * len(names),
+            element_bytes=sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs),
+        )
+        results = StepResults()
+        device = DeviceProgram(
+            f"{self._model.name}_{self._kind.name}",
+            traced.step,
+            lambda: placement.options(traced.stages, count, steps // count, training=training),
+            infeed=traced.feed,
+            outfeed=results,
+            sent=sent,
+            reduction=placement.reduction,
+            outside=outside_of(traced.step),
+        )
+        return _Program(traced, device, _Host(), results)
+
+
+def _form(batch: Any) -> Any:
+    """Return the key of a batch's form."""
+    tensors = tf.nest.flatten(batch)
+    shapes = tuple((tuple(tensor.shape), tensor.dtype.name) for tensor in tensors)
+    return shapes, repr(tf.nest.map_structure(lambda _: 0, batch))
+
+
+def _names(results: Any) -> list[str]:
+    """Return a name for each result: its key in a dictionary, else its number."""
+    if isinstance(results, Mapping):
+        return [str(key) for key in sorted(results)]
+    count = len(tf.nest.flatten(results))
+    return [analysis.LOSS] if count == 1 else [f"output {place}" for place in range(count)]
+
+
+def _packed(specs: Any, element: Sequence[Array]) -> Any:
+    """Return what a step has sent in the structure of its results."""
+    flat = [tf.constant(value, spec.dtype) for spec, value in zip(tf.nest.flatten(specs), element, strict=True)]
+    return tf.nest.pack_sequence_as(specs, flat)

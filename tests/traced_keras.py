@@ -1,0 +1,62 @@
+"""Models of tf_keras, as tests run them on simulated IPUs and by tf_keras alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(eq=False)
+class Placed:
+    """A placement of a model.
+
+    Attributes:
+        stages: stage of each call of the model; None for a model that is not pipelined.
+        accumulation: number of batches of a weight update.
+        schedule: the pipeline's schedule.
+    """
+
+    stages: Sequence[int] | None = None
+    accumulation: int = 1
+    reduction: Any = "SUM"
+    version: int = 0
+    schedule: str = "grouped"
+
+    @property
+    def stage_of(self) -> Any:
+        return None if self.stages is None else lambda nodes: self.stages
+
+    def check(self, model: Any, kind: str, steps: int) -> None:
+        pass
+
+    def options(self, stages: int, count: int, repeats: int, *, training: bool) -> dict[str, Any]:
+        pipeline = {"schedule": "single" if self.stages is None else self.schedule, "reduction_method": self.reduction}
+        counts = {"gradient_accumulation_count": count, "repeat_count": repeats}
+        ipus = 1 << (stages - 1).bit_length()
+        system = {"name": "m2000", "auto_select_ipus": ipus}
+        return {"system": system, "pipeline": {**pipeline, **counts, "device_mapping": list(range(stages))}}
+
+
+def keras() -> Any:
+    """tf_keras, with the functions of placed models installed."""
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    tf = load()
+    from ipusim.ipu.traced.keras.execution import install  # noqa: PLC0415
+
+    install()
+    return tf.keras
+
+
+def build(make: Callable[[Any], Any], placed: Placed | None = None) -> Any:
+    """A model with initial values that depend on nothing else, on simulated IPUs if it is placed."""
+    from ipusim.ipu.traced.keras.execution import PLACED  # noqa: PLC0415
+
+    own = keras()
+    own.backend.clear_session()
+    own.utils.set_random_seed(1)
+    model = make(own)
+    if placed is not None:
+        PLACED[model] = placed
+    return model
