@@ -36,16 +36,20 @@ class Placement(Protocol):
     """
 
     @property
-    def stage_of(self) -> StageOf | None: ...
+    def stage_of(self) -> StageOf | None:
+        """Function that returns the stage of each call."""
 
     @property
-    def accumulation(self) -> int: ...
+    def accumulation(self) -> int:
+        """Number of batches of a weight update."""
 
     @property
-    def reduction(self) -> models.Reduction: ...
+    def reduction(self) -> models.Reduction:
+        """How gradients are accumulated."""
 
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """Number of the last change."""
 
     def check(self, model: Any, kind: str, steps: int) -> None:
         """Refuse executions of so many batches that the placement does not allow."""
@@ -187,10 +191,8 @@ class Execution:
                 self._model, self._kind, batches[0], self._captures, placement.stage_of, placement.accumulation
             )
         traced, steps = self._traced[form], len(batches)
-        if placement.stage_of is None and not training:
-            count = 1
-        else:
-            count = placement.accumulation if training else steps
+        inference = 1 if placement.stage_of is None else steps
+        count = placement.accumulation if training else inference
         specs = tf.nest.flatten(traced.results)
         names = tuple(_names(traced.results))
         sent = pipelines.Outfeed(

@@ -71,25 +71,28 @@ class StageFunctions:
         calls: the calls.
         stage_of: the stage of each call.
         training: whether layers train.
+        begin: takes the batch's tensors, returns the model's inputs.
         finish: takes the model's outputs, losses of layers, and the batch's tensors; its results are the last stage's.
     """
 
     calls: ModelCalls
     stage_of: Sequence[int]
     training: bool
+    begin: Callable[[list[Any]], list[Any]]
     finish: Callable[[Any, list[Any], list[Any]], Any]
     _layout: list[tuple[str, str]] = field(default_factory=list)
 
     def functions(self) -> list[Callable[..., Any]]:
-        """Return the function of each stage; the first takes inputs of the model and then the batch's tensors."""
-        names = [_name(tensor) for tensor in self.calls.inputs]
-        self._layout = [("value", name) for name in names]
+        """Return the function of each stage; the first takes the batch's tensors."""
+        self._layout = []
         return [partial(self._run, stage) for stage in range(max(self.stage_of, default=0) + 1)]
 
     def _run(self, stage: int, *tensors: Any) -> Any:
         taken = dict(zip(self._layout, tensors, strict=False))
         batch = list(tensors[len(self._layout) :])
         values = {name: tensor for (kind, name), tensor in taken.items() if kind == "value"}
+        if stage == 0:
+            values = dict(zip(map(_name, self.calls.inputs), self.begin(batch), strict=True))
         losses = [tensor for (kind, _), tensor in taken.items() if kind == "loss"]
         for (kind, name), tensor in taken.items():
             if kind == "mask":

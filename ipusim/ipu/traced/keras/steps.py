@@ -119,8 +119,8 @@ def trace_step(
             found = trace.run(body, apart=False)
     if found is None:
         raise UnsupportedProgramError(
-            f"{type(model).__name__}.train_step: expected one apply_gradients of the model's optimizer, and results that "
-            "do not depend on gradients, where gradients are accumulated"
+            f"{type(model).__name__}.train_step: expected one apply_gradients of the model's optimizer, and results "
+            "that do not depend on gradients, where gradients are accumulated"
         )
     return found
 
@@ -179,11 +179,8 @@ class _Tracing:
         def body(tracer: ModelTracer) -> Any:
             with tracer.feed():
                 batch = self._feed.dequeue()
-            stages = StageFunctions(calls, stage_of(calls.nodes), training, self._finish).functions()
-            flat = tf.nest.flatten(batch)
-            with tracer.of_stage(0):
-                inputs = model_inputs(model, _unpacked(batch)[0])
-            values: Any = [*inputs, *flat]
+            stages = StageFunctions(calls, stage_of(calls.nodes), training, self._begin, self._finish).functions()
+            values: Any = tf.nest.flatten(batch)
             with _converting():
                 for function in stages:
                     values = tracer.stage(function, values)
@@ -196,10 +193,17 @@ class _Tracing:
 
         return body
 
+    def _begin(self, flat: list[Any]) -> list[Any]:
+        """Return the inputs of a batch as the model takes them."""
+        return model_inputs(self._model, self._batch(flat)[0])
+
+    def _batch(self, flat: list[Any]) -> tuple[Any, Any, Any]:
+        return _unpacked(tf.nest.pack_sequence_as(self._feed.structure, flat))
+
     def _finish(self, outputs: Any, losses: list[Any], flat: list[Any]) -> tuple[Any, Any]:
         """Return the loss of a batch, and what the step sends."""
         model = self._model
-        x, y, weights = _unpacked(tf.nest.pack_sequence_as(self._feed.structure, flat))
+        x, y, weights = self._batch(flat)
         if self._kind.name == "predict":
             return None, tf.nest.map_structure(tf.identity, outputs)
         if type(model).compute_loss is tf.keras.Model.compute_loss:
