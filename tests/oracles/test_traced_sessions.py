@@ -7,6 +7,8 @@ import threading
 import numpy as np
 import pytest
 
+from ipusim.api import execute
+from ipusim.app.scenario import load_job
 from tests.tensorflow_tests import needs_tensorflow
 
 COUNT, REPEATS, BATCH = 4, 2, 8
@@ -37,6 +39,16 @@ def _data(tf, count=400):
     rng = np.random.default_rng(0)
     samples = rng.standard_normal((count, 12)).astype(np.float32), rng.integers(0, 10, count).astype(np.int32)
     return tf.data.Dataset.from_tensor_slices(samples).batch(BATCH, drop_remainder=True)
+
+
+def program_of(graph):
+    """The program that a graph has a node of."""
+    from ipusim.ipu.graph.reading import read_graph  # noqa: PLC0415
+    from ipusim.ipu.graph.registry import entry_of  # noqa: PLC0415
+    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
+
+    entries = filter(None, map(entry_of, read_graph(graph).nodes.values()))
+    return next(entry.value for entry in entries if isinstance(entry.value, DeviceProgram))
 
 
 def _stages(tf):
@@ -234,3 +246,58 @@ def test_a_session_with_one_thread_does_not_wait_for_itself(tf, graph):
     with v1.Session(config=one) as session:
         session.run([v1.global_variables_initializer(), infeed.initializer])
         session.run(operation, {factor: 1.0})
+
+
+def test_the_tutorials_program_takes_the_time_of_its_scenario(tf, graph):
+    """Step 3 of Graphcore's tutorial, whose learning rate goes through all stages to the optimizer."""
+    from ipusim.ipu.traced.computation import compile_computation  # noqa: PLC0415
+    from ipusim.ipu.traced.pipelines import add_pipeline  # noqa: PLC0415
+    from ipusim.ipu.traced.queues import Infeed, Outfeed  # noqa: PLC0415
+
+    v1, layers = tf.compat.v1, tf.keras.layers
+    job = load_job("scenarios/tutorial_step3_pipelining.yaml", ["steps=1", "pipeline.repeat_count=2"])
+    chosen = job.request.options
+    pipeline = {
+        "schedule": chosen.pipeline.schedule,
+        "gradient_accumulation_count": chosen.pipeline.gradient_accumulation_count,
+        "repeat_count": chosen.pipeline.repeat_count,
+        "device_mapping": [0, 1],
+    }
+    options = {"system": chosen.system.model_dump(exclude_unset=True), "pipeline": pipeline, "use_synthetic_data": True}
+    images = np.random.default_rng(0).random((64, 28, 28), np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(64, dtype=np.int32) % 10))
+    infeed, outfeed = Infeed(dataset.repeat().batch(32, drop_remainder=True)), Outfeed()
+    rate = v1.placeholder(tf.float32, [])
+
+    def stage1(rate, images, labels):
+        x = layers.Flatten()(images)
+        for units in (256, 128, 64):
+            x = layers.Dense(units, activation=tf.nn.relu)(x)
+        return rate, x, labels
+
+    def stage2(rate, x, labels):
+        logits = layers.Dense(10)(layers.Dense(32, activation=tf.nn.relu)(x))
+        return rate, tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    def network(rate):
+        return add_pipeline(
+            [stage1, stage2],
+            lambda: options,
+            inputs=[rate],
+            infeed=infeed,
+            outfeed=outfeed,
+            optimizer_function=lambda rate, loss: (v1.train.GradientDescentOptimizer(rate), loss),
+        )
+
+    operation = compile_computation(network, [rate])
+    rates, losses = outfeed.dequeue()
+    with v1.Session() as session:
+        session.run([v1.global_variables_initializer(), infeed.initializer])
+        session.run(operation, {rate: 0.01})
+        program = program_of(graph)
+        timeline, scenario = program.timelines[session], execute(job).timeline
+        sent, trained = session.run([rates, losses])
+    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
+        np.testing.assert_array_equal(getattr(timeline, column), getattr(scenario, column))
+    assert set(sent.tolist()) == {np.float32(0.01)}
+    assert trained[-1] < trained[0]

@@ -24,9 +24,9 @@ How to add a kernel for an operation type:
            slope = node.attributes["alpha"]
            return lambda x: np.where(x > 0, x, x * x.dtype.type(slope))
 
-   The function takes one value for each input of the node, in TensorFlow's order. It returns the value of one output,
-   a tuple for several outputs, and None for none. It never changes an argument in place. Dtypes of its results are the
-   node's ``output_types``; shapes are TensorFlow's.
+   The function takes one value for each input of the node, in TensorFlow's order. It returns the value of a single
+   output, a tuple of several outputs, or None without outputs. It never changes an argument in place. Dtypes of
+   results are the node's ``output_types``; shapes are TensorFlow's.
 3. ``register(..., effect=True)`` marks an operation that runs although nothing reads its results, such as an
    assignment. ``register(..., draws=True)`` marks one that draws: its function takes a ``numpy.random.Generator``
    before its inputs, which the interpreter seeds.

@@ -23,7 +23,7 @@ ControlMaker = Callable[[Node, Bodies], Kernel]
 
 
 def _results(values: Sequence[Any]) -> Any:
-    """Return results as a kernel does: one by itself, several as a tuple, None for none."""
+    """Return results in the form of a kernel: a single value, a tuple, or None."""
     return values[0] if len(values) == 1 else tuple(values) or None
 
 

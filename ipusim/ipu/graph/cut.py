@@ -1,4 +1,4 @@
-"""Cuts a traced training step, or inference, into the passes of its stages: which nodes each has, and what crosses."""
+"""Cuts a traced training step, or inference, into passes of stages, and finds the tensors that cross between passes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from ipusim.ipu.graph.needed import SHARED, Needed, runs_for_effect
+from ipusim.ipu.graph.needed import SHARED, NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 
 
@@ -20,7 +20,7 @@ class Kind(IntEnum):
 
 
 class Role(NamedTuple):
-    """The pass that a node belongs to: its kind, and the number of its stage."""
+    """The pass of a node: kind and stage number."""
 
     kind: Kind
     stage: int
@@ -63,7 +63,7 @@ class StageCut:
         forward, backward: names of the nodes of each pass, in the order of their creation.
         takes: tensors that come from the stage before, of the first stage from the feed.
         gives: tensors that go to the next stage; of the last stage the results of the step.
-        keeps: tensors of its forward pass that its backward pass reads.
+        keeps: tensors from the forward pass to the backward pass.
         arrives: tensors that come back from the next stage.
         returns: tensors that go back to the stage before.
         gradients: gradient of each variable that its backward pass makes, by the variable's shared name.
@@ -82,9 +82,9 @@ class StageCut:
 def cut(trace: Trace) -> tuple[StageCut, ...]:
     """Return the passes of every stage of a traced step.
 
-    A gradient node belongs to the stage of the node that it is a part of the gradient of. One without such a node, such
-    as a sum of several gradients of a tensor, belongs to the earliest stage among those of its operands. A node that
-    an earlier pass needs is moved there: the gradient of a loop makes lists that the loop itself fills.
+    A gradient node belongs to the stage of its origin. A gradient node without an origin, such as a sum of several
+    gradients of a tensor, belongs to the earliest stage among the stages of its operands. A node that an earlier pass
+    reads moves to the earlier pass: the gradient of a loop makes lists, and the loop fills them.
     """
     roles = dict(trace.owners)
     _assign_gradients(trace, roles)
@@ -112,7 +112,7 @@ def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
 
 
 def _move_forward(graph: Graph, roles: dict[str, Role]) -> None:
-    """Move each node to the earliest pass that needs it."""
+    """Move each node to the earliest pass among its readers."""
     work = [name for name in graph.nodes if name in roles]
     while work:
         node = graph.nodes[work.pop()]
@@ -134,7 +134,7 @@ class _Cutter:
             if role.kind is Kind.FORWARD and name in self._nodes and runs_for_effect(self._nodes[name])
         ]
         fetches = [*trace.gradients.values(), *trace.results]
-        alive = Needed(trace.graph, (), fetches, effects, roles.keys())
+        alive = NeededNodes(trace.graph, (), fetches, effects, roles.keys())
         self._order = [node.name for node in alive.in_order()]
         self._readers = self._read_by()
 
@@ -165,18 +165,31 @@ class _Cutter:
         return tuple(result)
 
     def _names(self, role: Role) -> tuple[str, ...]:
-        """Return the nodes of a pass; a read of a variable that no pass changes belongs to each pass that needs it."""
-        again = [
-            tensor.node
-            for tensor, readers in self._readers.items()
-            if self._is_read_again(tensor.node) and role in readers
-        ]
+        """Return the nodes of a pass, with repeated nodes for values at hand."""
+        again: dict[str, None] = {}
+        for tensor, readers in self._readers.items():
+            if role in readers and self._is_at_hand(tensor.node):
+                again |= dict.fromkeys(self._made_of(tensor.node))
         return (*again, *(name for name in self._order if self._roles.get(name) == role))
 
-    def _is_read_again(self, name: str) -> bool:
-        """Tell whether a node reads a variable that no pass changes: the weights lie on the IPU in any pass."""
-        node = self._nodes[name]
-        return node.type == "ReadVariableOp" and node.inputs[0] not in self._changed
+    def _is_at_hand(self, name: str) -> bool:
+        """Tell whether any pass can have a node's result by itself.
+
+        So it is with a variable that no pass changes, whose weights lie on the IPU, and with a value of outside of the
+        step that stages hand on as it came: it is a constant of the run and travels over no link.
+        """
+        *_, first = self._made_of(name)
+        node = self._nodes[first]
+        if node.type == "ReadVariableOp":
+            return node.inputs[0] not in self._changed
+        return node.type == "Identity" and node.inputs[0].node not in self._roles
+
+    def _made_of(self, name: str) -> list[str]:
+        """Return a node and the nodes before it that hand its value on."""
+        chain = [name]
+        while self._nodes[chain[-1]].type == "Identity" and self._nodes[chain[-1]].inputs[0].node in self._roles:
+            chain.append(self._nodes[chain[-1]].inputs[0].node)
+        return chain
 
     def _read_by(self) -> dict[Output, list[Role]]:
         """Return the passes that read each tensor of another pass, in the order in which the tensors are made."""
@@ -208,7 +221,7 @@ class _Cutter:
             tensor
             for tensor, readers in self._readers.items()
             if self._is_before(self._roles[tensor.node], stage)
-            and not self._is_read_again(tensor.node)
+            and not self._is_at_hand(tensor.node)
             and any(reader.stage >= stage for reader in readers if reader.kind is not Kind.FEED)
         )
 
@@ -223,7 +236,7 @@ class _Cutter:
             for tensor, readers in self._readers.items()
             if (maker := self._roles[tensor.node]).stage > stage
             and maker.kind is not Kind.FEED
-            and not self._is_read_again(tensor.node)
+            and not self._is_at_hand(tensor.node)
             and any(reader.kind is Kind.BACKWARD and reader.stage <= stage for reader in readers)
         )
 
@@ -234,7 +247,7 @@ class _Cutter:
             tensor
             for tensor, readers in self._readers.items()
             if (maker := self._roles[tensor.node]).kind is not Kind.BACKWARD
-            and not self._is_read_again(tensor.node)
+            and not self._is_at_hand(tensor.node)
             and (
                 any(reader == Role(Kind.BACKWARD, stage) for reader in readers)
                 or (maker == Role(Kind.FORWARD, stage) and any(reader.kind is Kind.BACKWARD for reader in readers))
@@ -245,7 +258,7 @@ class _Cutter:
 
 
 def _changed_handles(graph: Graph, names: Collection[str]) -> set[Output]:
-    """Return the handles of variables that a pass may assign: those that a node with an effect takes."""
+    """Return the handles of variables that nodes with an effect take."""
     return {
         handle
         for name in names

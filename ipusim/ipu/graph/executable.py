@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph import kernels as _kernels  # noqa: F401 - registers every kernel
 from ipusim.ipu.graph.control_flow import CONTROL_FLOW
-from ipusim.ipu.graph.needed import Needed, runs_for_effect
+from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.registry import Kernel, find
 
@@ -26,7 +26,7 @@ class Invocation:
     Attributes:
         variables: variables by the shared name of their handle.
         key: whole numbers that seed its draws, such as the program's seed and the number of the micro-batch.
-        session: the host's session that runs it; None outside of one.
+        session: running session of the host; None without a session.
     """
 
     def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,), session: Any = None) -> None:
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     node: Node
 
 
-#: Is told of each step that has run: the step, its inputs, and its results.
+#: Receives each executed step with its inputs and results.
 Observer = Callable[[Step, Sequence[Any], Sequence[Any]], object]
 
 
@@ -65,7 +65,7 @@ class Executable:
     """Nodes of a graph that compute ``fetches``, with the effects among them, in an order of their dependencies.
 
     Attributes:
-        given: tensors of other parts that it reads, in the order in which :meth:`run` takes them behind the feeds.
+        external: tensors of other parts; :meth:`run` takes their values behind the feeds.
         steps: the nodes in order.
         variables: shared names of the variables whose handles it has.
     """
@@ -83,21 +83,21 @@ class Executable:
 
         Args:
             graph: the graph.
-            feeds: tensors that the caller gives, whatever makes them.
+            feeds: tensors with values from the caller.
             fetches: tensors to return.
-            targets: names of nodes to run for their effects.
-            part: names of nodes that belong here, by default all; tensors of others are given.
-            observer: is told of each step that has run, in bodies too.
+            targets: names of nodes with effects to run.
+            part: names of the nodes of the part, by default all nodes; other tensors are external.
+            observer: receives each executed step, also steps of bodies.
 
         Raises:
             UnsupportedProgramError: for a node without a kernel.
         """
         self._graph, self._observer = graph, observer
         self._bodies: dict[str, Executable] = {}
-        needed = Needed(graph, feeds, fetches, targets, part)
-        self.given = needed.given
+        needed = NeededNodes(graph, feeds, fetches, targets, part)
+        self.external = needed.external
         self._places: dict[Output, int] = {}
-        self._feeds = [self._place(tensor) for tensor in (*feeds, *needed.given)]
+        self._feeds = [self._place(tensor) for tensor in (*feeds, *needed.external)]
         self._fixed: list[tuple[int, Any]] = []
         self._handles: list[tuple[int, str]] = []
         self.steps: list[Step] = []
@@ -124,7 +124,7 @@ class Executable:
 
         Args:
             invocation: variables and draws.
-            values: one for each feed, then one for each tensor of :attr:`given`.
+            values: values of the feeds, then values of the tensors of :attr:`external`.
 
         Returns:
             The values of the fetches.

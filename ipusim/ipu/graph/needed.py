@@ -10,7 +10,7 @@ from ipusim.ipu.graph.control_flow import RUNS_WITH_EFFECT
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
 
-#: Nodes that every part makes for itself, though they belong to another part: constants and handles of variables.
+#: Operation types that every part repeats: constants and handles of variables.
 SHARED: Final = frozenset({"Const", "VarHandleOp"})
 
 
@@ -20,7 +20,7 @@ def runs_for_effect(node: Node) -> bool:
     return node.type in RUNS_WITH_EFFECT or (entry is not None and entry.effect)
 
 
-class Needed:
+class NeededNodes:
     """The nodes that compute results and have effects.
 
     A control edge keeps nodes with effects alone: TensorFlow 1 orders the two gradients of a product by control edges,
@@ -28,7 +28,7 @@ class Needed:
 
     Attributes:
         names: names of the nodes.
-        given: tensors that others give, in the order in which they were met.
+        external: tensors from outside of the part, in the order of discovery.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class Needed:
 
         Args:
             graph: the graph.
-            feeds: tensors that are given, whatever makes them.
-            fetches: tensors that are wanted.
-            targets: names of nodes that run for their effects.
-            part: names of nodes that may be needed, by default all; tensors of others are given.
+            feeds: tensors with values from the caller.
+            fetches: tensors to compute.
+            targets: names of nodes with effects.
+            part: names of the nodes of the part, by default all nodes; other tensors are external.
         """
         self._graph = graph
         self._effects = _Effects(graph)
@@ -54,7 +54,7 @@ class Needed:
         self._before: dict[str, list[str]] = {}
         self.names: set[str] = set()
         inside: Collection[str] = graph.nodes.keys() if part is None else part
-        fed, given = set(feeds), dict[Output, None]()
+        fed, external = set(feeds), dict[Output, None]()
         stack = [*targets, *(tensor.node for tensor in fetches if tensor not in fed)]
         stack.reverse()
         while stack:
@@ -70,14 +70,14 @@ class Needed:
                 if source is not None and _is_made_inside(source, inside):
                     stack.append(tensor.node)
                 else:
-                    given[tensor] = None
+                    external[tensor] = None
             effects = {effect for control in node.controls for effect in self._effects.before(control)}
             self._before[name] = [effect for effect in sorted(effects) if effect in inside]
             stack += self._before[name]
-        self.given = tuple(given)
+        self.external = tuple(external)
 
     def in_order(self) -> Iterator[Node]:
-        """Yield the nodes behind all that they depend on; of several that may run, the one that was created first.
+        """Yield the nodes behind their dependencies; ties go to the earliest created node.
 
         The order of creation is no order of dependencies: the gradient of a loop gives the loop new inputs, which are
         created after the loop.
@@ -103,12 +103,12 @@ class Needed:
 
 
 def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
-    """Tell whether a part makes a node's results; a placeholder inside it stands for what its function captures."""
+    """Tell whether a part makes a node's results; a placeholder inside stands for a captured tensor."""
     return node.type in SHARED or (node.type != "Placeholder" and node.name in inside)
 
 
 class _Effects:
-    """Nodes with an effect that a node waits for, itself among them."""
+    """Nodes with an effect among a node and its ancestors."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

@@ -10,12 +10,12 @@ import numpy as np
 
 from ipusim.api import Array
 
-#: Static shape of a tensor: None for an unknown rank, None in it for an unknown size.
+#: Static shape of a tensor: None for an unknown rank; sizes may be None.
 StaticShape = tuple[int | None, ...] | None
 
 
 class Output(NamedTuple):
-    """A tensor of a graph: the name of the node that makes it, and its number among that node's results."""
+    """A tensor of a graph: name of its node, and its number among the results of the node."""
 
     node: str
     number: int
@@ -31,7 +31,7 @@ class Node:
         attributes: TensorFlow's attributes by name, as Python values: text, numbers, NumPy dtypes (``object`` for
             text, handles and variants), shapes as tuples, arrays, lists of these, and names of functions as text.
         inputs: tensors that it reads.
-        controls: names of nodes that run before it.
+        controls: names of nodes with a control edge to this node.
         output_types: NumPy dtype of each result; ``object`` for text, resource handles and variants.
         output_shapes: static shape of each result.
         origin: name of the node that it is a part of the gradient of, as TensorFlow notes it; empty for others.
@@ -60,7 +60,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in the order of their creation, and the functions that they call.
+    """Nodes in the order of creation, and called functions.
 
     Attributes:
         nodes: the nodes by name.
@@ -80,7 +80,7 @@ class Variable:
     Attributes:
         name: shared name of its handle.
         value: current value. Arrays of earlier values never change.
-        assigned: whether this run has assigned it.
+        assigned: whether the current run has assigned a value.
     """
 
     __slots__ = ("assigned", "name", "value")

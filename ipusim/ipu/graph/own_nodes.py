@@ -28,7 +28,7 @@ def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, A
         name: name of the node.
 
     Returns:
-        The results; the node itself, in a list, if it has none.
+        The results; a list with the operation if there are no results.
     """
     graph = tf.compat.v1.get_default_graph()
     token = f"ipusim:{next(_NUMBERS)}"

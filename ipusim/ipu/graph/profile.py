@@ -13,7 +13,7 @@ from ipusim.ipu.graph.cut import StageCut, Trace, cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.prices.nodes import FREE
-from ipusim.ipu.graph.prices.observed import Observation, Seen, form_of
+from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
 from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
 from ipusim.ipu.graph.prices.rules import work_of_update
 from ipusim.ipu.graph.prices.view import SAME_VALUE, is_constant
@@ -26,7 +26,7 @@ _DEFAULT_ITEMSIZE = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
+class ObservedStage:
     """One micro-batch of a stage.
 
     Attributes:
@@ -44,7 +44,7 @@ class Observed:
     gives: tuple[Any, ...]
     keeps: tuple[Any, ...]
     returns: tuple[Any, ...]
-    seen: Sequence[Seen]
+    seen: Sequence[ObservedNode]
     training: bool
     forward_collectives: tuple[models.CollectiveCall, ...] = ()
     backward_collectives: tuple[models.CollectiveCall, ...] = ()
@@ -52,8 +52,8 @@ class Observed:
 
 def observe(
     trace: Trace, variables: Mapping[str, Array], inputs: Sequence[Any], constants: Constants
-) -> list[Observed]:
-    """Run one micro-batch through all stages, and return what each shows.
+) -> list[ObservedStage]:
+    """Run a micro-batch through all stages under observation.
 
     Args:
         trace: the traced step.
@@ -74,7 +74,7 @@ def observe(
                 given, kept = stage.forward(Invocation(now), values, constants)
             forward.append((values, given, kept, observation.take(), tuple(calls)))
             values = given
-        result: list[Observed] = []
+        result: list[ObservedStage] = []
         arriving: tuple[Any, ...] = ()
         for number in reversed(range(len(stages))):
             taken, given, kept, seen, ahead = forward[number]
@@ -86,13 +86,13 @@ def observe(
             of_stage = work_of_stage if training else _work_of_body
             work = of_stage(trace.graph, cuts[number], seen, behind)
             every = [*seen, *behind]
-            one = Observed(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
+            one = ObservedStage(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
             result.append(one)
     return result[::-1]
 
 
-def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[Seen], _: Sequence[Seen]) -> StageWork:
-    """Return the work of a pass that has gradients and weight updates in it: all of it is the forward pass's."""
+def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[ObservedNode], _: Sequence[ObservedNode]) -> StageWork:
+    """Return the work of a pass with gradients and weight updates, all as forward work."""
     parts = split(graph, one.forward)
     gradient, update = set(parts.gradient), set(parts.update)
     ahead = [each for each in seen if each.node.name not in gradient | update]
@@ -104,7 +104,7 @@ def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[Seen], _: Sequence
 
 
 def profile_stage(
-    observed: Observed,
+    observed: ObservedStage,
     name: str,
     *,
     is_last: bool,
@@ -122,8 +122,8 @@ def profile_stage(
         name: its name.
         is_last: whether no stage follows.
         trained: its trained variables by shared name.
-        owned: those of them that no earlier stage has.
-        untrained: its other variables that no earlier stage has.
+        owned: names of trained variables without an earlier stage.
+        untrained: other variables without an earlier stage.
         update: the weight update; None in inference.
         accumulators: dtype of the gradient accumulator of each variable.
         reduction: how gradients come to their accumulators.
@@ -166,12 +166,12 @@ def _bytes(values: Iterable[Any]) -> int:
     return sum(form_of(value).nbytes for value in values)
 
 
-def _most_touched(observed: Observed) -> int:
+def _most_touched(observed: ObservedStage) -> int:
     """Return the bytes of what the node reads and writes where they are most, weights and their gradients left out."""
     makers = {each.node.name: each.node for each in observed.seen}
     gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
 
-    def touched(each: Seen) -> int:
+    def touched(each: ObservedNode) -> int:
         read = [
             form.nbytes
             for tensor, form in zip(each.node.inputs, each.inputs, strict=True)

@@ -38,13 +38,13 @@ def read_node(operation: Any) -> Node:
 
 
 def read_graph(graph: Any, operations: Iterable[Any] | None = None) -> Graph:
-    """Return operations of a TensorFlow graph as nodes, with all functions that they call.
+    """Return operations of a TensorFlow graph as nodes, with all called functions.
 
     Read a graph after its gradients are built: a loop's gradient adds results to the loop.
 
     Args:
         graph: a ``tf.Graph``, or the ``FuncGraph`` of a function's body.
-        operations: its operations to read, by default all.
+        operations: operations to read, by default all.
 
     Returns:
         Their nodes in the order of creation. A body's arguments and results are there too.
@@ -55,7 +55,7 @@ def read_graph(graph: Any, operations: Iterable[Any] | None = None) -> Graph:
 
 
 def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Graph]) -> dict[str, Node]:
-    """Return nodes by name; add the bodies that they call to ``functions``."""
+    """Return nodes by name; add bodies of called functions to ``functions``."""
     nodes = {}
     for operation in operations:
         nodes[operation.name] = read_node(operation)
@@ -115,7 +115,7 @@ def _shape(proto: Any) -> StaticShape:
 
 
 def _text(value: bytes) -> Any:
-    """Return text, or the bytes where they are none."""
+    """Return bytes as text if they are valid UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from typing import Any
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.node import Node
 
-#: Computes a node: takes one value for each input, returns one value, a tuple of several, or None without outputs.
+#: Computes a node: takes the values of the inputs, returns a single value, a tuple of values, or None.
 Kernel = Callable[..., Any]
 #: Reads the attributes of a node and returns its kernel.
 Maker = Callable[[Node], Kernel]
@@ -24,8 +24,8 @@ class Entry:
         effect: whether a node runs although nothing reads its results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
         invoked: whether the kernel takes the invocation of its part before its inputs.
-        layer: the simulator's layer that one of Graphcore's operations is, whose price it has; None for none.
-        value: object that one of Graphcore's operations stands for, such as a queue.
+        layer: layer of the simulator with the price of an operation of Graphcore's; None without a layer.
+        value: object behind an operation of Graphcore's, such as a queue.
     """
 
     maker: Maker
@@ -46,7 +46,7 @@ def register(types: str, *, effect: bool = False, draws: bool = False) -> Callab
 
     Args:
         types: operation types, separated by spaces.
-        effect: whether nodes run although nothing reads their results, such as assignments.
+        effect: whether nodes such as assignments run without a reader of their results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
 
     Raises:
@@ -90,7 +90,7 @@ def forget_token(token: str) -> None:
 
 
 def entry_of(node: Node) -> Entry | None:
-    """Return the entry of a node's operation; None for one without a kernel."""
+    """Return the entry of a node's operation; None without a kernel."""
     if node.type == "PyFunc":
         return _BY_TOKEN.get(node.attributes.get("token", ""))
     return _ENTRIES.get(node.type)

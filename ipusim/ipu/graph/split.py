@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.executable import shared_name
-from ipusim.ipu.graph.needed import Needed, runs_for_effect
+from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.traced_step import TracedStep
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The nodes of a body by what they are for.
+    """The nodes of a body by purpose.
 
     Attributes:
         forward: nodes that depend on no gradient.
         gradient: nodes of gradients.
-        update: nodes behind gradients: weight updates, and what waits for them.
+        update: nodes behind gradients: weight updates, and nodes that wait for weight updates.
     """
 
     forward: tuple[str, ...]
@@ -28,7 +28,7 @@ class Split:
 
 
 def split(graph: Graph, names: Collection[str]) -> Split:
-    """Return the nodes of a body by what they are for.
+    """Return the nodes of a body by purpose.
 
     A node belongs to a gradient if TensorFlow notes an origin of it, or if it lies between two such nodes. Nodes that
     depend on gradients, by data or by control edges, belong to the update, unless an earlier run of them gives the
@@ -73,12 +73,12 @@ def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], upda
     rest = {node.name for node in nodes if node.name in update and node.name not in alone}
     effects = [name for name in rest if runs_for_effect(graph.nodes[name])]
     names = {node.name for node in nodes} - gradient
-    needed = Needed(graph, (), (), effects, names - set(assigning)).names
+    needed = NeededNodes(graph, (), (), effects, names - set(assigning)).names
     return alone - {name for name, handle in assigning.items() if handle in needed}
 
 
 def _reached(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> set[str]:
-    """Return the nodes that depend on some nodes, or that these depend on; the first ones are among them."""
+    """Return nodes with all descendants, or with all ancestors."""
     edges: dict[str, list[str]] = {}
     for node in nodes:
         for source in (*(tensor.node for tensor in node.inputs), *node.controls):
@@ -96,10 +96,10 @@ def _reached(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -
 def as_training(
     graph: Graph, parts: Split, feeds: Collection[str], results: Sequence[Output], effects: Collection[str]
 ) -> TracedStep | None:
-    """Return a body as a step of one stage that trains; None for a body that is no plain training.
+    """Return a body as a step of one stage that trains; None for any other body.
 
-    A plain training has one gradient for each variable that its update changes, which an operation such as
-    ``ResourceApplyAdam`` takes as it is; what it returns is made by the forward pass.
+    In a plain training, an operation such as ``ResourceApplyAdam`` takes the gradient of each variable unchanged, and
+    the forward pass makes all results.
 
     Args:
         graph: the graph.
@@ -115,15 +115,15 @@ def as_training(
         return None
     owners = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in forward}
     wanted = [name for name in parts.update if name in effects]
-    needed = Needed(graph, gradients.values(), (), wanted, {*parts.update, *parts.forward})
-    if any(tensor.node in feeds or tensor.node in parts.gradient for tensor in needed.given):
+    needed = NeededNodes(graph, gradients.values(), (), wanted, {*parts.update, *parts.forward})
+    if any(tensor.node in feeds or tensor.node in parts.gradient for tensor in needed.external):
         return None
     trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), 1)
     return TracedStep(trace, gradients, tuple(name for name in parts.update if name in needed.names))
 
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
-    """Return the gradient of each variable that an update operation takes; none if one reads a gradient otherwise."""
+    """Return the gradient of each updated variable; empty if another operation reads a gradient."""
     found: dict[str, Output] = {}
     for name in parts.update:
         node = graph.nodes[name]
@@ -152,7 +152,7 @@ def as_one_pass(graph: Graph, names: Collection[str], feeds: Collection[str], re
     Args:
         graph: the graph.
         names: names of the body's nodes.
-        feeds: those of them that take elements of queues.
+        feeds: names of the nodes that take elements of queues.
         results: tensors that the body sends.
     """
     owners: Mapping[str, Role] = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in names}

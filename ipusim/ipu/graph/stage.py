@@ -28,7 +28,7 @@ class GraphStage:
         name: the stage's name.
         passes: its passes.
         trained: initial value of each variable that its backward pass makes a gradient of, by shared name.
-        untrained: initial value of every other variable that it uses.
+        untrained: initial values of other variables by shared name.
         layers: names of the layers found among its nodes.
         constants: values of tensors of outside of the step.
     """

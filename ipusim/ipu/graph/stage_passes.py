@@ -37,7 +37,7 @@ class StagePasses:
         behind = [name for name in cut.backward if runs_for_effect(graph.nodes[name])]
         fetches = [*cut.returns, *cut.gradients.values()]
         self._backward = Executable(graph, [*cut.keeps, *cut.arrives], fetches, behind, set(cut.backward), observer)
-        self.constants = tuple(dict.fromkeys((*self._forward.given, *self._backward.given)))
+        self.constants = tuple(dict.fromkeys((*self._forward.external, *self._backward.external)))
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -55,9 +55,9 @@ class StagePasses:
             constants: values of tensors of outside of the step.
 
         Returns:
-            The values of what it gives and of what it keeps.
+            Values for the next stage, and values for the backward pass.
         """
-        outer = [constants[tensor] for tensor in self._forward.given]
+        outer = [constants[tensor] for tensor in self._forward.external]
         found = self._forward.run(invocation, [*values, *outer])
         given = tuple(found[self._made[tensor]] for tensor in self.cut.gives)
         return given, tuple(found[self._made[tensor]] for tensor in self.cut.keeps)
@@ -76,7 +76,7 @@ class StagePasses:
         Returns:
             The values that go back, and the gradients of variables by shared name.
         """
-        outer = [constants[tensor] for tensor in self._backward.given]
+        outer = [constants[tensor] for tensor in self._backward.external]
         found = self._backward.run(invocation, [*kept, *arriving, *outer])
         count = len(self.cut.returns)
         return tuple(found[:count]), dict(zip(self.cut.gradients, found[count:], strict=True))

@@ -1,4 +1,4 @@
-"""The import of TensorFlow, which hosts programs, with the settings that it reads while it is imported."""
+"""The import of TensorFlow, the host of programs, with settings for the import."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load() -> Any:
         The module ``tensorflow``.
 
     Raises:
-        MissingPackageError: if it is not installed; the message says how to install it, or which Pythons have it.
+        MissingPackageError: if TensorFlow is not installed; the message names the command, or supported Pythons.
         ProgramStateError: if a program has imported it before, with other settings.
     """
     if "tensorflow" in sys.modules:

@@ -1,4 +1,4 @@
-"""A traced step as the stages of a request: what its stages cost and compute."""
+"""A traced step as the stages of a request: profiles and arithmetic."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StepFunctions:
     Attributes:
         name: name of the program.
         step: the step.
-        variables: values of all variables that it uses by shared name.
+        variables: values of all variables by shared name.
         elements: values of each micro-batch, in the order in which the first stage takes them.
         reduction: how gradients are accumulated.
         outfeed: what leaves the last stage, without its bytes.

@@ -34,7 +34,7 @@ class TracedStep:
     def weight_update(self) -> Executable:
         """Return the weight update; it takes the accumulated gradients in the order of ``accumulators``.
 
-        Nodes of forward passes that it needs, such as those of a decayed learning rate, run in it again.
+        Nodes of a forward pass run again in the update if needed, such as nodes of a decayed learning rate.
 
         Raises:
             UnsupportedProgramError: for an update that reads an element of a queue.
@@ -43,7 +43,7 @@ class TracedStep:
         owners = self.trace.owners
         part = {*self.update_nodes, *(name for name, role in owners.items() if role.kind is Kind.FORWARD)}
         update = Executable(self.graph, list(self.accumulators.values()), [], effects, part)
-        fed = [tensor.node for tensor in update.given if owners.get(tensor.node) == FEED]
+        fed = [tensor.node for tensor in update.external if owners.get(tensor.node) == FEED]
         if fed:
             raise UnsupportedProgramError(
                 f"weight update: expected one that reads no element of a queue, got {fed[0]!r}"

@@ -11,7 +11,7 @@ from ipusim.api import Array, VectorWork, Work, learning
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.prices.nodes import work_of_node
-from ipusim.ipu.graph.prices.observed import Observation, Seen
+from ipusim.ipu.graph.prices.observed import Observation, ObservedNode
 from ipusim.ipu.graph.prices.rules import rule_of
 from ipusim.ipu.graph.stage_passes import Constants
 
@@ -21,7 +21,7 @@ class GraphUpdate:
 
     Attributes:
         slots: initial values of the optimizer's own variables by shared name.
-        owners: trained variable that each of them belongs to; counts of updates belong to the first one.
+        owners: trained variable of each slot; counts of updates belong to the first trained variable.
     """
 
     gradient_map = None
@@ -91,7 +91,7 @@ class GraphUpdate:
 
     def _outer(self) -> list[Any]:
         """Return the values of the tensors of outside of the step that the update reads."""
-        return [self._constants[tensor] for tensor in self._update.given]
+        return [self._constants[tensor] for tensor in self._update.external]
 
     def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
         """Return the work of an update of several operations a variable, by the number of the variable's elements."""
@@ -109,7 +109,7 @@ class GraphUpdate:
         return works
 
 
-def _size(seen: Seen) -> int:
+def _size(seen: ObservedNode) -> int:
     return max((form.size for form in (*seen.inputs, *seen.outputs)), default=0)
 
 

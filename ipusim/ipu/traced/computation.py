@@ -57,7 +57,9 @@ class Computation:
         effects = [name for name, node in self._nodes.nodes.items() if name in part and runs_for_effect(node)]
         fetches = [output_of(tensor) for tensor in tensors]
         self._executable = Executable(self._nodes, [], fetches, effects, part)
-        self._given = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in self._executable.given]
+        self._given = [
+            graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in self._executable.external
+        ]
         programs = [
             entry.value
             for step in self._executable.steps
@@ -73,7 +75,7 @@ class Computation:
         ]
 
     def results(self) -> Any:
-        """Write the operation; return its results, or itself where it has none."""
+        """Write the operation; return its results, or the operation if there are no results."""
         dtypes = [tensor.dtype for tensor in self._tensors]
         made = tf.numpy_function(self._run, [session_token(), *self._given], dtypes or tf.int32)
         if not dtypes:
@@ -95,7 +97,7 @@ class Computation:
             try:
                 found = self._executable.run(Invocation(variables, session=running), values)
             except EndOfDataError:
-                raise StopIteration from None  # which TensorFlow turns into its OutOfRangeError
+                raise StopIteration from None  # TensorFlow raises OutOfRangeError for it
             self._assign(running, variables)
         results: list[Array] = [np.asarray(value) for value in found]
         return results if results else np.int32(0)

@@ -20,7 +20,7 @@ from ipusim.ipu.traced.sessions import RunningSession
 
 
 @dataclass(eq=False)
-class Placed:
+class PlacedProgram:
     """A program on the machine for one of TensorFlow's sessions.
 
     Attributes:
@@ -78,7 +78,7 @@ class DeviceProgram:
         self._sent, self._reduction = sent, reduction
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
-        self._placed: WeakKeyDictionary[Any, Placed] = WeakKeyDictionary()
+        self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
 
     def run(self, invocation: Invocation, running: RunningSession, values: Sequence[Any]) -> list[Any]:
@@ -132,7 +132,7 @@ class DeviceProgram:
             if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
                 variables[name].assign(np.asarray(value))
 
-    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> Placed:
+    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
         functions = StepFunctions(
@@ -146,14 +146,14 @@ class DeviceProgram:
             first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
         )
         job = assemble(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
-        placed = Placed(Session(replace(job)), constants)
+        placed = PlacedProgram(Session(replace(job)), constants)
         return placed
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
         """Return what the first stage takes of an element."""
         return tuple(values[number] for number in self._taken)
 
-    def _element(self, placed: Placed, index: int) -> Sequence[Array]:
+    def _element(self, placed: PlacedProgram, index: int) -> Sequence[Array]:
         """Return an element of the infeed by its number in the session; elements are pulled in order."""
         if self._infeed is None:
             return ()

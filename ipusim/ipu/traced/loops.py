@@ -16,7 +16,7 @@ from ipusim.ipu.graph.split import as_one_pass, as_training, split
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed, outside_of
-from ipusim.ipu.traced.queues import Enqueued, Infeed
+from ipusim.ipu.traced.queues import EnqueueItem, Infeed
 
 tf = load()
 
@@ -50,7 +50,7 @@ def add_loop(
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     carried = [
-        _Carried(tensor, f"{name}/value{place}") for place, tensor in enumerate(map(tf.convert_to_tensor, inputs))
+        _LoopValue(tensor, f"{name}/value{place}") for place, tensor in enumerate(map(tf.convert_to_tensor, inputs))
     ]
     values, named = [each.read for each in carried], {}
     if infeed is not None:
@@ -72,7 +72,7 @@ def add_loop(
     return add_node(entry, [*read, *(each.tensor for each in carried)], forms, name)
 
 
-class _Carried:
+class _LoopValue:
     """A value of a loop, which lies in a variable of the IPU from iteration to iteration.
 
     Attributes:
@@ -101,11 +101,11 @@ def _program(
     iterations: int,
     options: Callable[[], Mapping[str, Any]],
     infeed: Infeed | None,
-    carried: Sequence[_Carried],
+    carried: Sequence[_LoopValue],
 ) -> DeviceProgram:
     """Return the program of a body: a training of one stage, else a forward pass that changes variables."""
     items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
-    sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), Enqueued)]
+    sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
     queue, results = _sent(sending, items)
     feeds = {each for each in body if isinstance(items.get(each), Infeed)}
     nodes = body - {node.name for node in sending}

@@ -78,6 +78,34 @@ def add_pipeline(
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
+    step, results = _traced(stages, inputs, infeed, optimizer_function, outfeed_loss=outfeed_loss)
+    CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
+    if outfeed is not None:
+        outfeed.describe(results[0] if outfeed_loss else results)
+    names = (analysis.LOSS,) if outfeed_loss else tuple(f"output {place}" for place in range(len(results)))
+    sent = pipelines.Outfeed(
+        names=names,
+        mask=(outfeed is None,) * len(names),
+        element_bytes=0 if outfeed is None else outfeed.element_bytes,
+    )
+    outside = outside_of(step)
+    program = DeviceProgram(
+        name, step, options, infeed=infeed, outfeed=outfeed, sent=sent, reduction=reduction, outside=outside
+    )
+    entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
+    read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
+    return add_node(entry, read, [], name)[0]
+
+
+def _traced(
+    stages: Sequence[Callable[..., Any]],
+    inputs: Sequence[Any],
+    infeed: Infeed | None,
+    optimizer_function: Callable[..., tuple[Any, Any]] | None,
+    *,
+    outfeed_loss: bool,
+) -> tuple[TracedStep, list[Any]]:
+    """Trace stages, gradients and weight update; return the step and the tensors to send."""
     tracer = StepTracer()
     values, named = list(inputs), {}
     if infeed is not None:
@@ -87,34 +115,18 @@ def add_pipeline(
         values += [] if named else tf.nest.flatten(element)
     for function in stages:
         values, named = listed(tracer.stage(function, values, named)), {}
-    results: list[Any] = values
-    if optimizer_function is not None:
-        with tracer.of_stage(len(stages) - 1):
-            optimizer, loss = optimizer_function(*values)
-        pairs = tracer.gradients(lambda: optimizer.compute_gradients(loss))
-        tracer.update(optimizer.apply_gradients, pairs)
-        results = [loss] if outfeed_loss else values
-    sent = results[0] if outfeed_loss else results
-    if outfeed is not None:
-        outfeed.describe(sent)
-    step = tracer.step(results)
-    CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
-    outside = outside_of(step)
-    names = (analysis.LOSS,) if outfeed_loss else tuple(f"output {place}" for place in range(len(results)))
-    element_bytes = sum((tensor.shape.num_elements() or 0) * tensor.dtype.size for tensor in results)
-    queue = pipelines.Outfeed(
-        names=names, mask=(outfeed is None,) * len(names), element_bytes=element_bytes * (outfeed is not None)
-    )
-    program = DeviceProgram(
-        name, step, options, infeed=infeed, outfeed=outfeed, sent=queue, reduction=reduction, outside=outside
-    )
-    entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
-    read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
-    return add_node(entry, read, [], name)[0]
+    if optimizer_function is None:
+        return tracer.step(values), values
+    with tracer.of_stage(len(stages) - 1):
+        optimizer, loss = optimizer_function(*values)
+    pairs = tracer.gradients(lambda: optimizer.compute_gradients(loss))
+    tracer.update(optimizer.apply_gradients, pairs)
+    results = [loss] if outfeed_loss else values
+    return tracer.step(results), results
 
 
 def listed(values: Any) -> list[Any]:
-    """Return what a function returned as a list: one value as a list of one, None as an empty one."""
+    """Return the result of a function as a list; None as an empty list."""
     return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
@@ -122,5 +134,5 @@ def outside_of(step: TracedStep) -> tuple[Output, ...]:
     """Return the tensors of outside of a step that its passes and its weight update read."""
     found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
     if step.update_nodes:
-        found.append(step.weight_update().given)
+        found.append(step.weight_update().external)
     return tuple(dict.fromkeys(tensor for tensors in found for tensor in tensors))

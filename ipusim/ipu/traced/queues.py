@@ -77,10 +77,10 @@ class Infeed:
 
 
 class Outfeed:
-    """A queue of results of a program; each session has elements of its own.
+    """A queue of results of a program, separate for each session.
 
     Attributes:
-        keeps_all: whether all elements are kept, else the last one alone.
+        keeps_all: whether the queue keeps all elements, or the last element.
         deleter: operation that ends the queue.
     """
 
@@ -99,7 +99,7 @@ class Outfeed:
         """Write the node that sends an element out of the body of a loop, and return its operation."""
         tensors = tf.nest.map_structure(tf.convert_to_tensor, structure)
         self.describe(tensors)
-        entry = Entry(_not_alone, effect=True, value=Enqueued(self))
+        entry = Entry(_not_alone, effect=True, value=EnqueueItem(self))
         return add_node(entry, tf.nest.flatten(tensors), [], "outfeed_enqueue")[0]
 
     @property
@@ -141,7 +141,7 @@ class Outfeed:
         ]
 
 
-class Enqueued:
+class EnqueueItem:
     """What the node of an enqueue stands for.
 
     Attributes:

@@ -15,7 +15,7 @@ tf = load()
 _SESSIONS: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()
 #: The tensor of each graph whose value is the number of the session that runs.
 _TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
-#: A run inside of a run takes the caller's thread: a session with one thread would wait for itself.
+#: Options of nested runs: the caller's thread, since a session with a single thread would deadlock.
 _INSIDE: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
 #: Held while a program reads variables, runs and assigns them: concurrent runs lose no change.
 LOCK: Final = threading.RLock()

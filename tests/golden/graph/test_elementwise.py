@@ -50,6 +50,15 @@ CASES = [
     *(Case(kind, {"y": positive(4), "dy": drawn(4)}) for kind in GRADIENTS),
     *(Case(kind, {"y": SPECIAL, "dy": np.ones_like(SPECIAL)}, label="special") for kind in GRADIENTS),
     Case("LogicalNot", {"x": BITS}),
+    *(
+        Case(kind, {"x": np.linspace(0.05, 0.95, 7, dtype=np.float32)}, rtol=1e-5, atol=1e-5)
+        for kind in ("Erfinv", "Ndtri")
+    ),
+    *(Case(kind, {"x": drawn(6) * 3}, rtol=1e-5, atol=1e-6) for kind in ("BesselI0e", "BesselI1e")),
+    *(Case(kind, {"a": positive(6), "x": positive(6, seed=1)}, rtol=1e-4, atol=1e-5) for kind in ("Igamma", "Igammac")),
+    Case("Zeta", {"x": positive(5) + 1, "q": positive(5, seed=1)}, rtol=1e-4),
+    Case("NextAfter", {"x1": drawn(4), "x2": drawn(4, seed=1)}, rtol=0, atol=0),
+    Case("Bitcast", {"input": drawn(4)}, {"type": np.int32}),
     Case("Invert", {"x": WHOLE}),
     Case("Neg", {"x": WHOLE}),
     Case("Abs", {"x": WHOLE}),

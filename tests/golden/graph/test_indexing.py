@@ -79,7 +79,14 @@ CASES = [
         "UnsortedSegmentMax",
         {"data": np.array([3, -5], np.int32), "segment_ids": whole(0, 0), "num_segments": np.int32(2)},
     ),
-    Case("SegmentSum", {"data": drawn(4, 2), "segment_ids": whole(0, 0, 2, 2)}),
+    *(
+        Case(f"Segment{name}", {"data": drawn(4, 2), "segment_ids": whole(0, 0, 2, 2)})
+        for name in ("Sum", "Mean", "Prod", "Max", "Min")
+    ),
+    Case("Roll", {"input": X, "shift": whole(1, -2), "axis": whole(0, 2)}),
+    Case("ListDiff", {"x": whole(4, 1, 4, 7, 0), "y": whole(1, 0)}),
+    Case("Bincount", {"arr": whole(0, 2, 2, 7), "size": np.int32(4), "weights": np.zeros(0, np.float32)}),
+    Case("Bincount", {"arr": whole(0, 2, 2, 7), "size": np.int32(4), "weights": drawn(4)}),
     *(
         Case(
             kind,

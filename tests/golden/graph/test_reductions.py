@@ -45,6 +45,7 @@ CASES = [
     Case("BiasAddGrad", {"out_backprop": drawn(2, 3, 4, 5)}),
     Case("BiasAddGrad", {"out_backprop": drawn(2, 3, 4, 5)}, {"data_format": "NCHW"}),
     Case("BiasAddGrad", {"out_backprop": drawn(6, 5)}),
+    *(Case("EuclideanNorm", {"input": X, "axis": whole(0, 2)}, {"keep_dims": keep}) for keep in (False, True)),
 ]
 
 

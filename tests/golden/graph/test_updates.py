@@ -47,6 +47,16 @@ RULES = {
         [{"update_slots": flag} for flag in (False, True)],
     ),
     "ResourceApplyAdadelta": (["accum", "accum_update"], {"lr": RATE, "rho": HALF, "epsilon": SMALL}, [{}]),
+    "ResourceApplyFtrl": (
+        ["accum", "linear"],
+        {"lr": RATE, "l1": SMALL, "l2": SMALL, "lr_power": np.float32(-0.5)},
+        [{}],
+    ),
+    "ResourceApplyFtrlV2": (
+        ["accum", "linear"],
+        {"lr": RATE, "l1": HALF, "l2": SMALL, "l2_shrinkage": SMALL, "lr_power": np.float32(-0.5)},
+        [{}],
+    ),
     "ResourceApplyAdaMax": (
         ["m", "v"],
         {"beta1_power": HALF, "lr": RATE, "beta1": HALF, "beta2": np.float32(0.9), "epsilon": SMALL},

@@ -1,4 +1,4 @@
-"""The kernels, one module for each family of operations; importing this package registers all of them."""
+"""Kernels in a module for each family of operations; an import of this package registers all kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ FAMILIES: Final = (
     "convolution",
     "draws",
     "elementwise",
+    "images",
     "indexing",
+    "linear_algebra",
     "lists",
     "normalisation",
     "pooling",

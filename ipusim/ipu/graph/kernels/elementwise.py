@@ -1,4 +1,4 @@
-"""Operations that compute each element for itself: arithmetic, comparisons, elementary functions."""
+"""Elementwise operations: arithmetic, comparisons, elementary functions."""
 
 from __future__ import annotations
 
@@ -79,6 +79,10 @@ _TWO_ARRAYS: Final[dict[str, Kernel]] = {
     "BitwiseXor": np.bitwise_xor,
     "LeftShift": np.left_shift,
     "RightShift": np.right_shift,
+    "NextAfter": np.nextafter,
+    "Igamma": in_float32(special.gammainc),
+    "Igammac": in_float32(special.gammaincc),
+    "Zeta": in_float32(special.zeta),
 }
 _ONE_ARRAY: Final[dict[str, Kernel]] = {
     "Neg": np.negative,
@@ -111,6 +115,10 @@ _ONE_ARRAY: Final[dict[str, Kernel]] = {
     "Erfc": in_float32(special.erfc),
     "Lgamma": in_float32(special.gammaln),
     "Digamma": in_float32(special.digamma),
+    "Erfinv": in_float32(special.erfinv),
+    "Ndtri": in_float32(special.ndtri),
+    "BesselI0e": in_float32(special.i0e),
+    "BesselI1e": in_float32(special.i1e),
     "LogicalNot": np.logical_not,
     "Invert": np.invert,
     "IsFinite": np.isfinite,
@@ -145,6 +153,13 @@ def _add_n(node: Node) -> Kernel:
 def _cast(node: Node) -> Kernel:
     dtype = node.attributes["DstT"]
     return lambda x: np.asarray(x).astype(dtype)
+
+
+@register("Bitcast")
+def _bitcast(node: Node) -> Kernel:
+    """See the bits of elements as another dtype, of the same size."""
+    dtype = node.attributes["type"]
+    return lambda x: np.asarray(x).view(dtype)
 
 
 @register("ClipByValue")

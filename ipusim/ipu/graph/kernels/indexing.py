@@ -72,7 +72,7 @@ register_function(
 
 @register("GatherV2")
 def _gather(node: Node) -> Kernel:
-    """Take along an axis; with batch axes, each batch by its own indices."""
+    """Take elements along an axis; batch axes pair arrays with indices."""
     batch = node.attributes["batch_dims"]
 
     def run(x: Array, indices: Array, axis: Any) -> Array:
@@ -146,11 +146,46 @@ register_function("UnsortedSegmentMax", _segments(_lowest, np.maximum.at))
 register_function("UnsortedSegmentMin", _segments(_highest, np.minimum.at))
 
 
-def _segment_sum(x: Array, segments: Array) -> Any:
-    return _segments(0, np.add.at)(x, segments, segments[-1] + 1 if len(segments) else 0)
+def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
+    """Return a function that collects rows by ascending segments; empty segments have a fixed value."""
+
+    def run(x: Array, segments: Array) -> Array:
+        count = int(segments[-1]) + 1 if len(segments) else 0
+        result = np.full((count, *x.shape[1:]), empty, x.dtype)
+        for segment in np.unique(segments):
+            result[segment] = collect(x[segments == segment])
+        return result
+
+    return run
 
 
-register_function("SegmentSum", _segment_sum)
+register_function("SegmentSum", _sorted_segments(lambda rows: rows.sum(0)))
+register_function("SegmentMean", _sorted_segments(lambda rows: rows.mean(0)))
+register_function("SegmentProd", _sorted_segments(lambda rows: rows.prod(0), empty=1))
+register_function("SegmentMax", _sorted_segments(lambda rows: rows.max(0)))
+register_function("SegmentMin", _sorted_segments(lambda rows: rows.min(0)))
+register_function("Roll", lambda x, shift, axis: np.roll(x, whole(shift), whole(axis)))
+
+
+@register("ListDiff")
+def _list_difference(node: Node) -> Kernel:
+    """Elements without an equal element in a second list, and their places."""
+    dtype = node.output_types[1]
+
+    def run(x: Array, y: Array) -> tuple[Array, Array]:
+        kept = np.flatnonzero(~np.isin(x, y))
+        return x[kept], kept.astype(dtype)
+
+    return run
+
+
+def _bincount(values: Array, size: Any, weights: Array) -> Any:
+    """Count elements, or sum weights, by value; values beyond the size are left out."""
+    kept = values < int(size)
+    return np.bincount(values[kept], weights[kept] if weights.size else None, int(size)).astype(weights.dtype)
+
+
+register_function("Bincount", _bincount)
 
 
 @register("DynamicStitch ParallelDynamicStitch")

@@ -17,7 +17,7 @@ class TensorList:
     """A list of tensors.
 
     Attributes:
-        items: the tensors; None for one that was reserved and not set.
+        items: tensors; None for a reserved element without a value.
         shape: shape of an element, -1 for an unknown length; empty for an unknown rank.
         dtype: of its elements.
     """
@@ -48,10 +48,10 @@ class TensorList:
 
 @dataclass(frozen=True, eq=False)
 class Optional:
-    """Values that are there or not.
+    """Values of a branch, or nothing if the branch did not run.
 
     Attributes:
-        values: the values; None where there are none.
+        values: tensors of the branch; None if the branch did not run.
     """
 
     values: tuple[Any, ...] | None
@@ -123,7 +123,7 @@ register_function("OptionalHasValue", lambda value: np.bool_(value.values is not
 
 @register("OptionalGetValue")
 def _value(node: Node) -> Kernel:
-    """Return the values; None for each where there are none, which nothing reads then."""
+    """Return the values; None placeholders for an empty optional."""
     count = len(node.output_types)
 
     def run(value: Optional) -> Any:

@@ -36,7 +36,7 @@ def _images(rows: Array, like: Array, first: bool) -> Array:
 def _normalise(node: Node) -> Kernel:
     """Normalise by the batch's mean and variance in training, by the given ones else.
 
-    The variance that goes into the running one is that of a sample: times N / (N - 1).
+    The running variance takes the sample variance: the variance times N / (N - 1).
     """
     first, training = _channels_first(node), node.attributes["is_training"]
     epsilon = np.float32(node.attributes["epsilon"])

@@ -1,4 +1,4 @@
-"""Operations that make one element of several: sums, means, extremes, running sums."""
+"""Reductions and running sums: sums, means, products, extremes."""
 
 from __future__ import annotations
 
@@ -82,6 +82,12 @@ def _running(node: Node) -> Kernel:
         return np.flip(result, along) if backwards else result
 
     return run
+
+
+@register("EuclideanNorm")
+def _norm(node: Node) -> Kernel:
+    keep = node.attributes["keep_dims"]
+    return lambda x, axes: np.sqrt(np.sum(x * x, axis=whole(axes) if np.size(axes) else (), keepdims=keep))
 
 
 @register("BiasAddGrad")

@@ -1,4 +1,4 @@
-"""Weight updates that TensorFlow has as one operation for each rule; slots are variables."""
+"""Weight updates: an operation for each rule of TensorFlow; slots are variables."""
 
 from __future__ import annotations
 
@@ -139,6 +139,34 @@ def _adadelta(node: Node) -> Kernel:
         step = np.sqrt(moved.value + epsilon) / np.sqrt(square.value + epsilon) * grad
         variable.assign(variable.value - step * rate)
         moved.assign(moved.value * decay + step * step * rest)
+
+    return run
+
+
+@register("ResourceApplyFtrl ResourceApplyFtrlV2", effect=True)
+def _ftrl(node: Node) -> Kernel:
+    """Follow the regularised leader; the second form shrinks the gradient of the linear term."""
+    shrinks = node.type.endswith("V2")
+
+    def run(
+        variable: Variable,
+        squares: Variable,
+        linear: Variable,
+        grad: Array,
+        rate: Array,
+        l1: Array,
+        l2: Array,
+        *rest: Any,
+    ) -> None:
+        power = rest[-1]
+        shrunk = grad + 2 * rest[0] * variable.value if shrinks else grad
+        total = squares.value + grad * grad
+        sigma = (total**-power - squares.value**-power) / rate
+        linear.assign(linear.value + shrunk - sigma * variable.value)
+        squares.assign(total)
+        quadratic = total**-power / rate + 2 * l2
+        beyond = np.sign(linear.value) * l1 - linear.value
+        variable.assign(np.where(np.abs(linear.value) > l1, beyond / quadratic, grad.dtype.type(0)))
 
     return run
 

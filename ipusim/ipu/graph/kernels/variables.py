@@ -40,7 +40,7 @@ register_function("ResourceGatherNd", lambda variable, indices: variable.value[t
 
 
 def _scattered(change: Kernel) -> Kernel:
-    """Return a kernel that changes rows of a variable; updates of one row follow each other."""
+    """Return a kernel that changes rows of a variable, in the order of the indices."""
 
     def run(variable: Variable, indices: Array, updates: Array) -> None:
         value = np.array(variable.value)

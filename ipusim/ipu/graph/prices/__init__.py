@@ -6,8 +6,8 @@ activation, cost what the layer costs (:mod:`~ipusim.ipu.graph.prices.found`): t
 same time. Nodes of the gradient belong to the layer of the node that they are the gradient of. Any other node costs
 what its own operation takes (:mod:`~ipusim.ipu.graph.prices.nodes`).
 
-To add a pattern, write a function in a module of this package that takes an
+To add a pattern, write a function in a module of this package that takes a
 :class:`~ipusim.ipu.graph.prices.view.PassView` and a node, and returns a
-:class:`~ipusim.ipu.graph.prices.layer.Found` layer or None; list it in ``PATTERNS`` of ``found.py``, before patterns of
+:class:`~ipusim.ipu.graph.prices.layer.FoundLayer` or None. List it in ``PATTERNS`` of ``found.py``, before patterns of
 fewer nodes.
 """

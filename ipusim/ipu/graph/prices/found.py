@@ -7,11 +7,11 @@ from typing import Final
 
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices import kernel_layers, recurrent_layers, whole_layers
-from ipusim.ipu.graph.prices.layer import Found
+from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import PassView
 
 #: Returns the layer that a node is the last, or the characteristic, node of; None for another node.
-Pattern = Callable[[PassView, Node], Found | None]
+Pattern = Callable[[PassView, Node], FoundLayer | None]
 #: All patterns; those of more nodes come first.
 PATTERNS: Final[tuple[Pattern, ...]] = (
     whole_layers.own_layer,
@@ -29,9 +29,9 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
 )
 
 
-def find_layers(view: PassView) -> list[Found]:
-    """Return the layers of a forward pass in order; each node belongs to one at most."""
-    found: list[Found] = []
+def find_layers(view: PassView) -> list[FoundLayer]:
+    """Return the layers of a forward pass in order; no node belongs to two layers."""
+    found: list[FoundLayer] = []
     for pattern in PATTERNS:
         for seen in view.seen.values():
             if seen.node.name in view.claimed:

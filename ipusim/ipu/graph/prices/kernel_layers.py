@@ -8,10 +8,10 @@ from typing import Any, Final
 from ipusim.api import layers
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node, Output
-from ipusim.ipu.graph.prices.layer import Found
+from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
 
-#: The simulator's activation of each operation type that is one.
+#: Names of the simulator's activations by operation type.
 ACTIVATIONS: Final = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
 _SUMS: Final = frozenset({"BiasAdd", "Add", "AddV2"})
 
@@ -20,7 +20,7 @@ class Tail:
     """The nodes behind a product that belong to its layer.
 
     Attributes:
-        nodes: names of all nodes of the layer so far.
+        nodes: names of the layer's nodes.
         last: the last of them.
         biased: whether a bias is added.
         activation: name of the activation.
@@ -72,7 +72,7 @@ class Tail:
         return any(view.is_weight(tensor) and view.form(tensor).size == units for tensor in node.inputs)
 
 
-def dense(view: PassView, node: Node) -> Found | None:
+def dense(view: PassView, node: Node) -> FoundLayer | None:
     """Return the dense layer that a product of an activation by a variable begins."""
     if node.type not in ("MatMul", "BatchMatMulV2", "BatchMatMulV3") or len(node.inputs) < 2:
         return None
@@ -84,10 +84,10 @@ def dense(view: PassView, node: Node) -> Found | None:
     rows = view.form(x).size // elements
     tail = Tail(view, node, units)
     layer = layers.Dense(units, tail.activation, tail.biased)
-    return Found(node.name, layer, (elements,), rows, _itemsize(view, x), frozenset(tail.nodes), weight.node)
+    return FoundLayer(node.name, layer, (elements,), rows, _itemsize(view, x), frozenset(tail.nodes), weight.node)
 
 
-def convolution(view: PassView, node: Node) -> Found | None:
+def convolution(view: PassView, node: Node) -> FoundLayer | None:
     """Return the convolution layer that a convolution by a variable begins."""
     if node.type != "Conv2D" or not view.is_weight(node.inputs[1]):
         return None
@@ -108,7 +108,7 @@ def convolution(view: PassView, node: Node) -> Found | None:
     }
     layer = layers.Conv2D(filters=kernel[-1], **options)
     shape = (height, width, channels)
-    return Found(node.name, layer, shape, batch, _itemsize(view, x), frozenset(tail.nodes), weight.node)
+    return FoundLayer(node.name, layer, shape, batch, _itemsize(view, x), frozenset(tail.nodes), weight.node)
 
 
 def _itemsize(view: PassView, tensor: Output) -> int:
@@ -116,5 +116,5 @@ def _itemsize(view: PassView, tensor: Output) -> int:
 
 
 def sample_shape(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return the number of samples of an array, and the shape of one; a scalar is one sample of one element."""
+    """Return the number of samples and the shape of a sample; a scalar counts as a sample with a single element."""
     return (shape[0], shape[1:]) if len(shape) > 1 else (1, (math.prod(shape),))

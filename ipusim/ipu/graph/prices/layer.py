@@ -9,17 +9,17 @@ from ipusim.api import LayerCost, Shape, Work
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundLayer:
     """A layer among the nodes of a forward pass.
 
     Attributes:
-        name: name of its characteristic node.
-        layer: a layer or loss of the simulator, with this layer's options.
-        input_shape: shape of a sample that it takes.
+        name: name of the characteristic node.
+        layer: layer or loss of the simulator, with its options.
+        input_shape: shape of an input sample.
         batch: number of samples.
         itemsize: bytes of an element.
-        nodes: names of the nodes that it stands for.
-        weight: name of the node that hands it the kernel of a product; empty for a layer without one.
+        nodes: names of the forward nodes.
+        weight: name of the node that reads the kernel of the product; empty for a layer without a kernel.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Found:
         """The work of its forward pass."""
         return self._cost(True).forward
 
-    def backward(self, *, into: bool, own: bool) -> Work:
+    def backward(self, *, for_input: bool, for_weights: bool) -> Work:
         """Return the work of its backward pass.
 
         Args:
-            into: whether the gradient of its input is computed.
-            own: whether those of its variables are.
+            for_input: whether the gradient of the input is computed.
+            for_weights: whether the gradients of the variables are computed.
         """
-        cost = self._cost(into)
-        return cost.backward if own or not into else cost.halves.input
+        cost = self._cost(for_input)
+        return cost.backward if for_weights or not for_input else cost.halves.input
 
     def _cost(self, need_input_gradient: bool) -> LayerCost:
         cost: LayerCost = self.layer.cost(self.input_shape, self.batch, self.itemsize, need_input_gradient)

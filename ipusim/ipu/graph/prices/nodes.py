@@ -1,7 +1,7 @@
 """The work of one node by its operation type, from the forms of its values.
 
-- Products and convolutions: one multiply-accumulate for each combination of their indices.
-- Reductions: one reduction for each element read. Elementary functions: a transcendental for each element. Quotients:
+- Products and convolutions: multiply-accumulates, counted over all indices.
+- Reductions: a reduction for each element read. Elementary functions: a transcendental for each element. Quotients:
   a quotient for each element. Other arithmetic: an elementwise operation for each element written.
 - Changes of view cost nothing. Moves of elements, such as padding and gathering, cost their memory traffic.
 
@@ -17,7 +17,7 @@ from typing import Final
 
 from ipusim.api import VectorWork, Work, models
 from ipusim.ipu.graph.kernels.windows import Windows
-from ipusim.ipu.graph.prices.observed import Seen
+from ipusim.ipu.graph.prices.observed import ObservedNode
 
 
 def _types(text: str) -> frozenset[str]:
@@ -84,8 +84,8 @@ _UPDATES: Final = {
 _WIDEST: Final = 4
 
 
-def work_of_node(seen: Seen) -> Work | None:
-    """Return the work of a node; None for one that costs nothing."""
+def work_of_node(seen: ObservedNode) -> Work | None:
+    """Return the work of a node; None for a free node."""
     kind = seen.node.type
     if kind in FREE:
         return None
@@ -101,13 +101,13 @@ def work_of_node(seen: Seen) -> Work | None:
     return Work(vector=vector, sram_bytes=moved, itemsize=itemsize, compute_sets=sets)
 
 
-def _itemsize(seen: Seen) -> int:
+def _itemsize(seen: ObservedNode) -> int:
     """Return the bytes of an element of the widest floating-point value."""
     widths = [form.dtype.itemsize for form in (*seen.inputs, *seen.outputs) if form.dtype.kind in "fV"]
     return max(widths, default=_WIDEST)
 
 
-def _vector(seen: Seen) -> tuple[VectorWork, int]:
+def _vector(seen: ObservedNode) -> tuple[VectorWork, int]:
     """Return the vector work of a node without products, and its compute sets."""
     kind = seen.node.type
     read = seen.inputs[0].size if seen.inputs else 0
@@ -124,7 +124,7 @@ def _vector(seen: Seen) -> tuple[VectorWork, int]:
     return one * (written or max((form.size for form in seen.inputs), default=0)), 1
 
 
-def _matrix_product(seen: Seen) -> models.Product:
+def _matrix_product(seen: ObservedNode) -> models.Product:
     attributes = seen.node.attributes
     first = attributes.get("transpose_a", attributes.get("adj_x", False))
     left, out = seen.inputs[0].shape, seen.outputs[0].shape
@@ -134,7 +134,7 @@ def _matrix_product(seen: Seen) -> models.Product:
     return models.Product(out[-2], k, out[-1], groups)
 
 
-def _einsum(seen: Seen) -> models.Product:
+def _einsum(seen: ObservedNode) -> models.Product:
     inputs, _, output = seen.node.attributes["equation"].partition("->")
     sizes: dict[str, int] = {}
     names = inputs.split(",")
@@ -152,7 +152,7 @@ def _einsum(seen: Seen) -> models.Product:
     )
 
 
-def _convolution(seen: Seen) -> models.Convolution:
+def _convolution(seen: ObservedNode) -> models.Convolution:
     windows = Windows.of_node(seen.node)
     kernel, out = seen.inputs[1].shape, windows.sizes(seen.outputs[0].shape)
     channels = windows.sizes(seen.inputs[0].shape)[-1]
@@ -167,7 +167,7 @@ def _convolution(seen: Seen) -> models.Convolution:
     )
 
 
-def _convolution_back(seen: Seen) -> models.Convolution:
+def _convolution_back(seen: ObservedNode) -> models.Convolution:
     """Return the convolution by which the gradient of images comes back."""
     windows = Windows.of_node(seen.node)
     kernel, grad, image = (
@@ -181,7 +181,7 @@ def _convolution_back(seen: Seen) -> models.Convolution:
     )
 
 
-def _kernel_gradient(seen: Seen) -> models.Product:
+def _kernel_gradient(seen: ObservedNode) -> models.Product:
     windows = Windows.of_node(seen.node)
     kernel, grad, image = (
         seen.outputs[0].shape,
@@ -192,7 +192,7 @@ def _kernel_gradient(seen: Seen) -> models.Product:
     return models.Product(taps * kernel[-2], math.prod(grad[:-1]), kernel[-1] // groups, groups, shared=taps)
 
 
-def _depthwise(seen: Seen) -> models.Convolution:
+def _depthwise(seen: ObservedNode) -> models.Convolution:
     """Return the convolution of each channel by itself, whichever of its three arrays a node makes."""
     windows = Windows.of_node(seen.node)
     kind = seen.node.type
@@ -202,8 +202,8 @@ def _depthwise(seen: Seen) -> models.Convolution:
     return models.Convolution(positions, 1, kernel[-1], math.prod(kernel[:2]), strides, kernel[-2])
 
 
-#: The product of each operation that has one.
-_PRODUCTS: Final[dict[str, Callable[[Seen], models.Product | models.Convolution]]] = {
+#: Functions that return the product of a node, by operation type.
+_PRODUCTS: Final[dict[str, Callable[[ObservedNode], models.Product | models.Convolution]]] = {
     "MatMul": _matrix_product,
     "BatchMatMul": _matrix_product,
     "BatchMatMulV2": _matrix_product,

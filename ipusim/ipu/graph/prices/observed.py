@@ -40,7 +40,7 @@ _NO_ARRAY = Form((), np.dtype(object))
 
 
 def form_of(value: Any) -> Form:
-    """Return the form of a value; of a variable that of its array."""
+    """Return the form of a value; a variable has the form of its array."""
     if isinstance(value, Variable):
         return form_of(value.value)
     if value is None or isinstance(value, TensorList) or not hasattr(value, "dtype"):
@@ -49,19 +49,19 @@ def form_of(value: Any) -> Form:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ObservedNode:
     """A node that has run.
 
     Attributes:
         node: the node.
-        inputs, outputs: forms of the values that it has read and made.
-        inner: nodes of its bodies that have run in it, in order, as often as each has run.
+        inputs, outputs: forms of the input and output values.
+        inner: nodes of loop and branch bodies, in the order of execution, once for each execution.
     """
 
     node: Node
     inputs: tuple[Form, ...]
     outputs: tuple[Form, ...]
-    inner: tuple[Seen, ...] = ()
+    inner: tuple[ObservedNode, ...] = ()
 
 
 @dataclass(eq=False)
@@ -74,20 +74,20 @@ class Observation:
     """
 
     graph: Graph
-    seen: list[Seen] = field(default_factory=list)
-    _inner: list[Seen] = field(default_factory=list)
+    seen: list[ObservedNode] = field(default_factory=list)
+    _inner: list[ObservedNode] = field(default_factory=list)
 
     def __call__(self, step: Step, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Note a step behind its run."""
         values = inputs[len(inputs) - len(step.node.inputs) :]
         forms = tuple(map(form_of, values)), tuple(map(form_of, outputs))
         if self.graph.nodes.get(step.node.name) is step.node:
-            self.seen.append(Seen(step.node, *forms, tuple(self._inner)))
+            self.seen.append(ObservedNode(step.node, *forms, tuple(self._inner)))
             self._inner.clear()
         else:
-            self._inner.append(Seen(step.node, *forms))
+            self._inner.append(ObservedNode(step.node, *forms))
 
-    def take(self) -> list[Seen]:
+    def take(self) -> list[ObservedNode]:
         """Return the nodes noted so far, and begin anew."""
         noted, self.seen = self.seen, []
         return noted

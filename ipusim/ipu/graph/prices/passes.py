@@ -9,9 +9,9 @@ from ipusim.api import Work
 from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.found import find_layers
-from ipusim.ipu.graph.prices.layer import Found
+from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.nodes import FREE, PRODUCTS, work_of_node
-from ipusim.ipu.graph.prices.observed import Seen
+from ipusim.ipu.graph.prices.observed import ObservedNode
 from ipusim.ipu.graph.prices.view import PassView, is_constant
 
 
@@ -22,7 +22,7 @@ class StageWork:
     Attributes:
         forward, backward: work of each layer, and of the nodes between two layers, in order.
         layers: names of the layers that were found.
-        alone: types of nodes that cost work of their own, since no layer has them.
+        alone: types of the nodes that were priced node by node.
     """
 
     forward: tuple[Work, ...]
@@ -31,13 +31,15 @@ class StageWork:
     alone: tuple[str, ...]
 
 
-def work_of_stage(graph: Graph, cut: StageCut, forward: Iterable[Seen], backward: Iterable[Seen]) -> StageWork:
+def work_of_stage(
+    graph: Graph, cut: StageCut, forward: Iterable[ObservedNode], backward: Iterable[ObservedNode]
+) -> StageWork:
     """Return the work of a stage.
 
     Args:
         graph: the graph.
         cut: the stage.
-        forward, backward: nodes of its passes as they have run.
+        forward, backward: observed nodes of the two passes.
     """
     view = PassView(graph, forward)
     found = find_layers(view)
@@ -45,13 +47,15 @@ def work_of_stage(graph: Graph, cut: StageCut, forward: Iterable[Seen], backward
 
 
 class _Pricing:
-    def __init__(self, graph: Graph, cut: StageCut, view: PassView, found: list[Found], backward: list[Seen]) -> None:
+    def __init__(
+        self, graph: Graph, cut: StageCut, view: PassView, found: list[FoundLayer], backward: list[ObservedNode]
+    ) -> None:
         self._nodes: Mapping[str, Node] = graph.nodes
         self._cut, self._view, self._found, self._backward = cut, view, found, backward
         self._layer_of = {name: layer for layer in found for name in layer.nodes}
         self._known: dict[str, bool] = {}
         self._alone: dict[str, None] = {}
-        self._behind: dict[str, Found | None] = {}
+        self._behind: dict[str, FoundLayer | None] = {}
 
     def work(self) -> StageWork:
         forward = tuple(self._forward())
@@ -74,7 +78,7 @@ class _Pricing:
 
     def _back(self) -> Iterator[Work]:
         """Yield the work of each layer where the first node of its gradient runs, and of other nodes between."""
-        groups: dict[str, list[Seen]] = {}
+        groups: dict[str, list[ObservedNode]] = {}
         for seen in self._backward:
             layer = self._layer_behind(seen.node)
             if layer is not None and not self._costs_nothing(seen.node):
@@ -92,7 +96,7 @@ class _Pricing:
                 yield self._backward_of(by_name[layer.name], groups[layer.name])
         yield from run.end()
 
-    def _add(self, run: _Run, seen: Seen) -> Iterator[Work]:
+    def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
         """Add a node that no layer has to a run of such nodes; yield the run if the node begins another."""
         for each in (seen, *seen.inner):
             work = None if self._costs_nothing(each.node) else work_of_node(each)
@@ -105,11 +109,10 @@ class _Pricing:
         known = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._known)
         return known or node.type in FREE or node.type == "ReadVariableOp"
 
-    def _layer_behind(self, node: Node) -> Found | None:
+    def _layer_behind(self, node: Node) -> FoundLayer | None:
         """Return the layer that a node is a part of the gradient of.
 
-        A node that TensorFlow notes no origin of, such as a sum of gradients, is a part of the one layer that all its
-        inputs come from.
+        A node without an origin, such as a sum of gradients, belongs to the common layer of all its inputs.
         """
         if node.name not in self._behind:
             origin = self._nodes.get(node.origin)
@@ -119,9 +122,9 @@ class _Pricing:
             self._behind[node.name] = found
         return self._behind[node.name]
 
-    def _layer_of_inputs(self, node: Node) -> Found | None:
+    def _layer_of_inputs(self, node: Node) -> FoundLayer | None:
         """Return the layer that all inputs of a node come from but constants; None for several."""
-        owners: dict[str, Found | None] = {}
+        owners: dict[str, FoundLayer | None] = {}
         for tensor in node.inputs:
             maker = self._nodes.get(tensor.node)
             if maker is not None and not is_constant(self._nodes, maker, self._known):
@@ -131,18 +134,18 @@ class _Pricing:
                 owners[layer.name if layer else ""] = layer
         return next(iter(owners.values())) if len(owners) == 1 else None
 
-    def _backward_of(self, layer: Found, group: list[Seen]) -> Work:
+    def _backward_of(self, layer: FoundLayer, group: list[ObservedNode]) -> Work:
         """Return the work of a layer's gradient, of the halves that are computed."""
         names = {seen.node.name for seen in group}
         if layer.weight:
             products = [seen.node for seen in group if seen.node.type in PRODUCTS]
             into = [node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)]
-            return layer.backward(into=bool(into), own=len(into) < len(products))
+            return layer.backward(for_input=bool(into), for_weights=len(into) < len(products))
         handles = set(self._view.variables_of(layer.nodes))
         own = any(self._handle_of(name) in handles for name in self._cut.gradients)
-        return layer.backward(into=self._is_read_outside(names), own=own)
+        return layer.backward(for_input=self._is_read_outside(names), for_weights=own)
 
-    def _is_kernel(self, layer: Found, tensor: Output) -> bool:
+    def _is_kernel(self, layer: FoundLayer, tensor: Output) -> bool:
         return self._source(tensor) == self._source(Output(layer.weight, 0))
 
     def _source(self, tensor: Output) -> Output:
@@ -176,7 +179,7 @@ class _Pricing:
 
 
 class _Run:
-    """Nodes one after another that no layer has: a product begins another run unless it shares an operand."""
+    """Consecutive nodes outside of layers: a product begins a new run unless it shares an operand."""
 
     def __init__(self) -> None:
         self._work: Work | None = None

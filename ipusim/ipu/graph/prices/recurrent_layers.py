@@ -8,8 +8,8 @@ from typing import Final
 
 from ipusim.api import layers
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.prices.layer import Found
-from ipusim.ipu.graph.prices.observed import Form, Seen
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
 #: Gates of an LSTM, and its activations in a step: three sigmoids, two tanh.
@@ -18,7 +18,7 @@ _GATES, _SIGMOIDS, _TANHS = 4, 3, 2
 _OF_STACK: Final = frozenset({"Identity", "Transpose"})
 
 
-def lstm(view: PassView, node: Node) -> Found | None:
+def lstm(view: PassView, node: Node) -> FoundLayer | None:
     """Return the LSTM that a loop computes: in each step products into four gates, three sigmoids and two tanh.
 
     The step has one product of input and state side by side, as cells of TensorFlow 1 do, or one product of each, as
@@ -40,7 +40,7 @@ def lstm(view: PassView, node: Node) -> Found | None:
     layer = layers.LSTM(units=units, use_bias=biased, return_sequences=_returns_sequences(view, node))
     itemsize = products[0].outputs[0].dtype.itemsize
     nodes = frozenset((node.name, *_around(view, node)))
-    return Found(node.name, layer, (steps, elements), batch, itemsize, nodes)
+    return FoundLayer(node.name, layer, (steps, elements), batch, itemsize, nodes)
 
 
 def _around(view: PassView, node: Node) -> Iterator[str]:
@@ -70,11 +70,11 @@ def _last_taken(view: PassView, stack: Node) -> Iterator[str]:
                 work += [reader] if reader.type in _OF_STACK else []
 
 
-def _kernel(product: Seen) -> Form:
+def _kernel(product: ObservedNode) -> Form:
     return product.inputs[1]
 
 
-def _adds_bias(inner: Seen, columns: int) -> bool:
+def _adds_bias(inner: ObservedNode, columns: int) -> bool:
     """Tell whether a node of a step adds one element for each gate's unit."""
     sums = inner.node.type in ("BiasAdd", "Add", "AddV2")
     return sums and any(form.shape == (columns,) for form in inner.inputs)
@@ -90,7 +90,7 @@ def _returns_sequences(view: PassView, node: Node) -> bool:
 
 
 def _only_last_is_taken(view: PassView, stack: Node) -> bool:
-    """Tell whether slices of one step are all that is taken of a stack."""
+    """Tell whether nodes read a stack through slices of a single step only."""
     work, slices = [stack], 0
     while work:
         for reader in view.readers(work.pop()):

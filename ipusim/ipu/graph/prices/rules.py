@@ -8,9 +8,9 @@ from typing import Any, Final
 from ipusim.api import Work, learning
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.nodes import work_of_node
-from ipusim.ipu.graph.prices.observed import Seen
+from ipusim.ipu.graph.prices.observed import ObservedNode
 
-#: The simulator's rule of each operation that applies one; its options beside nesterov do not change its work.
+#: Functions that return the simulator's optimizer, by operation type. Only nesterov changes the work of an update.
 RULES: Final[dict[str, Callable[[Node], Any]]] = {
     "ResourceApplyGradientDescent": lambda node: learning.SGD(learning_rate=0.0),
     "ResourceApplyMomentum": lambda node: learning.Momentum(
@@ -34,8 +34,8 @@ def rule_of(node: Node) -> Any:
     return None if make is None else make(node)
 
 
-def work_of_update(seen: Seen) -> Work | None:
-    """Return the work of a node of an update; None for one that costs nothing."""
+def work_of_update(seen: ObservedNode) -> Work | None:
+    """Return the work of a node of an update; None for a free node."""
     rule = rule_of(seen.node)
     if rule is None:
         return work_of_node(seen)

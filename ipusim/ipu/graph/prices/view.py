@@ -1,4 +1,4 @@
-"""A forward pass as patterns look at it: which node reads what, and where values come from."""
+"""A forward pass for pattern search: readers and sources of every value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.prices.observed import Form, Seen
+from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 
 #: Nodes that hand on their first input, in the same form or another.
 SAME_VALUE: Final = frozenset({"Identity", "StopGradient", "Snapshot", "EnsureShape", "CheckNumerics"})
@@ -22,7 +22,7 @@ class PassView:
         claimed: names of nodes that a layer stands for already.
     """
 
-    def __init__(self, graph: Graph, seen: Iterable[Seen]) -> None:
+    def __init__(self, graph: Graph, seen: Iterable[ObservedNode]) -> None:
         """Take the nodes in order."""
         self._nodes: Mapping[str, Node] = graph.nodes
         self.seen = {each.node.name: each for each in seen}
@@ -34,7 +34,7 @@ class PassView:
         self._constant: dict[str, bool] = {}
 
     def node(self, tensor: Output) -> Node | None:
-        """Return the node that makes a tensor; None if it does not run in this pass."""
+        """Return the node that makes a tensor; None for a node of another pass."""
         return self._nodes.get(tensor.node) if tensor.node in self.seen else None
 
     def form(self, tensor: Output) -> Form:
@@ -52,7 +52,7 @@ class PassView:
         return self._readers.get(node.name, [])
 
     def only_reader(self, node: Node) -> Node | None:
-        """Return the one node that reads a node's results, beyond nodes that hand it on; None for several."""
+        """Return the single reader of a node's results, behind identities; None for several readers."""
         readers = self.readers(node)
         while len(readers) == 1 and readers[0].type in SAME_VALUE:
             readers = self.readers(readers[0])
@@ -90,7 +90,7 @@ class PassView:
                     yield tensor.node
 
     def constant(self, tensor: Output) -> Any:
-        """Return the value of a constant; None for a tensor that is none."""
+        """Return the value of a constant; None for another tensor."""
         node = self._nodes.get(tensor.node)
         return node.attributes["value"] if node is not None and node.type == "Const" else None
 

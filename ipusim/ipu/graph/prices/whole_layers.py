@@ -9,7 +9,7 @@ from ipusim.api import layers
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail, sample_shape
-from ipusim.ipu.graph.prices.layer import Found
+from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.registry import entry_of
 
@@ -18,17 +18,17 @@ _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMa
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
 
 
-def own_layer(view: PassView, node: Node) -> Found | None:
-    """Return the layer that one of Graphcore's operations is."""
+def own_layer(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the layer of an operation of Graphcore's."""
     entry = entry_of(node) if node.type == "PyFunc" else None
     if entry is None or entry.layer is None:
         return None
     form = view.form(node.inputs[0])
     batch, shape = sample_shape(form.shape)
-    return Found(node.name, entry.layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
+    return FoundLayer(node.name, entry.layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
 
 
-def batch_norm(view: PassView, node: Node) -> Found | None:
+def batch_norm(view: PassView, node: Node) -> FoundLayer | None:
     """Return the batch normalisation of a fused one in training."""
     if not node.type.startswith("FusedBatchNorm") or not node.attributes["is_training"]:
         return None
@@ -40,10 +40,10 @@ def batch_norm(view: PassView, node: Node) -> Found | None:
         center=not view.is_constant(node.inputs[2]),
         scale=not view.is_constant(node.inputs[1]),
     )
-    return Found(node.name, layer, shape, form.shape[0], form.dtype.itemsize, frozenset({node.name}))
+    return FoundLayer(node.name, layer, shape, form.shape[0], form.dtype.itemsize, frozenset({node.name}))
 
 
-def layer_norm(view: PassView, node: Node) -> Found | None:
+def layer_norm(view: PassView, node: Node) -> FoundLayer | None:
     """Return the layer normalisation that ends in a sum: statistics of the last axis, scaled and moved by variables.
 
     TensorFlow's ``batch_normalization`` of ``moments``, or the same written out: from the input's mean and squared
@@ -74,8 +74,8 @@ def _of_statistics(view: PassView, mean: Node, difference: Node) -> Iterator[str
 _OF_NORM: Final = VIEWS | {"Mean", "Sub", "Mul", "Add", "AddV2", "Rsqrt", "Sqrt", "RealDiv", "Neg"}
 
 
-def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> Found | None:
-    """Return the normalisation with all nodes that follow from its statistics up to the last of them."""
+def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer | None:
+    """Return the normalisation, grown from its statistics to its last node."""
     form = view.form(node.inputs[0])
     variables = 0
     work = [view.seen[name].node for name in nodes]
@@ -95,7 +95,7 @@ def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> Found | No
         return None
     layer = layers.LayerNorm(center=variables > 1, scale=variables > 0)
     batch, shape = sample_shape(form.shape)
-    return Found(node.name, layer, shape, batch, form.dtype.itemsize, frozenset(nodes))
+    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, frozenset(nodes))
 
 
 def _belongs(view: PassView, tensor: Output, nodes: set[str], x: Output, channels: int) -> bool:
@@ -105,7 +105,7 @@ def _belongs(view: PassView, tensor: Output, nodes: set[str], x: Output, channel
     return view.is_weight(tensor) and view.form(tensor).size == channels
 
 
-def pool(view: PassView, node: Node) -> Found | None:
+def pool(view: PassView, node: Node) -> FoundLayer | None:
     """Return a pool of images."""
     if node.type not in ("MaxPool", "AvgPool"):
         return None
@@ -117,7 +117,7 @@ def pool(view: PassView, node: Node) -> Found | None:
     padding: Any = windows.padding.lower()
     size, strides = ((pair[0], pair[1]) for pair in (node.attributes["ksize"][axes], windows.strides))
     layer = kind(size, strides, padding)
-    return Found(node.name, layer, tuple(shape), batch, form.dtype.itemsize, frozenset({node.name}))
+    return FoundLayer(node.name, layer, tuple(shape), batch, form.dtype.itemsize, frozenset({node.name}))
 
 
 def _mean_behind(view: PassView, node: Node) -> list[Node]:
@@ -132,16 +132,18 @@ def _mean_behind(view: PassView, node: Node) -> list[Node]:
     return [*passed, following]
 
 
-def cross_entropy(view: PassView, node: Node) -> Found | None:
+def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:
     """Return the loss of a classifier, with the mean over its samples."""
     if node.type not in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):
         return None
     form = view.form(node.inputs[0])
     nodes = frozenset((node.name, *(mean.name for mean in _mean_behind(view, node))))
-    return Found(node.name, layers.SoftmaxCrossEntropy(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
+    return FoundLayer(
+        node.name, layers.SoftmaxCrossEntropy(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes
+    )
 
 
-def squared_error(view: PassView, node: Node) -> Found | None:
+def squared_error(view: PassView, node: Node) -> FoundLayer | None:
     """Return the loss of a regression: the mean of squared differences of all elements."""
     if node.type != "SquaredDifference":
         return None
@@ -151,20 +153,20 @@ def squared_error(view: PassView, node: Node) -> Found | None:
     form = view.form(node.outputs[0])
     batch, shape = sample_shape(form.shape)
     nodes = frozenset((node.name, *(each.name for each in behind)))
-    return Found(node.name, layers.MeanSquaredError(), shape, batch, form.dtype.itemsize, nodes)
+    return FoundLayer(node.name, layers.MeanSquaredError(), shape, batch, form.dtype.itemsize, nodes)
 
 
-def activation(view: PassView, node: Node) -> Found | None:
+def activation(view: PassView, node: Node) -> FoundLayer | None:
     """Return an activation that no product stands before."""
     if node.type not in ACTIVATIONS:
         return None
     form = view.form(node.outputs[0])
     batch, shape = sample_shape(form.shape)
     layer = layers.ActivationLayer(ACTIVATIONS[node.type])
-    return Found(node.name, layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
+    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
 
 
-def attention(view: PassView, node: Node) -> Found | None:
+def attention(view: PassView, node: Node) -> FoundLayer | None:
     """Return self-attention around a softmax: queries, keys and values are products of one input, and so is the result.
 
     With several heads, masks that are added to the scores, and a product each for queries, keys and values.
@@ -188,7 +190,7 @@ def attention(view: PassView, node: Node) -> Found | None:
 
 def _attention(
     view: PassView, node: Node, sides: list[tuple[Node, set[str]]], products: tuple[Node, Node, Node], passed: set[str]
-) -> Found:
+) -> FoundLayer:
     """Return the attention layer of its projections and products."""
     scores, weighted, last = products
     x, query = view.form(sides[0][0].inputs[0]), view.form(scores.inputs[0])
@@ -202,7 +204,7 @@ def _attention(
         nodes |= names
     options: dict[str, Any] = {"causal": False, "use_bias": tail.biased, "split_qkv": True}
     layer = layers.MultiHeadAttention(num_heads=inner // head, key_dim=head, **options)
-    return Found(node.name, layer, (positions, elements), batch, x.dtype.itemsize, frozenset(nodes))
+    return FoundLayer(node.name, layer, (positions, elements), batch, x.dtype.itemsize, frozenset(nodes))
 
 
 def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
@@ -252,7 +254,7 @@ def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set
     return (following if is_product else None), passed
 
 
-def dropout(view: PassView, node: Node) -> Found | None:
+def dropout(view: PassView, node: Node) -> FoundLayer | None:
     """Return a dropout: uniform numbers, compared with the rate, choose between the scaled input and zero."""
     if node.type != "RandomUniform":
         return None
@@ -267,7 +269,7 @@ def dropout(view: PassView, node: Node) -> Found | None:
     return None
 
 
-def _dropped(view: PassView, chosen: Node, names: set[str], rate: float | None) -> Found | None:
+def _dropped(view: PassView, chosen: Node, names: set[str], rate: float | None) -> FoundLayer | None:
     """Return the dropout whose mask chooses in a node."""
     scaled = next((view.node(tensor) for tensor in chosen.inputs if tensor.node not in names), None)
     if rate is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
@@ -275,4 +277,4 @@ def _dropped(view: PassView, chosen: Node, names: set[str], rate: float | None) 
     form = view.form(chosen.outputs[0])
     batch, shape = sample_shape(form.shape)
     nodes = frozenset((*names, chosen.name, scaled.name))
-    return Found(chosen.name, layers.Dropout(float(rate)), shape, batch, form.dtype.itemsize, nodes)
+    return FoundLayer(chosen.name, layers.Dropout(float(rate)), shape, batch, form.dtype.itemsize, nodes)

@@ -1,0 +1,168 @@
+"""Images: resizing with gradients, blocks of pixels in the batch axis, and local response normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.half_precision import widened
+from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import Kernel, register, register_function
+
+
+def _scale(length: int, size: int, *, corners: bool) -> float:
+    """Return the step of source pixels between two result pixels."""
+    return (length - 1) / (size - 1) if corners and size > 1 else length / size
+
+
+def _centres(node: Node, length: int, size: int) -> Array:
+    """Return the places of result pixels along a source axis."""
+    scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
+    places = np.arange(size, dtype=np.float32)
+    if node.attributes["half_pixel_centers"]:
+        return (places + np.float32(0.5)) * scale - np.float32(0.5)
+    return places * scale
+
+
+def _weights(node: Node, length: int, size: int) -> Array:
+    """Return the matrix (result pixels, source pixels) of a linear interpolation."""
+    places = _centres(node, length, size)
+    floor = np.floor(places)
+    low = np.clip(floor, 0, length - 1).astype(int)
+    high = np.clip(floor + 1, 0, length - 1).astype(int)
+    share = (places - floor).astype(np.float32)
+    rows = np.arange(size)
+    matrix = np.zeros((size, length), np.float32)
+    np.add.at(matrix, (rows, low), 1 - share)
+    np.add.at(matrix, (rows, high), share)
+    return matrix
+
+
+@register("ResizeBilinear")
+def _bilinear(node: Node) -> Kernel:
+    def run(images: Array, size: Array) -> Any:
+        height, width = whole(size)
+        rows, columns = _weights(node, images.shape[1], height), _weights(node, images.shape[2], width)
+        return np.einsum("ph,nhwc,qw->npqc", rows, images.astype(np.float32), columns, optimize=True)
+
+    return run
+
+
+@register("ResizeBilinearGrad")
+def _bilinear_gradient(node: Node) -> Kernel:
+    def run(grad: Array, images: Array) -> Any:
+        rows = _weights(node, images.shape[1], grad.shape[1])
+        columns = _weights(node, images.shape[2], grad.shape[2])
+        return np.einsum("ph,npqc,qw->nhwc", rows, grad, columns, optimize=True).astype(images.dtype)
+
+    return run
+
+
+def _nearest(node: Node, length: int, size: int) -> Any:
+    """Return the source pixel of each result pixel."""
+    scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
+    places = np.arange(size, dtype=np.float32)
+    if node.attributes["half_pixel_centers"]:
+        places = places + np.float32(0.5)
+    scaled = places * scale
+    rounded = np.floor(scaled + np.float32(0.5)) if node.attributes["align_corners"] else np.floor(scaled)
+    return np.clip(rounded, 0, length - 1).astype(int)
+
+
+@register("ResizeNearestNeighbor")
+def _nearest_neighbour(node: Node) -> Kernel:
+    def run(images: Array, size: Array) -> Any:
+        height, width = whole(size)
+        rows, columns = _nearest(node, images.shape[1], height), _nearest(node, images.shape[2], width)
+        return images[:, rows[:, None], columns]
+
+    return run
+
+
+@register("ResizeNearestNeighborGrad")
+def _nearest_neighbour_gradient(node: Node) -> Kernel:
+    def run(grad: Array, size: Array) -> Array:
+        height, width = whole(size)
+        rows, columns = _nearest(node, height, grad.shape[1]), _nearest(node, width, grad.shape[2])
+        result = np.zeros((height, width, grad.shape[0], grad.shape[3]), grad.dtype)
+        np.add.at(result, (rows[:, None], columns), grad.transpose(1, 2, 0, 3))
+        return result.transpose(2, 0, 1, 3)
+
+    return run
+
+
+def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
+    """Move blocks of pixels into the batch axis, behind padding with zeros."""
+    sizes = whole(block)
+    count = len(sizes)
+    widths = [(0, 0), *(whole(pad) for pad in pads), *[(0, 0)] * (x.ndim - count - 1)]
+    padded = np.pad(x, widths)
+    lengths = [length // size for length, size in zip(padded.shape[1:], sizes, strict=False)]
+    split = [part for pair in zip(lengths, sizes, strict=True) for part in pair]
+    rest = padded.shape[count + 1 :]
+    parts = padded.reshape(x.shape[0], *split, *rest)
+    order = (
+        *range(2, 2 * count + 1, 2),
+        0,
+        *range(1, 2 * count, 2),
+        *range(2 * count + 1, parts.ndim),
+    )
+    return parts.transpose(order).reshape(-1, *lengths, *rest)
+
+
+def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
+    """Move blocks of pixels out of the batch axis, and cut borders off."""
+    sizes = whole(block)
+    count = len(sizes)
+    batch = x.shape[0] // int(np.prod(sizes))
+    lengths, rest = x.shape[1 : count + 1], x.shape[count + 1 :]
+    parts = x.reshape(*sizes, batch, *lengths, *rest)
+    order = [count]
+    for axis in range(count):
+        order += [count + 1 + axis, axis]
+    joined = parts.transpose(*order, *range(2 * count + 1, parts.ndim))
+    whole_images = joined.reshape(batch, *(length * size for length, size in zip(lengths, sizes, strict=True)), *rest)
+    cuts = tuple(
+        slice(int(before), length - int(behind))
+        for (before, behind), length in zip(crops, whole_images.shape[1:], strict=False)
+    )
+    return whole_images[(slice(None), *cuts)]
+
+
+register_function("SpaceToBatchND", _space_to_batch)
+register_function("BatchToSpaceND", _batch_to_space)
+
+
+def _neighbours(node: Node, squares: Array) -> Array:
+    """Return the sums of squares over neighbouring channels."""
+    radius = node.attributes["depth_radius"]
+    width = ((0, 0),) * (squares.ndim - 1) + ((radius, radius),)
+    padded = np.pad(squares, width)
+    channels = squares.shape[-1]
+    return np.asarray(sum(padded[..., at : at + channels] for at in range(2 * radius + 1)))
+
+
+@register("LRN")
+def _local_response(node: Node) -> Kernel:
+    bias, alpha, beta = (node.attributes[name] for name in ("bias", "alpha", "beta"))
+
+    def run(x: Array) -> Any:
+        wide = widened(x)
+        return (wide * (bias + alpha * _neighbours(node, wide * wide)) ** -beta).astype(x.dtype)
+
+    return run
+
+
+@register("LRNGrad")
+def _local_response_gradient(node: Node) -> Kernel:
+    bias, alpha, beta = (node.attributes[name] for name in ("bias", "alpha", "beta"))
+
+    def run(grad: Array, x: Array, y: Array) -> Any:
+        norm = bias + alpha * _neighbours(node, x * x)
+        spread = _neighbours(node, grad * y / norm)
+        return (grad * norm**-beta - 2 * alpha * beta * x * spread).astype(x.dtype)
+
+    return run

@@ -1,0 +1,60 @@
+"""Origins of gradient nodes that a ``tf.GradientTape`` writes: TensorFlow notes them for ``tf.gradients`` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+_TAPE: Final = import_module("tensorflow.python.eager.backprop")
+_REGISTRY: Final = import_module("tensorflow.python.pywrap_tfe")
+_GRADIENT_FUNCTION: Final = _TAPE._gradient_function
+
+
+def note_origins() -> None:
+    """Let tapes of this process note the origin of every gradient node that they write into a graph."""
+    _REGISTRY.TFE_Py_RegisterGradientFunction(_noting)
+
+
+def _noting(
+    operation: str,
+    attributes: Any,
+    count: int,
+    inputs: Sequence[Any] | None,
+    outputs: Sequence[Any] | None,
+    gradients: Any,
+    skipped: Any,
+    scope: str,
+) -> Any:
+    """Write the gradient of an operation as TensorFlow does, with the operation as the origin of all nodes."""
+    arguments = (operation, attributes, count, inputs, outputs, gradients, skipped, scope)
+    if tf.executing_eagerly():
+        return _GRADIENT_FUNCTION(*arguments)
+    graph = tf.compat.v1.get_default_graph()
+    origin = next(_candidates(graph, operation, inputs or (), outputs or (), scope), None)
+    if origin is None:
+        return _GRADIENT_FUNCTION(*arguments)
+    with graph._original_op(origin):
+        return _GRADIENT_FUNCTION(*arguments)
+
+
+def _candidates(graph: Any, operation: str, inputs: Sequence[Any], outputs: Sequence[Any], scope: str) -> Iterator[Any]:
+    """Yield the operations of a graph that a tape may mean: by results, by arguments, and by the name of the scope."""
+    for tensor in outputs:
+        if getattr(tensor, "graph", None) is graph and tensor.op.type == operation:
+            yield tensor.op
+    for tensor in inputs:
+        if getattr(tensor, "graph", None) is graph:
+            for reader in tensor.consumers():
+                pairs = zip(reader.inputs, inputs, strict=False)
+                if reader.type == operation and all(known is None or known is read for read, known in pairs):
+                    yield reader
+    if scope:
+        yield from (node for node in graph.get_operations() if node.type == operation and node.name == scope)
+        yield from (
+            node for node in graph.get_operations() if node.type == operation and node.name.startswith(f"{scope}/")
+        )
