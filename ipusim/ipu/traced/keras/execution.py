@@ -12,6 +12,7 @@ import numpy as np
 
 from ipusim.api import Array, Timeline, analysis, models, pipelines
 from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.keras.captures import Captures
@@ -73,6 +74,7 @@ _ORIGINAL: Final[dict[str, Callable[..., Any]]] = {}
 
 def install() -> None:
     """Let models that are placed on simulated IPUs train, evaluate and predict there."""
+    note_origins()
     for kind in KINDS:
         name = f"make_{kind.name}_function"
         if name not in _ORIGINAL:

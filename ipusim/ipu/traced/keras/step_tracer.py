@@ -40,30 +40,20 @@ class ModelTracer(StepTracer):
 
     @contextmanager
     def taking_gradients(self) -> Iterator[None]:
-        """Let tapes take gradients by TensorFlow's graph, which notes the node that each gradient is one of."""
-        tape, original = tf.GradientTape, tf.GradientTape.gradient
+        """Note the nodes that tapes write in the block as nodes of gradients."""
+        original = tf.GradientTape.gradient
 
-        def gradient(
-            self_: Any,
-            target: Any,
-            sources: Any,
-            output_gradients: Any = None,
-            unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
-        ) -> Any:
-            if tf.compat.v1.get_default_graph() is not self.graph:
-                return original(self_, target, sources, output_gradients, unconnected_gradients)
+        def gradient(*arguments: Any, **keywords: Any) -> Any:
             with self._noting() as written:
-                found = tf.gradients(
-                    target, tf.nest.flatten(sources), output_gradients, unconnected_gradients=unconnected_gradients
-                )
+                found = original(*arguments, **keywords)
             self._gradient_nodes += written
-            return tf.nest.pack_sequence_as(sources, found)
+            return found
 
-        tape.gradient = gradient
+        tf.GradientTape.gradient = gradient
         try:
             yield
         finally:
-            tape.gradient = original
+            tf.GradientTape.gradient = original
 
     @contextmanager
     def updating(self, optimizer: Any) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,14 +181,14 @@ class _Tracing:
                 batch = self._feed.dequeue()
             stages = StageFunctions(calls, stage_of(calls.nodes), training, self._begin, self._finish).functions()
             values: Any = tf.nest.flatten(batch)
-            with _converting():
+            tape = tf.GradientTape()
+            with _converting(), tape if training else nullcontext():
                 for function in stages:
                     values = tracer.stage(function, values)
-                loss, results = values
+            loss, results = values
+            if training:
                 with tracer.of_stage(len(stages) - 1):
-                    if training:
-                        variables = model.trainable_variables
-                        model.optimizer.minimize(loss, variables, tape=tf.GradientTape())
+                    model.optimizer.minimize(loss, model.trainable_variables, tape=tape)
             return results
 
         return body
