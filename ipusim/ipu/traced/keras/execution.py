@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -34,6 +33,7 @@ class Placement(Protocol):
         accumulation: number of batches of a weight update.
         reduction: how gradients are accumulated.
         version: another number after each change, behind which programs are placed anew.
+        sums_results: whether results are summed up on the IPUs.
     """
 
     @property
@@ -52,8 +52,18 @@ class Placement(Protocol):
     def version(self) -> int:
         """Number of the last change."""
 
-    def check(self, model: Any, kind: str, steps: int) -> None:
-        """Refuse executions of so many batches that the placement does not allow."""
+    @property
+    def sums_results(self) -> bool:
+        """Whether results are summed up on the IPUs: then those of metrics are computed from their variables."""
+
+    def check(self, batch: Any, kind: str, steps: int) -> None:
+        """Refuse executions that the placement does not allow.
+
+        Args:
+            batch: the first batch, by which a model is built that is not.
+            kind: ``train``, ``test`` or ``predict``.
+            steps: number of batches of an execution.
+        """
 
     def options(self, stages: int, count: int, repeats: int, *, training: bool) -> Mapping[str, Any]:
         """Return the options of a request by the keys of a scenario.
@@ -66,10 +76,21 @@ class Placement(Protocol):
         """
 
 
-#: The placement of each model that is on simulated IPUs.
-PLACED: Final[WeakKeyDictionary[Any, Placement]] = WeakKeyDictionary()
+#: Name among a model's attributes of its placement, which tf_keras does not track.
+_PLACEMENT: Final = "_ipu_placement"
 #: Functions of tf_keras' own, by the name of the method that makes them.
 _ORIGINAL: Final[dict[str, Callable[..., Any]]] = {}
+
+
+def place(model: Any, placement: Placement) -> None:
+    """Put a model on simulated IPUs."""
+    model.__dict__[_PLACEMENT] = placement
+
+
+def placement_of(model: Any) -> Placement | None:
+    """Return the placement of a model; None for a model of the host."""
+    found: Placement | None = model.__dict__.get(_PLACEMENT)
+    return found
 
 
 def install() -> None:
@@ -87,7 +108,7 @@ def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
     attribute = f"{kind.name}_function"
 
     def make(self: Any, force: bool = False) -> Any:
-        if self not in PLACED:
+        if placement_of(self) is None:
             return original(self, force)
         known = getattr(self, attribute)
         if known is None or force:
@@ -140,13 +161,15 @@ class Execution:
         Returns:
             The results of the last step; of a prediction those of all steps, one behind the other.
         """
-        model, placement = self._model, PLACED[self._model]
+        model, placement = self._model, placement_of(self._model)
+        assert placement is not None
         configured = model._steps_per_execution
         steps = 1 if configured is None else int(configured.numpy())
-        placement.check(model, self._kind.name, steps)
+        batches, ended = self._pulled(iterator, steps)
+        if batches:
+            placement.check(batches[0], self._kind.name, steps)
         if placement.version != self._version:
             self._traced, self._programs, self._version = {}, {}, placement.version
-        batches, ended = self._pulled(iterator, steps)
         self.timelines = []
         results: list[Any] = []
         for form, group in groupby(batches, _form):
@@ -154,6 +177,8 @@ class Execution:
         getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches))
         if ended is not None:
             raise ended
+        if placement.sums_results and self._kind.name != "predict":
+            return model.get_metrics_result()
         if self._kind.name == "predict":
             return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *results)
         return results[-1]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
+
+#: Name among the attributes of a subclass of Model of its calls, which a symbolic call finds once.
+_CALLS: Final = "_ipu_calls"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +48,16 @@ def symbolic_calls(model: Any, element: Any) -> ModelCalls:
     if isinstance(model, tf.keras.Sequential) and not model.inputs:
         (only,) = tf.nest.flatten(element)
         model._build_graph_network_for_inferred_shape(only.shape, only.dtype)
-    if model.inputs and hasattr(model, "_nested_outputs") and model._is_graph_network:
+    if model._is_graph_network:
         return calls_of(model._nested_outputs, model.inputs)
+    if _CALLS in model.__dict__:
+        known: ModelCalls = model.__dict__[_CALLS]
+        return known
     inputs = tf.nest.map_structure(
         lambda spec: tf.keras.Input(spec.shape[1:], batch_size=spec.shape[0], dtype=spec.dtype), element
     )
-    return calls_of(model.call(inputs), tf.nest.flatten(inputs))
+    model.__dict__[_CALLS] = calls_of(model.call(inputs), tf.nest.flatten(inputs))
+    return symbolic_calls(model, element)
 
 
 class _Each(dict[str, Any]):

@@ -42,7 +42,15 @@ class BatchFeed(Infeed):
         """Do nothing: batches are put into the queue before an execution."""
 
     def pull(self) -> list[Array]:
-        """Return the next batch."""
+        """Return the next batch.
+
+        Raises:
+            UnsupportedProgramError: where there are several replicas, which would take more than there are.
+        """
+        if not self.elements:
+            raise UnsupportedProgramError(
+                "model: expected a device with as many IPUs as the model takes, got one that several replicas fit on"
+            )
         return self.elements.popleft()
 
 
