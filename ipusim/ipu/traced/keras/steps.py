@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,10 @@ import numpy as np
 from ipusim.api import Array
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.cut import FEED
+from ipusim.ipu.graph.executable import shared_name
+from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.prices.view import is_constant
 from ipusim.ipu.graph.split import as_one_pass
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -167,8 +171,26 @@ class _Tracing:
                 found = as_one_pass(trace.graph, {*trace.owners, *trace.gradient_nodes}, feeds, trace.results)
         if found is None:
             return None
+        trace = replace(found.trace, uncounted=self._sums_of_metrics(found))
+        found = replace(found, trace=trace)
         forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results)
         return ModelStep(found, self._feed, forms, found.trace.stages, function)
+
+    def _sums_of_metrics(self, step: TracedStep) -> list[str]:
+        """Return the nodes that add numbers up for metrics alone: the host keeps means over batches."""
+        trace, nodes = step.trace, step.graph.nodes
+        kept = {
+            self._captures.name_of(variable.handle) for each in self._model.metrics for variable in each.variables
+        }
+        effects = [
+            name
+            for name in trace.owners
+            if runs_for_effect(nodes[name])
+            and not any(shared_name(nodes[tensor.node]) in kept for tensor in nodes[name].inputs)
+        ]
+        needed = NeededNodes(step.graph, (), list(trace.gradients.values()), effects).names
+        constant: dict[str, bool] = {}
+        return [name for name in trace.owners if name not in needed and _takes_numbers(nodes, nodes[name], constant)]
 
     def whole(self, tracer: ModelTracer) -> Any:
         """Trace the model's own step as one stage."""
@@ -221,6 +243,14 @@ class _Tracing:
         if self._kind.training:
             model._validate_target_and_loss(y, loss)
         return loss, tf.nest.map_structure(tf.identity, model.compute_metrics(x, y, outputs, weights))
+
+
+def _takes_numbers(nodes: Mapping[str, Node], node: Node, constant: dict[str, bool]) -> bool:
+    """Tell whether a node takes single numbers, constants and variables alone."""
+    return all(
+        maker.type == "VarHandleOp" or maker.output_shapes[number] == () or is_constant(nodes, maker, constant)
+        for maker, number in ((nodes[tensor.node], tensor.number) for tensor in node.inputs)
+    )
 
 
 def _unpacked(batch: Any) -> tuple[Any, Any, Any]:
