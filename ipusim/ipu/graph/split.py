@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.traced_step import TracedStep
+
+#: Operation types that hand on each input.
+_IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +128,13 @@ def as_training(
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
     """Return the gradient of each updated variable; empty if another operation reads a gradient."""
+    gradient = set(parts.gradient)
     found: dict[str, Output] = {}
     for name in parts.update:
         node = graph.nodes[name]
-        read = [tensor for tensor in node.inputs if tensor.node in parts.gradient]
-        if not read:
+        sources = [_handed_on(graph, tensor, gradient) for tensor in node.inputs]
+        read = [tensor for tensor in sources if tensor.node in gradient]
+        if not read or node.type in _IDENTITIES:
             continue
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
@@ -137,11 +143,11 @@ def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
     return found
 
 
-def _handed_on(graph: Graph, tensor: Output) -> Output:
-    """Return the tensor that a tensor is before identities, which wait for other nodes."""
+def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
+    """Return the source of a tensor, before identities that are not among ``ends``."""
     node = graph.nodes[tensor.node]
-    while node.type == "Identity":
-        tensor = node.inputs[0]
+    while node.type in _IDENTITIES and node.name not in ends:
+        tensor = node.inputs[tensor.number]
         node = graph.nodes[tensor.node]
     return tensor
 

@@ -16,7 +16,7 @@ from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.queues import Infeed, Outfeed
-from ipusim.ipu.traced.sessions import RunningSession
+from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 
 @dataclass(eq=False)
@@ -81,13 +81,20 @@ class DeviceProgram:
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
 
-    def run(self, invocation: Invocation, running: RunningSession, values: Sequence[Any]) -> list[Any]:
+    def run(
+        self,
+        invocation: Invocation,
+        running: RunningSession | EagerHost,
+        values: Sequence[Any],
+        executions: int | None = None,
+    ) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
         Args:
             invocation: the values of TensorFlow's variables.
             running: the session that runs it.
-            values: values of the tensors of :attr:`outside`, then those of the carried variables.
+            values: values of the tensors of :attr:`outside`, then values of the carried variables.
+            executions: executions of the program, by default as many as its options say.
 
         Returns:
             The values of the carried variables behind the run.
@@ -112,11 +119,11 @@ class DeviceProgram:
             )
         )
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(sink=sink)
+        self.timelines[running.session] = session.run(executions, sink=sink)
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
-    def _hand_over(self, running: RunningSession, element: tuple[Array, ...]) -> None:
+    def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
         self._outfeed.add(running.session, element)
 

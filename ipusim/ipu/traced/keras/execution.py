@@ -17,7 +17,7 @@ from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.keras.captures import Captures
 from ipusim.ipu.traced.keras.steps import ModelStep, StageOf, StepKind, StepResults, trace_step
 from ipusim.ipu.traced.pipelines import outside_of
-from ipusim.ipu.traced.sessions import LOCK, RunningSession
+from ipusim.ipu.traced.sessions import LOCK, EagerHost
 
 tf = load()
 
@@ -119,20 +119,13 @@ def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-class _Host(RunningSession):
-    """Eager TensorFlow in the place of a session."""
-
-    def __init__(self) -> None:
-        self.session = self
-
-
 @dataclass(frozen=True, eq=False)
 class _Program:
     """A program of so many steps on the machine."""
 
     traced: ModelStep
     device: DeviceProgram
-    host: _Host
+    host: EagerHost
     results: StepResults
 
 
@@ -238,7 +231,7 @@ class Execution:
             reduction=placement.reduction,
             outside=outside_of(traced.step),
         )
-        return _Program(traced, device, _Host(), results)
+        return _Program(traced, device, EagerHost(), results)
 
 
 def _form(batch: Any) -> Any:

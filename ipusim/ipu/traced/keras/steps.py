@@ -21,10 +21,11 @@ from ipusim.ipu.graph.split import as_one_pass
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.keras.captures import Captures
+from ipusim.ipu.traced.keras.rules import rule_of_optimizer
 from ipusim.ipu.traced.keras.stages import StageFunctions, model_inputs, symbolic_calls
 from ipusim.ipu.traced.keras.step_tracer import ModelTracer
 from ipusim.ipu.traced.queues import Infeed, Outfeed
-from ipusim.ipu.traced.sessions import LOCK, RunningSession
+from ipusim.ipu.traced.sessions import LOCK, EagerHost, RunningSession
 
 tf = load()
 
@@ -42,7 +43,7 @@ class BatchFeed(Infeed):
         )
         self.elements: deque[list[Array]] = deque()
 
-    def connect(self, session: RunningSession) -> None:
+    def connect(self, session: RunningSession | EagerHost) -> None:
         """Do nothing: batches are put into the queue before an execution."""
 
     def pull(self) -> list[Array]:
@@ -163,6 +164,7 @@ class _Tracing:
         found: TracedStep | None
         if apart:
             found = tracer.training_step(tensors)
+            found = found and replace(found, rule=rule_of_optimizer(self._model.optimizer))
         else:
             found = tracer.step(tensors)
             if self._kind.training:
@@ -171,8 +173,7 @@ class _Tracing:
                 found = as_one_pass(trace.graph, {*trace.owners, *trace.gradient_nodes}, feeds, trace.results)
         if found is None:
             return None
-        trace = replace(found.trace, uncounted=self._sums_of_metrics(found))
-        found = replace(found, trace=trace)
+        found = replace(found, trace=replace(found.trace, uncounted=self._sums_of_metrics(found)))
         forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results)
         return ModelStep(found, self._feed, forms, found.trace.stages, function)
 
