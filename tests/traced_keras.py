@@ -15,6 +15,7 @@ class Placed:
         stages: stage of each call of the model; None for a model that is not pipelined.
         accumulation: number of batches of a weight update.
         schedule: the pipeline's schedule.
+        synthetic: whether the host feeds nothing.
     """
 
     stages: Sequence[int] | None = None
@@ -23,6 +24,7 @@ class Placed:
     version: int = 0
     schedule: str = "grouped"
     sums_results: bool = False
+    synthetic: bool = False
 
     @property
     def stage_of(self) -> Any:
@@ -31,12 +33,14 @@ class Placed:
     def check(self, batch: Any, kind: str, steps: int) -> None:
         pass
 
-    def options(self, stages: int, count: int, repeats: int, *, training: bool) -> dict[str, Any]:
+    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> dict[str, Any]:
         pipeline = {"schedule": "single" if self.stages is None else self.schedule, "reduction_method": self.reduction}
         counts = {"gradient_accumulation_count": count, "repeat_count": repeats}
         ipus = 1 << (stages - 1).bit_length()
         system = {"name": "m2000", "auto_select_ipus": ipus}
-        return {"system": system, "pipeline": {**pipeline, **counts, "device_mapping": list(range(stages))}}
+        mapping = {"device_mapping": list(range(stages))}
+        fed = {"use_synthetic_data": True} if self.synthetic else {}
+        return {"system": system, "pipeline": {**pipeline, **counts, **mapping}, **fed}
 
 
 def keras() -> Any:

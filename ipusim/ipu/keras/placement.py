@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
 from ipusim.ipu.runtime.function_body import in_strategy
 from ipusim.ipu.runtime.layouts import request_options
@@ -22,7 +24,7 @@ from ipusim.ipu.runtime.program_state import configured
 from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.traced.keras import execution
-from ipusim.ipu.traced.keras.stages import symbolic_calls
+from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
 from ipusim.ipu.traced.keras.steps import StageOf
 
 tf = load()
@@ -60,7 +62,8 @@ class _OfModel:
     def __init__(self, model: Any) -> None:
         """Take the model."""
         super().__init__()
-        self.model, self.found = model, None
+        self.model = model
+        self.found: ModelCalls | None = None
 
     @property
     def name(self) -> str:
@@ -170,11 +173,11 @@ class ModelPlacement:
                     "write a loop with ipu.loops or a pipeline instead."
                 )
 
-    def options(self, stages: int, count: int, repeats: int, *, training: bool) -> Mapping[str, Any]:
+    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
         """Return the options of a request by the keys of a scenario, for the device that is configured."""
         config = configured()
         options = request_options(
-            self._arguments(stages, count, repeats, training=training),
+            self._arguments(stages, count, repeats, kind),
             IPUConfig() if config is None else config,
             configured=config is not None,
         )
@@ -182,15 +185,16 @@ class ModelPlacement:
             options["infeed"] = {"prefetch_depth": self.extension.options.infeed["prefetch_depth"]}
         return options
 
-    def _arguments(self, stages: int, count: int, repeats: int, *, training: bool) -> Arguments:
+    def _arguments(self, stages: int, count: int, repeats: int, kind: str) -> Arguments:
         """Return the arguments of the pipeline, or loop, that the model runs as."""
-        asked = self.extension.options
+        asked, training = self.extension.options, kind == "train"
         settings = {name: each.default for name, each in inspect.signature(pipelining_ops.pipeline).parameters.items()}
         settings |= {
             "computational_stages": [_no_function] * stages,
             "gradient_accumulation_count": count,
             "repeat_count": repeats,
             "inputs": (),
+            "outfeed_queue": IPUOutfeedQueue(**asked.outfeed),
             "optimizer_function": _no_function if training else None,
             "reduction_method": asked.reduction_method,
         }
@@ -199,7 +203,7 @@ class ModelPlacement:
                 settings | {_OF_ACCUMULATION.get(name, name): item for name, item in asked.accumulating.items()}
             )
         inference = {} if training else {name: settings[name] for name in _OF_TRAINING}
-        own = {"device_mapping": asked.device_mapping, "accumulate_outfeed": bool(asked.accumulate_outfeed)}
+        own = {"device_mapping": asked.device_mapping, "accumulate_outfeed": self.sums_results and kind != "predict"}
         return check_arguments({**settings, **own, **asked.pipelining, **inference})
 
 
@@ -256,12 +260,10 @@ def install() -> None:
         return
     _INSTALLED.append(True)
     execution.install()
-    from tf_keras.src.engine.node import Node  # noqa: PLC0415 - tf_keras is imported behind TensorFlow
-
     for name in METHODS:
         setattr(tf.keras.Model, name, _method(name))
     _behind(tf.keras.layers.Layer, _note_scope)
-    _behind(Node, _note_call)
+    _behind(import_module("tf_keras.src.engine.node").Node, _note_call)
     _behind(tf.keras.Model, _place)
     _behind(functional(), _take_scopes)
 
@@ -290,9 +292,7 @@ def _behind(kind: Any, then: Callable[[Any], object]) -> None:
 
 def functional() -> Any:
     """Return tf_keras' class of functional models."""
-    from tf_keras.src.engine.functional import Functional  # noqa: PLC0415 - tf_keras is imported behind TensorFlow
-
-    return Functional
+    return import_module("tf_keras.src.engine.functional").Functional
 
 
 def _note_scope(layer: Any) -> None:

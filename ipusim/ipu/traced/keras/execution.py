@@ -65,14 +65,14 @@ class Placement(Protocol):
             steps: number of batches of an execution.
         """
 
-    def options(self, stages: int, count: int, repeats: int, *, training: bool) -> Mapping[str, Any]:
+    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
         """Return the options of a request by the keys of a scenario.
 
         Args:
             stages: number of stages.
             count: number of batches of an item: of a weight update, or of a whole inference.
             repeats: number of items.
-            training: whether it trains.
+            kind: ``train``, ``test`` or ``predict``.
         """
 
 
@@ -224,7 +224,7 @@ class Execution:
         device = DeviceProgram(
             f"{self._model.name}_{self._kind.name}",
             traced.step,
-            lambda: placement.options(traced.stages, count, steps // count, training=training),
+            lambda: placement.options(traced.stages, count, steps // count, kind=self._kind.name),
             infeed=traced.feed,
             outfeed=results,
             sent=sent,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
 from ipusim.ipu.graph.tensorflow_import import load
@@ -32,9 +33,7 @@ class ModelCalls:
 
 def calls_of(outputs: Any, inputs: Sequence[Any]) -> ModelCalls:
     """Return the calls that lead from symbolic inputs to symbolic outputs, in the order in which a call needs them."""
-    from tf_keras.src.engine.functional import _build_map  # noqa: PLC0415 - tf_keras is imported behind TensorFlow
-
-    nodes, _ = _build_map(tf.nest.flatten(outputs))
+    nodes, _ = import_module("tf_keras.src.engine.functional")._build_map(tf.nest.flatten(outputs))
     return ModelCalls([node for node in nodes if not node.is_input], list(inputs), outputs)
 
 

@@ -180,9 +180,7 @@ class _Tracing:
     def _sums_of_metrics(self, step: TracedStep) -> list[str]:
         """Return the nodes that add numbers up for metrics alone: the host keeps means over batches."""
         trace, nodes = step.trace, step.graph.nodes
-        kept = {
-            self._captures.name_of(variable.handle) for each in self._model.metrics for variable in each.variables
-        }
+        kept = {self._captures.name_of(variable.handle) for each in self._model.metrics for variable in each.variables}
         effects = [
             name
             for name in trace.owners
