@@ -21,7 +21,7 @@ class TracedStep:
         trace: forward and backward passes.
         accumulators: the tensor that stands for the accumulated gradient of each variable, by shared name.
         update_nodes: names of the nodes of the update.
-        rule: the simulator's optimizer whose price the update has; None for the price of its nodes.
+        rule: optimizer of the simulator that gives the update's price; None for a price node by node.
     """
 
     trace: Trace

@@ -56,7 +56,7 @@ class _OfModel:
         model: the model.
         name: its name.
         layers: its layers.
-        found: calls of a model that is no network of layers, where they are known.
+        found: calls of a subclass of Model; None before it is built.
     """
 
     def __init__(self, model: Any) -> None:
@@ -78,7 +78,7 @@ class _OfModel:
 
     @property
     def graph(self) -> Any:
-        """The calls of the model's layers; None where they are not known."""
+        """The calls of the model's layers; None before a subclass of Model is built."""
         return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
 
     def see(self, batch: Any) -> None:
@@ -301,7 +301,7 @@ def _note_scope(layer: Any) -> None:
 
 
 def _note_call(node: Any) -> None:
-    """Note the stage of a call of a layer: that of its scope, else that of its layer."""
+    """Note the stage of a call: the stage of the scope around the call, else the stage of the layer."""
     stage = pipeline_stage()
     node.pipeline_stage = node.layer.__dict__.get("_pipeline_stage") if stage is None else stage
     node.index = len(node.layer.inbound_nodes) - 1

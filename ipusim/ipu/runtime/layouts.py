@@ -213,7 +213,7 @@ def request_options(
 
     Raises:
         CountError: for a count that the schedule does not take.
-        DeviceError: for a device that there is not.
+        DeviceError: for a missing device.
     """
     schedule = schedules.find(arguments.schedule.value)
     if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none

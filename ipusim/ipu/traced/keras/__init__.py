@@ -5,6 +5,7 @@
 | ``captures`` | variables of eager TensorFlow in the graph of a function |
 | ``step_tracer`` | traces a model's step, with gradients and weight update apart |
 | ``stages`` | the calls of a model's layers as functions of pipeline stages |
+| ``rules`` | prices of updates of tf_keras' optimizers |
 | ``steps`` | the steps of training, evaluation and prediction, traced for one form of a batch |
 | ``execution`` | the functions that fit, evaluate and predict call |
 

@@ -20,7 +20,7 @@ class Captures:
     """The variables that functions capture, each under one name."""
 
     def __init__(self, variables: Iterable[Any] = ()) -> None:
-        """Name variables by their own names; several of one name get numbers."""
+        """Name variables; a name that is taken gets a number."""
         self._names: dict[int, str] = {}
         self._handles: dict[str, Any] = {}
         for variable in variables:

@@ -54,7 +54,7 @@ class Placement(Protocol):
 
     @property
     def sums_results(self) -> bool:
-        """Whether results are summed up on the IPUs: then those of metrics are computed from their variables."""
+        """Whether the IPUs sum results up: the host then reads metrics from their variables."""
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions that the placement does not allow.
@@ -152,7 +152,7 @@ class Execution:
             iterator: yields batches.
 
         Returns:
-            The results of the last step; of a prediction those of all steps, one behind the other.
+            The results of the last step; for a prediction the joined results of all steps.
         """
         model, placement = self._model, placement_of(self._model)
         assert placement is not None

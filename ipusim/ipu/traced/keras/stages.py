@@ -21,7 +21,7 @@ class ModelCalls:
     """The calls of layers that a model consists of.
 
     Attributes:
-        nodes: the calls, each behind those whose results it takes.
+        nodes: the calls in an order of their dependencies.
         inputs: symbolic tensors of the model's inputs.
         outputs: structure of symbolic tensors of the model's outputs.
     """
