@@ -1,4 +1,4 @@
-"""Programs for simulated IPUs in TensorFlow's sessions: what is placed on IPUs is one operation of the host's graph.
+"""Programs for simulated IPUs under TensorFlow as the host: sessions of TensorFlow 1, functions of TensorFlow 2.
 
 | module | content |
 | --- | --- |

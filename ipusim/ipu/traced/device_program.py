@@ -25,9 +25,9 @@ class PlacedProgram:
 
     Attributes:
         session: the machine's session.
-        constants: values of tensors of outside of the step, which each run sets anew.
-        elements: elements of the infeed that were pulled and not taken.
-        taken: number of elements that were pulled.
+        constants: values of external tensors, set anew in each run.
+        elements: pulled elements in stock.
+        taken: number of pulled elements.
     """
 
     session: Session
@@ -42,7 +42,7 @@ class DeviceProgram:
     Attributes:
         name: its name.
         step: the step.
-        outside: tensors of outside of the step that it reads.
+        outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
         timelines: Timeline of the last run of each session.
     """
@@ -70,7 +70,7 @@ class DeviceProgram:
             outfeed: queue that the last stage sends to.
             sent: results that are sent.
             reduction: how gradients are accumulated.
-            outside: tensors of outside of the step that it reads.
+            outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
         """
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
@@ -129,7 +129,7 @@ class DeviceProgram:
 
     @staticmethod
     def _assign(variables: Mapping[str, Variable], session: Session) -> None:
-        """Assign what a run has changed."""
+        """Assign the changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:

@@ -1,4 +1,4 @@
-"""Loops of functions of TensorFlow 2 as programs of the machine: the body runs once for each iteration, on one IPU."""
+"""Loops of functions of TensorFlow 2 as programs of the machine, one iteration after another on a single IPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Final
+from weakref import finalize
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from ipusim.base.errors import EndOfDataError
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.registry import Entry, entry_of, register_token
+from ipusim.ipu.graph.registry import Entry, entry_of, forget_token, register_token
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
@@ -70,28 +71,29 @@ class _Loop:
     body: Graph
 
 
-def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]]) -> Graph:
+def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: Any) -> Graph:
     """Return a function's graph with its loops over queues as programs of the machine.
 
     A loop becomes a program if it takes elements of one queue and its number of iterations follows from values that are
-    known before; any other loop stays as it is.
+    known before; any other loop remains a node.
 
     Args:
         graph: the graph.
         options: returns the options of the request's system by the keys of a scenario.
+        owner: concrete function, whose end removes the programs.
     """
     nodes = dict(graph.nodes)
     for name, node in graph.nodes.items():
         if node.type in ("While", "StatelessWhile"):
             loop = _Loop(node, graph.functions[node.attributes["cond"]], graph.functions[node.attributes["body"]])
-            placed = _placed(graph, loop, options)
+            placed = _placed(graph, loop, options, owner)
             if placed is not None:
                 nodes[name] = placed
     return replace(graph, nodes=nodes)
 
 
-def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]]) -> Node | None:
-    """Return the node of a loop as a program's; None for a loop that stays as it is."""
+def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
+    """Return the node of a loop as a program; None for any other loop."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
     counted = _counter(loop)
     if len(feeds) != 1 or counted is None:
@@ -99,12 +101,19 @@ def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]])
     feed = feeds[0]
     entry = entry_of(feed)
     infeed: Infeed = IteratorFeed(feed) if entry is None or feed.type == "IteratorGetNext" else entry.value
-    body, carried, outside = _as_body(graph, loop, infeed, counted.alone)
+    body, carried, outside = _as_body(graph, loop, infeed, counted.alone, owner)
     program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
-    token = f"ipusim:loop:{next(_NUMBERS)}"
     runner = _Runner(loop, program, infeed, carried, outside, counted)
-    register_token(token, Entry(runner.kernel, effect=True, invoked=True, value=program))
-    return replace(loop.node, type="PyFunc", attributes={"token": token})
+    entry = Entry(runner.kernel, effect=True, invoked=True, value=program)
+    return replace(loop.node, type="PyFunc", attributes=_token(entry, owner))
+
+
+def _token(entry: Entry, owner: Any) -> dict[str, str]:
+    """Return the attributes of a node of one of Graphcore's operations, forgotten with its owner."""
+    token = f"ipusim:loop:{next(_NUMBERS)}"
+    register_token(token, entry)
+    finalize(owner, forget_token, token)
+    return {"token": token}
 
 
 def _takes_element(node: Node) -> bool:
@@ -113,11 +122,11 @@ def _takes_element(node: Node) -> bool:
 
 
 def _as_body(
-    graph: Graph, loop: _Loop, infeed: Infeed, counters: Collection[int]
+    graph: Graph, loop: _Loop, infeed: Infeed, counters: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
     """Return a loop's body whose values lie in variables, the names of these by place, and outer values' places.
 
-    Counters that nothing else reads are no values of the body: the loop itself counts.
+    Counters without another reader are left out, since the loop itself counts.
     """
     nodes: dict[str, Node] = {}
     behind: list[Node] = []
@@ -142,26 +151,25 @@ def _as_body(
             behind.append(Node(f"{carried[place]}/assign", "AssignVariableOp", {}, (*handle.outputs, value)))
     for name, node in loop.body.nodes.items():
         taken = isinstance(infeed, IteratorFeed) and node.type == "IteratorGetNext"
-        nodes.setdefault(name, _dequeue(node, infeed) if taken else node)
+        nodes.setdefault(name, _dequeue(node, infeed, owner) if taken else node)
     nodes |= {node.name: node for node in behind}
     return Graph(nodes, loop.body.functions), carried, outside
 
 
-def _dequeue(node: Node, infeed: Infeed) -> Node:
+def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
     """Return the node that takes an element of an iterator as a queue's."""
-    token = f"ipusim:element:{next(_NUMBERS)}"
-    register_token(token, Entry(lambda each: infeed.pull, effect=True, value=infeed))
-    return replace(node, type="PyFunc", attributes={"token": token}, inputs=())
+    entry = Entry(lambda each: infeed.pull, effect=True, value=infeed)
+    return replace(node, type="PyFunc", attributes=_token(entry, owner), inputs=())
 
 
 @dataclass(frozen=True, eq=False)
 class _Counter:
-    """What decides when a loop ends.
+    """The counter of a loop.
 
     Attributes:
-        places: places of the values that decide.
-        alone: those of them that nothing else in the body reads.
-        condition: whether the loop goes on, of these values.
+        places: places of the deciding values.
+        alone: places without another reader in the body.
+        condition: computes from these values whether the loop goes on.
         following: their next values.
     """
 
@@ -171,7 +179,7 @@ class _Counter:
     following: Executable
 
     def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
-        """Return how often the body runs, and the values that decide behind the last iteration."""
+        """Return the number of iterations, and the deciding values behind the last iteration."""
         state = [values[place] for place in self.places]
         for number in range(_MOST):
             if not bool(self.condition.run(invocation, state)[0]):
@@ -181,7 +189,7 @@ class _Counter:
 
 
 def _counter(loop: _Loop) -> _Counter | None:
-    """Return what decides when a loop ends; None if it depends on anything else than its own first values."""
+    """Return the counter of a loop; None if the loop's end depends on data or variables."""
     places = {tensor: place for place, tensor in enumerate(loop.condition.inputs)}
     inputs = {tensor: place for place, tensor in enumerate(loop.body.inputs)}
     condition = _by_data(loop.condition, loop.condition.outputs)
@@ -206,7 +214,7 @@ def _counter(loop: _Loop) -> _Counter | None:
 
 
 def _by_data(graph: Graph, fetches: Sequence[Output]) -> Graph:
-    """Return the part of a function that its results depend on by data; control edges are left out."""
+    """Return the part of a function behind its results, without control edges."""
     arguments = set(graph.inputs)
     nodes: dict[str, Node] = {}
     read: dict[Output, None] = {}

@@ -22,7 +22,7 @@ from ipusim.ipu.traced.sessions import EAGER, LOCK
 
 tf = load()
 
-#: Concrete functions that have run, with their nodes.
+#: Programs by concrete function.
 _PROGRAMS: WeakKeyDictionary[Any, ConcreteProgram] = WeakKeyDictionary()
 #: Traced functions of plain Python functions.
 _FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -78,7 +78,7 @@ class ConcreteProgram:
     def __init__(self, concrete: Any, options: Callable[[], Mapping[str, Any]] | None = None) -> None:
         """Read the function's graph, with its loops as programs if there are ``options`` of a device."""
         graph = concrete.graph
-        nodes = self.graph = read_graph(graph) if options is None else place_loops(read_graph(graph), options)
+        nodes = self.graph = read_graph(graph) if options is None else place_loops(read_graph(graph), options, concrete)
         claimed = CLAIMED.get(graph, set())
         part = nodes.nodes.keys() - claimed
         effects = [name for name in nodes.nodes if name in part and runs_for_effect(nodes.nodes[name])]
