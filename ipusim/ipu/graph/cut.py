@@ -45,6 +45,7 @@ class Trace:
         gradients: gradient of each variable, by the variable's shared name.
         results: what the last stage returns, or sends.
         stages: number of stages.
+        uncounted: names of nodes that stand for work of the host, and cost IPUs nothing.
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class Trace:
     gradients: Mapping[str, Output]
     results: tuple[Output, ...]
     stages: int
+    uncounted: Collection[str] = ()
 
 
 @dataclass(frozen=True, eq=False)

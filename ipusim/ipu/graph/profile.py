@@ -61,7 +61,7 @@ def observe(
         inputs: values of what the first stage takes.
         constants: values of tensors of outside of the step.
     """
-    cuts, observation = cut(trace), Observation(trace.graph)
+    cuts, observation, uncounted = cut(trace), Observation(trace.graph), frozenset(trace.uncounted)
     stages = [StagePasses(trace.graph, one, observation) for one in cuts]
     training = bool(trace.gradients)
     now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
@@ -72,7 +72,8 @@ def observe(
         for stage in stages:
             with functions.Surrounded(collectives=(calls := [])):
                 given, kept = stage.forward(Invocation(now), values, constants)
-            forward.append((values, given, kept, observation.take(), tuple(calls)))
+            seen = [each for each in observation.take() if each.node.name not in uncounted]
+            forward.append((values, given, kept, seen, tuple(calls)))
             values = given
         result: list[ObservedStage] = []
         arriving: tuple[Any, ...] = ()

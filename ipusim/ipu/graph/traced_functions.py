@@ -97,7 +97,7 @@ class StepFunctions:
         trained = {name: self.variables[name] for name in self.step.accumulators}
         nodes = self.step.weight_update()
         slots = {name: self.variables[name] for name in nodes.variables if name not in trained}
-        return GraphUpdate(self.step.graph, nodes, trained, slots, self.constants)
+        return GraphUpdate(self.step.graph, nodes, trained, slots, self.constants, self.step.rule)
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what the stages cost and compute."""

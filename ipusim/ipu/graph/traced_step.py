@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.cut import FEED, Kind, Trace
@@ -20,11 +21,13 @@ class TracedStep:
         trace: forward and backward passes.
         accumulators: the tensor that stands for the accumulated gradient of each variable, by shared name.
         update_nodes: names of the nodes of the update.
+        rule: optimizer of the simulator that gives the update's price; None for a price node by node.
     """
 
     trace: Trace
     accumulators: Mapping[str, Output]
     update_nodes: tuple[str, ...]
+    rule: Any = None
 
     @property
     def graph(self) -> Graph:

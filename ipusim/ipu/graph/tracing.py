@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
+from ipusim.ipu.graph.node import Graph
 from ipusim.ipu.graph.reading import handle_name, output_of, read_graph
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -41,6 +42,7 @@ class StepTracer:
         self._gradients: dict[str, Any] = {}
         self._accumulators: dict[str, Any] = {}
         self._update_nodes: list[str] = []
+        self._noted: set[str] = set()
         self._stages = 0
 
     @contextmanager
@@ -89,7 +91,7 @@ class StepTracer:
                 (tf.convert_to_tensor(gradient), variable) for gradient, variable in compute() if gradient is not None
             ]
         self._gradient_nodes += written
-        self._gradients.update({variable_name(variable): gradient for gradient, variable in pairs})
+        self._gradients.update({self.name_of(variable): gradient for gradient, variable in pairs})
         return pairs
 
     def update(self, apply: Callable[[list[tuple[Any, Any]]], Any], pairs: Sequence[tuple[Any, Any]]) -> Any:
@@ -108,7 +110,7 @@ class StepTracer:
             ]
             result = apply(accumulated)
         self._update_nodes += written
-        self._accumulators.update({variable_name(variable): tensor for tensor, variable in accumulated})
+        self._accumulators.update({self.name_of(variable): tensor for tensor, variable in accumulated})
         return result
 
     def step(self, results: Sequence[Any]) -> TracedStep:
@@ -120,16 +122,27 @@ class StepTracer:
         Returns:
             The step as plain values.
         """
-        graph = read_graph(self.graph)
+        graph = self.read()
         gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
         sent = tuple(output_of(tensor) for tensor in results)
         trace = Trace(graph, self._owners, self._gradient_nodes, gradients, sent, self._stages)
         fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
         return TracedStep(trace, fed, tuple(self._update_nodes))
 
+    def name_of(self, variable: Any) -> str:
+        """Return the name by which nodes know a variable."""
+        return variable_name(variable)
+
+    def read(self) -> Graph:
+        """Return the graph as plain values."""
+        return read_graph(self.graph)
+
     @contextmanager
     def _noting(self) -> Iterator[list[str]]:
-        """Collect the names of the nodes that are written in the block, without assignments of initial values."""
+        """Collect the names of the nodes that are written in the block.
+
+        Assignments of initial values are left out, and nodes that a block inside of it has noted.
+        """
         names: list[str] = []
         start = len(self.graph.get_operations())
         yield names
@@ -137,7 +150,9 @@ class StepTracer:
         initial = {
             variable.initializer.name for variable in variables if getattr(variable, "initializer", None) is not None
         }
-        names += [node.name for node in self.graph.get_operations()[start:] if node.name not in initial]
+        written = [node.name for node in self.graph.get_operations()[start:] if node.name not in initial]
+        names += [name for name in written if name not in self._noted]
+        self._noted.update(names)
 
 
 def variable_name(variable: Any) -> str:

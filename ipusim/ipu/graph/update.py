@@ -33,16 +33,18 @@ class GraphUpdate:
         trained: Mapping[str, Array],
         slots: Mapping[str, Array],
         constants: Constants,
+        rule: Any = None,
     ) -> None:
         """Take the update, whose feeds are gradients in the order of ``trained``, and all variables that it uses.
 
         ``constants`` has the values of tensors of outside of the step, as they are when an update runs.
+        The update has the price of ``rule``, else of the operation that updates a variable, else of all operations.
         """
         self._update, self._trained, self._constants = update, dict(trained), constants
         self.slots = dict(slots)
         self.owners = _owners(graph, update, trained, slots)
-        rules = {step.node.type: rule for step in update.steps if (rule := rule_of(step.node)) is not None}
-        self._rule = next(iter(rules.values())) if len(rules) == 1 else None
+        rules = {step.node.type: found for step in update.steps if (found := rule_of(step.node)) is not None}
+        self._rule = rule or (next(iter(rules.values())) if len(rules) == 1 else None)
         self._works = self._works_of_nodes(graph) if self._rule is None else {}
 
     def initial_state(self, parameters: Mapping[str, Array]) -> dict[str, Array]:

@@ -196,7 +196,25 @@ def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
 def _request(
     functions: TracedFunctions, config: IPUConfig, distribution: Distribution | None, *, configured: bool
 ) -> Request:
-    arguments = functions.arguments
+    options = request_options(functions.arguments, config, distribution, configured=configured)
+    return Request(runs.validate(options), name=functions.arguments.name, functions=functions)
+
+
+def request_options(
+    arguments: Arguments, config: IPUConfig, distribution: Distribution | None = None, *, configured: bool
+) -> dict[str, Any]:
+    """Return the options of a request, by the keys of a scenario.
+
+    Args:
+        arguments: those of the pipeline or loop.
+        config: configuration of the device.
+        distribution: place among several hosts.
+        configured: whether the program has configured the device, else it is the smallest.
+
+    Raises:
+        CountError: for a count that the schedule does not take.
+        DeviceError: for a missing device.
+    """
     schedule = schedules.find(arguments.schedule.value)
     if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
         shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
@@ -215,7 +233,7 @@ def _request(
         options["use_synthetic_data"] = True
     if arguments.infeed is not None:
         options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
-    return Request(runs.validate(options), name=arguments.name, functions=functions)
+    return options
 
 
 def _pipeline(arguments: Arguments) -> dict[str, Any]:

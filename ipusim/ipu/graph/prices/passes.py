@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ipusim.api import Work
 from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.node import Graph, Node, Output
@@ -107,7 +109,7 @@ class _Pricing:
     def _costs_nothing(self, node: Node) -> bool:
         """Tell whether a node changes a view, or computes with constants alone."""
         known = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._known)
-        return known or node.type in FREE or node.type == "ReadVariableOp"
+        return known or node.type in FREE or node.type == "ReadVariableOp" or _is_cast_of_indices(node)
 
     def _layer_behind(self, node: Node) -> FoundLayer | None:
         """Return the layer that a node is a part of the gradient of.
@@ -176,6 +178,12 @@ class _Pricing:
             seen.node.name not in free and any(tensor.node in free for tensor in seen.node.inputs)
             for seen in self._backward
         )
+
+
+def _is_cast_of_indices(node: Node) -> bool:
+    """Tell whether a node casts whole numbers of 32 and 64 bits: on IPUs, which have no 64 bits, they are the same."""
+    wide = (np.dtype(np.int32), np.dtype(np.int64))
+    return node.type == "Cast" and node.attributes["SrcT"] in wide and node.attributes["DstT"] in wide
 
 
 class _Run:

@@ -123,15 +123,30 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _mean_behind(view: PassView, node: Node) -> list[Node]:
-    """Return the mean, or the sum, of all elements behind a node, with the views between; none for another reader."""
+    """Return the mean, or the sum, of all elements behind a node, with the nodes between; none for another reader.
+
+    A mean may be written as a sum, by constant weights, and a quotient by a constant, as Keras' losses are.
+    """
     passed: list[Node] = []
     following = view.only_reader(node)
-    while following is not None and following.type in VIEWS:
+    while following is not None and (following.type in VIEWS or _is_by_constant(view, following, "Mul")):
         passed.append(following)
         following = view.only_reader(following)
     if following is None or following.type not in ("Mean", "Sum") or view.form(following.outputs[0]).size != 1:
         return []
-    return [*passed, following]
+    passed.append(following)
+    following = view.only_reader(following)
+    while following is not None and (
+        following.type == "Sum" or _is_by_constant(view, following, "DivNoNan") or following.type in VIEWS
+    ):
+        passed.append(following)
+        following = view.only_reader(following)
+    return passed
+
+
+def _is_by_constant(view: PassView, node: Node, kind: str) -> bool:
+    """Tell whether a node of a kind takes a constant as its second operand."""
+    return node.type == kind and view.is_constant(node.inputs[1])
 
 
 def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:

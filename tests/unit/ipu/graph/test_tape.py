@@ -17,6 +17,7 @@ def graph():
 
     tf = load()
     note_origins()
+    tf.keras.backend.clear_session()  # names of layers begin anew
     layers = tf.keras.layers
     model = tf.keras.Sequential(
         [

@@ -1,0 +1,326 @@
+"""Models of tf_keras that are made in a strategy's scope: they run on simulated IPUs, with Graphcore's options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Final
+
+from ipusim.api import models
+from ipusim.base.errors import ProgramStateError
+from ipusim.ipu import pipelining_ops
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.runtime.arguments import Arguments, check_arguments
+from ipusim.ipu.runtime.function_body import in_strategy
+from ipusim.ipu.runtime.layouts import request_options
+from ipusim.ipu.runtime.pipeline_options import LoopSchedule
+from ipusim.ipu.runtime.program_state import configured
+from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
+from ipusim.ipu.traced.keras import execution
+from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
+from ipusim.ipu.traced.keras.steps import StageOf
+
+tf = load()
+
+#: Methods of models in Graphcore's Keras.
+METHODS: Final = (
+    "assign_stages",
+    "get_pipeline_stage_assignment",
+    "print_pipeline_stage_assignment_summary",
+    "reset_pipeline_stage_assignment",
+    "set_asynchronous_callbacks",
+    "set_gradient_accumulation_options",
+    "set_infeed_queue_options",
+    "set_outfeed_queue_options",
+    "set_pipeline_stage_assignment",
+    "set_pipelining_options",
+)
+#: Functions that Graphcore does not let a pipelined model override.
+_NOT_OVERRIDDEN: Final = tuple(
+    name for kind in ("train", "test", "predict") for name in (f"{kind}_step", f"make_{kind}_function")
+)
+_INSTALLED: Final[list[bool]] = []
+
+
+class _OfModel:
+    """The part of an extension that knows the model.
+
+    Attributes:
+        model: the model.
+        name: its name.
+        layers: its layers.
+        found: calls of a subclass of Model; None before it is built.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Take the model."""
+        super().__init__()
+        self.model = model
+        self.found: ModelCalls | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        name: str = self.model.name
+        return name
+
+    @property
+    def layers(self) -> list[Any]:
+        """The model's layers."""
+        return list(self.model.layers)
+
+    @property
+    def graph(self) -> Any:
+        """The calls of the model's layers; None before a subclass of Model is built."""
+        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
+
+    def see(self, batch: Any) -> None:
+        """See the first batch of an execution."""
+
+
+class _Sequential(_OfModel, SequentialExtension):
+    """Options and stages of a Sequential model."""
+
+
+class _Functional(_OfModel, FunctionalExtension):
+    """Options and stages of a functional model."""
+
+
+class _Subclassed(_OfModel, ModelExtension):
+    """Options and stages of a subclass of Model, whose calls are known when it is built."""
+
+    def build(self, element: Any) -> None:
+        """Find the calls by a symbolic call for a batch's inputs, and take the stages of the scopes in it."""
+        if self.found is None:
+            self.found = symbolic_calls(self.model, element)
+            self._take_scopes()
+
+    def see(self, batch: Any) -> None:
+        """Build a model that is to be pipelined."""
+        asked = self.options
+        if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
+            x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
+            self.build(tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x))
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPlacement:
+    """The placement of a model, by its options; an :class:`~ipusim.ipu.traced.keras.execution.Placement`.
+
+    Attributes:
+        extension: options and stages.
+    """
+
+    extension: Any
+
+    @property
+    def stage_of(self) -> StageOf | None:
+        """Function that returns the stage of each call; None for a model that is not pipelined."""
+        asked: Callable[[Any], Sequence[int]] | None = self.extension.options.stage_of
+        return None if asked is None else lambda nodes: asked(SimpleNamespace(nodes=nodes))
+
+    @property
+    def accumulation(self) -> int:
+        """Number of batches of a weight update."""
+        count: int = self.extension.options.accumulation
+        return count
+
+    @property
+    def reduction(self) -> models.Reduction:
+        """How gradients are accumulated."""
+        method: models.Reduction = self.extension.options.reduction_method.value
+        return method
+
+    @property
+    def version(self) -> int:
+        """Number of the last change of options."""
+        number: int = self.extension.options.version
+        return number
+
+    @property
+    def sums_results(self) -> bool:
+        """Whether the outfeed sends sums of an execution's results."""
+        asked = self.extension.options
+        return asked.is_pipelined and bool(asked.accumulate_outfeed)
+
+    def check(self, batch: Any, kind: str, steps: int) -> None:
+        """Refuse executions that Graphcore's Keras refuses, in its words."""
+        model, options = self.extension.model, self.extension.options
+        if model.run_eagerly:
+            raise ProgramStateError(
+                "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling "
+                "`compile`."
+            )
+        self.extension.see(batch)
+        if options.is_pipelined:
+            self._check_steps_are_tf_keras_own(model)
+        if kind == "train":
+            options.check_steps(steps)
+
+    @staticmethod
+    def _check_steps_are_tf_keras_own(model: Any) -> None:
+        for name in _NOT_OVERRIDDEN:
+            if getattr(type(model), name) is not getattr(tf.keras.Model, name):
+                raise ProgramStateError(
+                    f"The function `{name}` for the model {model.name} has been overridden. This is not supported: "
+                    "write a loop with ipu.loops or a pipeline instead."
+                )
+
+    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
+        """Return the options of a request by the keys of a scenario, for the device that is configured."""
+        config = configured()
+        options = request_options(
+            self._arguments(stages, count, repeats, kind),
+            IPUConfig() if config is None else config,
+            configured=config is not None,
+        )
+        if "prefetch_depth" in self.extension.options.infeed:
+            options["infeed"] = {"prefetch_depth": self.extension.options.infeed["prefetch_depth"]}
+        return options
+
+    def _arguments(self, stages: int, count: int, repeats: int, kind: str) -> Arguments:
+        """Return the arguments of the pipeline, or loop, that the model runs as."""
+        asked, training = self.extension.options, kind == "train"
+        settings = {name: each.default for name, each in inspect.signature(pipelining_ops.pipeline).parameters.items()}
+        settings |= {
+            "computational_stages": [_no_function] * stages,
+            "gradient_accumulation_count": count,
+            "repeat_count": repeats,
+            "inputs": (),
+            "outfeed_queue": IPUOutfeedQueue(**asked.outfeed),
+            "optimizer_function": _no_function if training else None,
+            "reduction_method": asked.reduction_method,
+        }
+        if not asked.is_pipelined:
+            return _loop(
+                settings | {_OF_ACCUMULATION.get(name, name): item for name, item in asked.accumulating.items()}
+            )
+        inference = {} if training else {name: settings[name] for name in _OF_TRAINING}
+        own = {"device_mapping": asked.device_mapping, "accumulate_outfeed": self.sums_results and kind != "predict"}
+        return check_arguments({**settings, **own, **asked.pipelining, **inference})
+
+
+#: Arguments of a pipeline that are about training alone.
+_OF_TRAINING: Final = (
+    "gradient_accumulation_dtype",
+    "recomputation_mode",
+    "backward_propagation_stages_poplar_options",
+    "weight_update_poplar_options",
+    "offload_weight_update_variables",
+    "offload_gradient_accumulation_buffers",
+    "replicated_optimizer_state_sharding",
+)
+
+
+#: Arguments of a pipeline by their names as arguments of an optimizer that accumulates.
+_OF_ACCUMULATION: Final = {"dtype": "gradient_accumulation_dtype"}
+
+
+def _loop(settings: Mapping[str, Any]) -> Arguments:
+    """Return the arguments of a loop on one IPU: those of a pipeline, which has no fewer than two stages, with one."""
+    two = check_arguments({**settings, "computational_stages": [_no_function] * 2})
+    return replace(
+        two,
+        stages=two.stages[:1],
+        mapping=two.mapping[:1],
+        schedule=LoopSchedule.Single,
+        forward_options=two.forward_options[:1],
+        backward_options=two.backward_options[:1],
+    )
+
+
+def _no_function(*_: Any) -> None:
+    """Stand for a stage, whose function TensorFlow has traced."""
+
+
+def extension_of(model: Any) -> Any:
+    """Return the options and stages of a model.
+
+    Raises:
+        ProgramStateError: for a model that was made outside of a strategy's scope.
+    """
+    placement = execution.placement_of(model)
+    if not isinstance(placement, ModelPlacement):
+        raise ProgramStateError(
+            f"model {model.name!r}: expected one that was made in the scope of an IPUStrategy, where models run on IPUs"
+        )
+    return placement.extension
+
+
+def install() -> None:
+    """Let models that are made in a strategy's scope run on simulated IPUs, and give them Graphcore's methods."""
+    if _INSTALLED:
+        return
+    _INSTALLED.append(True)
+    execution.install()
+    for name in METHODS:
+        setattr(tf.keras.Model, name, _method(name))
+    _behind(tf.keras.layers.Layer, _note_scope)
+    _behind(import_module("tf_keras.src.engine.node").Node, _note_call)
+    _behind(tf.keras.Model, _place)
+    _behind(functional(), _take_scopes)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """Return the method of models that their extension has."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(extension_of(self), name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _behind(kind: Any, then: Callable[[Any], object]) -> None:
+    """Let a class do something with each new object."""
+    original = kind.__init__
+
+    @wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        then(self)
+
+    kind.__init__ = init
+
+
+def functional() -> Any:
+    """Return tf_keras' class of functional models."""
+    return import_module("tf_keras.src.engine.functional").Functional
+
+
+def _note_scope(layer: Any) -> None:
+    """Note the stage of the scope that a layer is made in."""
+    layer.__dict__["_pipeline_stage"] = pipeline_stage()
+
+
+def _note_call(node: Any) -> None:
+    """Note the stage of a call: the stage of the scope around the call, else the stage of the layer."""
+    stage = pipeline_stage()
+    node.pipeline_stage = node.layer.__dict__.get("_pipeline_stage") if stage is None else stage
+    node.index = len(node.layer.inbound_nodes) - 1
+    node.inputs = [SimpleNamespace(node=None if parent.is_input else parent) for parent in node.parent_nodes]
+
+
+def _place(model: Any) -> None:
+    """Put a model on simulated IPUs if it is made in a strategy's scope."""
+    if not in_strategy() or execution.placement_of(model) is not None:
+        return
+    if isinstance(model, tf.keras.Sequential):
+        kind: Any = _Sequential
+    else:
+        kind = _Functional if isinstance(model, functional()) else _Subclassed
+    execution.place(model, ModelPlacement(kind(model)))
+
+
+def _take_scopes(model: Any) -> None:
+    """Assign the calls of a functional model to the stages of the scopes that they were written in."""
+    placement = execution.placement_of(model)
+    if isinstance(placement, ModelPlacement) and isinstance(placement.extension, _Functional):
+        placement.extension._take_scopes()

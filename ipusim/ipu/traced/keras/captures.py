@@ -1,0 +1,76 @@
+"""Variables of eager TensorFlow in the graph of a function, which captures their handles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.ipu.graph.node import Graph, Node, Variable
+from ipusim.ipu.graph.reading import read_graph
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+
+class Captures:
+    """The variables that functions capture, each under one name."""
+
+    def __init__(self, variables: Iterable[Any] = ()) -> None:
+        """Name variables; a name that is taken gets a number."""
+        self._names: dict[int, str] = {}
+        self._handles: dict[str, Any] = {}
+        for variable in variables:
+            self.name_of(variable.handle, variable.name)
+
+    def name_of(self, handle: Any, wanted: str = "variable") -> str:
+        """Return the name of a handle's variable; a new one like ``wanted`` for a handle that was not met before."""
+        if id(handle) not in self._names:
+            base = name = wanted.partition(":")[0]
+            number = 0
+            while name in self._handles:
+                number += 1
+                name = f"{base}_{number}"
+            self._names[id(handle)] = name
+            self._handles[name] = handle
+        return self._names[id(handle)]
+
+    def read(self, graph: Any) -> Graph:
+        """Return the graph of a function, with captured handles as its variables and captured values as constants."""
+        plain = read_graph(graph)
+        inside = [self._captured(plain.nodes[inner.op.name], outer) for outer, inner in _captures(graph)]
+        return replace(plain, nodes={**plain.nodes, **{node.name: node for node in inside}})
+
+    def variables(self) -> dict[str, Variable]:
+        """Return all variables with the values that they have now."""
+        return {name: Variable(name, _value(handle)) for name, handle in self._handles.items()}
+
+    def assign(self, variables: Iterable[Variable]) -> None:
+        """Give TensorFlow's variables the values that have been assigned."""
+        for variable in variables:
+            if variable.assigned:
+                handle = self._handles[variable.name]
+                value = tf.constant(variable.value, _dtype(handle))
+                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+
+    def _captured(self, node: Node, outer: Any) -> Node:
+        if outer.dtype == tf.resource:
+            return replace(node, type="VarHandleOp", attributes={"shared_name": self.name_of(outer, node.name)})
+        return replace(node, type="Const", attributes={"value": np.array(outer.numpy())})
+
+
+def _captures(graph: Any) -> Iterable[tuple[Any, Any]]:
+    """Return pairs of a captured tensor and the tensor that stands for it in the graph."""
+    return zip(graph.external_captures, graph.internal_captures, strict=True)
+
+
+def _dtype(handle: Any) -> Any:
+    return tf.dtypes.as_dtype(handle._handle_data.shape_and_type[0].dtype)
+
+
+def _value(handle: Any) -> Array:
+    value: Array = tf.raw_ops.ReadVariableOp(resource=handle, dtype=_dtype(handle)).numpy()
+    return np.asarray(value)

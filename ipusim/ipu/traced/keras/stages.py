@@ -1,0 +1,148 @@
+"""The calls of a model's layers as functions of pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
+
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+#: Name among the attributes of a subclass of Model of its calls, which a symbolic call finds once.
+_CALLS: Final = "_ipu_calls"
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCalls:
+    """The calls of layers that a model consists of.
+
+    Attributes:
+        nodes: the calls in an order of their dependencies.
+        inputs: symbolic tensors of the model's inputs.
+        outputs: structure of symbolic tensors of the model's outputs.
+    """
+
+    nodes: Sequence[Any]
+    inputs: Sequence[Any]
+    outputs: Any
+
+
+def calls_of(outputs: Any, inputs: Sequence[Any]) -> ModelCalls:
+    """Return the calls that lead from symbolic inputs to symbolic outputs, in the order in which a call needs them."""
+    nodes, _ = import_module("tf_keras.src.engine.functional")._build_map(tf.nest.flatten(outputs))
+    return ModelCalls([node for node in nodes if not node.is_input], list(inputs), outputs)
+
+
+def symbolic_calls(model: Any, element: Any) -> ModelCalls:
+    """Return the calls of a model.
+
+    Args:
+        model: a model of tf_keras; the calls of a subclass of Model are found by a symbolic call.
+        element: inputs of a batch, or their ``tf.TensorSpec``, by which a model is built that is not.
+    """
+    if isinstance(model, tf.keras.Sequential) and not model.inputs:
+        (only,) = tf.nest.flatten(element)
+        model._build_graph_network_for_inferred_shape(only.shape, only.dtype)
+    if model._is_graph_network:
+        return calls_of(model._nested_outputs, model.inputs)
+    if _CALLS in model.__dict__:
+        known: ModelCalls = model.__dict__[_CALLS]
+        return known
+    inputs = tf.nest.map_structure(
+        lambda spec: tf.keras.Input(spec.shape[1:], batch_size=spec.shape[0], dtype=spec.dtype), element
+    )
+    model.__dict__[_CALLS] = calls_of(model.call(inputs), tf.nest.flatten(inputs))
+    return symbolic_calls(model, element)
+
+
+class _Each(dict[str, Any]):
+    """Values that ``Node.map_arguments`` may take any number of times."""
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return [super().__getitem__(name)]
+
+
+@dataclass
+class StageFunctions:
+    """The functions of a pipeline's stages.
+
+    A stage takes the tensors that it, or a later one, needs of earlier stages: values, their masks, losses of layers,
+    and the batch itself. The cut of the step finds those that cross.
+
+    Attributes:
+        calls: the calls.
+        stage_of: the stage of each call.
+        training: whether layers train.
+        begin: takes the batch's tensors, returns the model's inputs.
+        finish: takes the model's outputs, losses of layers, and the batch's tensors; its results are the last stage's.
+    """
+
+    calls: ModelCalls
+    stage_of: Sequence[int]
+    training: bool
+    begin: Callable[[list[Any]], list[Any]]
+    finish: Callable[[Any, list[Any], list[Any]], Any]
+    _layout: list[tuple[str, str]] = field(default_factory=list)
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the function of each stage; the first takes the batch's tensors."""
+        self._layout = []
+        return [partial(self._run, stage) for stage in range(max(self.stage_of, default=0) + 1)]
+
+    def _run(self, stage: int, *tensors: Any) -> Any:
+        taken = dict(zip(self._layout, tensors, strict=False))
+        batch = list(tensors[len(self._layout) :])
+        values = {name: tensor for (kind, name), tensor in taken.items() if kind == "value"}
+        if stage == 0:
+            values = dict(zip(map(_name, self.calls.inputs), self.begin(batch), strict=True))
+        losses = [tensor for (kind, _), tensor in taken.items() if kind == "loss"]
+        for (kind, name), tensor in taken.items():
+            if kind == "mask":
+                values[name]._keras_mask = tensor
+        for node, number in zip(self.calls.nodes, self.stage_of, strict=True):
+            if number == stage:
+                losses += self._call(node, values)
+        if stage == max(self.stage_of):
+            outputs = tf.nest.map_structure(lambda tensor: values[_name(tensor)], self.calls.outputs)
+            return self.finish(outputs, losses, batch)
+        masks = {name: mask for name, value in values.items() if (mask := _mask(value)) is not None}
+        given = {
+            **{("value", name): value for name, value in values.items()},
+            **{("mask", name): mask for name, mask in masks.items()},
+            **{("loss", str(number)): loss for number, loss in enumerate(losses)},
+        }
+        self._layout = list(given)
+        return [*given.values(), *batch]
+
+    def _call(self, node: Any, values: dict[str, Any]) -> list[Any]:
+        """Call a layer; return its losses."""
+        layer = node.layer
+        arguments, keywords = node.map_arguments(_Each(values))
+        if layer._expects_training_arg and keywords.get("training") is None:
+            keywords = {**keywords, "training": self.training}
+        made = layer(*arguments, **keywords)
+        values.update(zip(node.flat_output_ids, tf.nest.flatten(made), strict=True))
+        first = next(each for each in self.calls.nodes if each.layer is layer)
+        return [tf.convert_to_tensor(loss) for loss in layer.losses] if node is first else []
+
+
+def _name(tensor: Any) -> str:
+    """Return the name by which tf_keras' nodes know a symbolic tensor."""
+    return str(id(tensor))
+
+
+def _mask(value: Any) -> Any:
+    return getattr(value, "_keras_mask", None)
+
+
+def model_inputs(model: Any, x: Any) -> list[Any]:
+    """Return the inputs of a batch as a model takes them, in the order of its symbolic inputs."""
+    if not getattr(model, "_is_graph_network", False):
+        return list(tf.nest.flatten(x))
+    found = model._flatten_to_reference_inputs(x)
+    pairs = zip(found, model.inputs, strict=True)
+    return [model._conform_to_reference_input(tensor, ref_input=symbol) for tensor, symbol in pairs]

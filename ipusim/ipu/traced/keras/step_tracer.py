@@ -1,0 +1,108 @@
+"""Traces a model's step: gradients of tapes and the optimizer's update are noted while the model's own code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from ipusim.ipu.graph.cut import FEED, Kind
+from ipusim.ipu.graph.needed import runs_for_effect
+from ipusim.ipu.graph.node import Graph
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.graph.tracing import StepTracer
+from ipusim.ipu.traced.keras.captures import Captures
+
+tf = load()
+
+
+class ModelTracer(StepTracer):
+    """Traces a step in the graph of a function.
+
+    Attributes:
+        updates: number of times that the optimizer has been given gradients.
+    """
+
+    def __init__(self, captures: Captures) -> None:
+        """Begin in TensorFlow's default graph, whose variables ``captures`` names."""
+        super().__init__()
+        self._captures, self.updates = captures, 0
+
+    def name_of(self, variable: Any) -> str:
+        """Return the name by which nodes know a variable."""
+        return self._captures.name_of(variable.handle, variable.name)
+
+    def read(self) -> Graph:
+        """Return the graph as plain values."""
+        return self._captures.read(self.graph)
+
+    @contextmanager
+    def taking_gradients(self) -> Iterator[None]:
+        """Note the nodes that tapes write in the block as nodes of gradients."""
+        original = tf.GradientTape.gradient
+
+        def gradient(*arguments: Any, **keywords: Any) -> Any:
+            with self._noting() as written:
+                found = original(*arguments, **keywords)
+            self._gradient_nodes += written
+            return found
+
+        tf.GradientTape.gradient = gradient
+        try:
+            yield
+        finally:
+            tf.GradientTape.gradient = original
+
+    @contextmanager
+    def updating(self, optimizer: Any) -> Iterator[None]:
+        """Let an optimizer update variables with accumulated gradients, apart from the pass that makes gradients."""
+        apply: Callable[..., Any] = optimizer.apply_gradients
+
+        def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+            self.updates += 1
+            pairs = self.gradients(lambda: list(grads_and_vars))
+            return self.update(lambda accumulated: apply(accumulated, *args, **kwargs), pairs)
+
+        optimizer.__dict__["apply_gradients"] = apply_gradients
+        try:
+            yield
+        finally:
+            del optimizer.__dict__["apply_gradients"]
+
+    def training_step(self, results: Any) -> TracedStep | None:
+        """Read the graph of a training.
+
+        Args:
+            results: tensors that the last stage sends.
+
+        Returns:
+            The step; None where its forward pass, gradients and one weight update are not apart: for two updates, for
+            results or effects that depend on gradients, and for variables that are used behind their update.
+        """
+        step = self.step(results)
+        if self.updates != 1:
+            return None
+        nodes, owners = step.graph.nodes, dict(step.trace.owners)
+        gradients = set(step.trace.gradient_nodes)
+        behind: list[str] = []
+        updated: set[Any] = set()
+        update = set(step.update_nodes)
+        for name, node in nodes.items():
+            if name in update:
+                if runs_for_effect(node):
+                    updated.update(tensor for tensor in node.inputs if nodes[tensor.node].type == "VarHandleOp")
+            elif owners.get(name, FEED).kind is Kind.FORWARD:
+                if updated.intersection(node.inputs) or any(tensor.node in update for tensor in node.inputs):
+                    return None
+                if any(tensor.node in gradients for tensor in node.inputs):
+                    if runs_for_effect(node):
+                        return None
+                    gradients.add(name)
+                    behind.append(name)
+                    del owners[name]
+        if any(tensor.node in gradients for tensor in step.trace.results):
+            return None
+        trace = replace(step.trace, owners=owners, gradient_nodes=(*step.trace.gradient_nodes, *behind))
+        return replace(step, trace=trace)

@@ -1,0 +1,188 @@
+"""Models of tf_keras in a strategy's scope, with Graphcore's options and pipeline stages of them."""
+
+from __future__ import annotations
+
+import contextvars
+
+import numpy as np
+import pytest
+
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.ipu_strategy import IPUStrategy
+from ipusim.ipu.keras import PipelineStage
+from tests.tensorflow_tests import needs_tensorflow
+
+BATCH, COUNT = 8, 4
+
+
+@pytest.fixture
+def keras():
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+    from ipusim.ipu.keras.placement import install  # noqa: PLC0415
+
+    install()
+    return load().keras
+
+
+def _with_ipus(count, function):
+    """Run a function in a strategy's scope on a device of so many IPUs, and leave nothing behind."""
+
+    def configured():
+        config = IPUConfig()
+        config.auto_select_ipus = count
+        config.configure_ipu_system()
+        with IPUStrategy().scope():
+            return function()
+
+    return contextvars.copy_context().run(configured)
+
+
+def _layers(k):
+    return [k.layers.Dense(16, "relu"), k.layers.Dense(24, "tanh"), k.layers.Dense(10, "softmax")]
+
+
+def _sequential(k):
+    model = k.Sequential(_layers(k))
+    model.set_pipeline_stage_assignment([0, 0, 1])
+    return model
+
+
+def _functional(k):
+    first, second, last = _layers(k)
+    inputs = k.Input((12,))
+    with PipelineStage(0):
+        x = second(first(inputs))
+    with PipelineStage(1):
+        return k.Model(inputs, last(x))
+
+
+def _subclassed(k):
+    class Subclassed(k.Model):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = _layers(k)
+
+        def call(self, x):
+            with PipelineStage(0):
+                x = self.second(self.first(x))
+            with PipelineStage(1):
+                return self.last(x)
+
+    return Subclassed()
+
+
+MODELS = {"sequential": _sequential, "functional": _functional, "subclassed": _subclassed}
+
+
+def _data():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((BATCH * COUNT * 4, 12)).astype(np.float32), rng.integers(0, 10, BATCH * COUNT * 4)
+
+
+def _compiled(k, model, **options):
+    model.compile(k.optimizers.Adam(0.01), "sparse_categorical_crossentropy", metrics=["accuracy"], **options)
+    return model
+
+
+def _alone(keras):
+    """History and predictions of the same model by tf_keras alone, with a batch for each weight update."""
+    x, y = _data()
+    keras.utils.set_random_seed(1)
+    model = _compiled(keras, keras.Sequential(_layers(keras)))
+    history = model.fit(x, y, BATCH * COUNT, epochs=2, verbose=0, shuffle=False).history
+    return history, model.predict(x, verbose=0)
+
+
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_pipelined_model_trains_as_with_larger_batches(keras, name, summed):
+    x, y = _data()
+
+    def trained():
+        keras.utils.set_random_seed(1)
+        model = MODELS[name](keras)
+        model.set_pipelining_options(COUNT, gradient_accumulation_reduction_method="mean", accumulate_outfeed=summed)
+        _compiled(keras, model, steps_per_execution=2 * COUNT)
+        history = model.fit(x, y, BATCH, epochs=2, verbose=0, shuffle=False).history
+        stages = [each.pipeline_stage for each in model.get_pipeline_stage_assignment()]
+        return history, model.predict(x, BATCH, verbose=0), stages, model.train_function.timelines
+
+    history, predicted, stages, timelines = _with_ipus(2, trained)
+    expected, expected_predicted = _alone(keras)
+    for metric, values in expected.items():
+        np.testing.assert_allclose(history[metric], values, rtol=1e-5)
+    np.testing.assert_allclose(predicted, expected_predicted, rtol=1e-5, atol=3e-7)
+    assert stages == [0, 0, 1]
+    assert {0, 1} <= set(timelines[0].ipu.tolist())
+
+
+def test_a_model_without_stages_trains_in_a_loop(keras):
+    x, y = _data()
+
+    def trained():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential(_layers(keras))
+        model.set_gradient_accumulation_options(COUNT, gradient_accumulation_reduction_method="mean")
+        _compiled(keras, model, steps_per_execution=COUNT)
+        return model.fit(x, y, BATCH, epochs=2, verbose=0, shuffle=False).history
+
+    for metric, values in _alone(keras)[0].items():
+        np.testing.assert_allclose(_with_ipus(1, trained)[metric], values, rtol=1e-5)
+
+
+def test_a_summary_of_stages_is_printed(keras):
+    lines = []
+    _with_ipus(2, lambda: _functional(keras).print_pipeline_stage_assignment_summary(print_fn=lines.append))
+    names = [line.split()[0] for line in lines if "(Dense)" in line]
+    assert len(names) == 3
+    assert [line.split()[-1] for line in lines if "(Dense)" in line] == ["0", "0", "1"]
+
+
+def _fit(keras, make, **options):
+    model = _compiled(keras, make(keras), **options)
+    model.fit(*_data(), BATCH, verbose=0)
+
+
+def _half_assigned(k):
+    first, second, last = _layers(k)
+    inputs = k.Input((12,))
+    with PipelineStage(0):
+        x = first(inputs)
+    return k.Model(inputs, last(second(x)))
+
+
+def _own_step(k):
+    class Own(k.Sequential):
+        def train_step(self, data):
+            return {}
+
+    model = Own(_layers(k))
+    model.set_pipeline_stage_assignment([0, 0, 1])
+    model.set_pipelining_options(COUNT)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (_sequential, ProgramError, "`gradient_accumulation_steps_per_replica` has not been set"),
+        (_half_assigned, ProgramError, "must have an associated pipeline stage"),
+        (_own_step, ProgramStateError, "The function `train_step` for the model own has been overridden"),
+    ],
+)
+def test_what_graphcore_refuses_is_refused_in_its_words(keras, make, error, text):
+    keras.backend.clear_session()
+    with pytest.raises(error, match=text):
+        _with_ipus(2, lambda: _fit(keras, make))
+
+
+def test_options_are_of_models_in_a_scope(keras):
+    with pytest.raises(ProgramStateError, match="made in the scope of an IPUStrategy"):
+        keras.Sequential().set_pipelining_options(2)
+
+
+def test_a_device_for_several_replicas_is_refused(keras):
+    with pytest.raises(UnsupportedProgramError, match="as many IPUs as the model takes"):
+        _with_ipus(2, lambda: _fit(keras, lambda k: k.Sequential(_layers(k))))
