@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -51,7 +52,35 @@ def read_graph(graph: Any, operations: Iterable[Any] | None = None) -> Graph:
     """
     functions: dict[str, Graph] = {}
     nodes = _read_nodes(graph, graph.get_operations() if operations is None else operations, functions)
+    for placeholder, name in captured_variables(graph):
+        if placeholder in nodes:  # a handle that the graph captures is a handle of its own
+            nodes[placeholder] = replace(nodes[placeholder], type="VarHandleOp", attributes={"shared_name": name})
     return Graph(nodes, functions, *_ends(graph))
+
+
+def captured_variables(graph: Any) -> Iterator[tuple[str, str]]:
+    """Yield the placeholder of each handle of a variable of TensorFlow 2 that a graph captures, and the handle's name.
+
+    Args:
+        graph: a ``FuncGraph``; any other graph captures nothing.
+    """
+    for outside, placeholder in getattr(graph, "captures", ()):
+        if outside.dtype == tf.resource and not hasattr(outside, "graph") and is_variable_handle(outside):
+            yield placeholder.op.name, handle_name(outside)
+
+
+def is_variable_handle(tensor: Any) -> bool:
+    """Tell whether an eager resource is a variable, and no iterator."""
+    data = getattr(tensor, "_handle_data", None)
+    return data is not None and data.is_set
+
+
+def handle_name(handle: Any) -> str:
+    """Return the name by which nodes know a variable: of a graph its shared name, of TensorFlow 2 one of its own."""
+    if not hasattr(handle, "graph"):
+        return f"variable:{id(handle)}"
+    name: str = handle.op.get_attr("shared_name").decode() or handle.op.name
+    return name
 
 
 def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Graph]) -> dict[str, Node]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
-from ipusim.ipu.graph.reading import output_of, read_graph
+from ipusim.ipu.graph.reading import handle_name, output_of, read_graph
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 
@@ -134,12 +134,12 @@ class StepTracer:
         start = len(self.graph.get_operations())
         yield names
         variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-        initial = {variable.initializer.name for variable in variables if variable.initializer is not None}
+        initial = {
+            variable.initializer.name for variable in variables if getattr(variable, "initializer", None) is not None
+        }
         names += [node.name for node in self.graph.get_operations()[start:] if node.name not in initial]
 
 
 def variable_name(variable: Any) -> str:
-    """Return the name by which nodes know a variable: that of its handle."""
-    handle = variable.handle.op
-    name: str = handle.get_attr("shared_name").decode() or handle.name
-    return name
+    """Return the name by which nodes know a variable."""
+    return handle_name(variable.handle)

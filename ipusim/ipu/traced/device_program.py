@@ -16,7 +16,7 @@ from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.queues import Infeed, Outfeed
-from ipusim.ipu.traced.sessions import RunningSession
+from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 
 @dataclass(eq=False)
@@ -81,7 +81,7 @@ class DeviceProgram:
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
 
-    def run(self, invocation: Invocation, running: RunningSession, values: Sequence[Any]) -> list[Any]:
+    def run(self, invocation: Invocation, running: RunningSession | EagerHost, values: Sequence[Any]) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
         Args:
@@ -116,7 +116,7 @@ class DeviceProgram:
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
-    def _hand_over(self, running: RunningSession, element: tuple[Array, ...]) -> None:
+    def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
         self._outfeed.add(running.session, element)
 

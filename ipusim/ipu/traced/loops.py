@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ipusim.api import analysis, pipelines
-from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu.graph.needed import runs_for_effect
-from ipusim.ipu.graph.node import Graph, Node
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import read_graph
-from ipusim.ipu.graph.registry import Entry, entry_of
-from ipusim.ipu.graph.split import as_one_pass, as_training, split
+from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.device_program import DeviceProgram
-from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed, outside_of
-from ipusim.ipu.traced.queues import EnqueueItem, Infeed
+from ipusim.ipu.traced.bodies import program_of_body
+from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
+from ipusim.ipu.traced.queues import Infeed
 
 tf = load()
 
@@ -65,7 +60,8 @@ def add_loop(
     initial = {variable.initializer.name for variable in tf.compat.v1.global_variables()}
     CLAIMED.setdefault(graph, set()).update(written)
     nodes = read_graph(graph)
-    program = _program(name, nodes, set(written) - initial, iterations, options, infeed, carried)
+    carries = [each.name for each in carried]
+    program = program_of_body(name, nodes, set(written) - initial, options, infeed, carries, iterations)
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
     forms = [(each.tensor.dtype, each.tensor.shape) for each in carried]
@@ -92,58 +88,3 @@ class _LoopValue:
     def assign(self, tensor: Any) -> None:
         """Write the assignment of the next iteration's value."""
         tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.cast(tensor, self.tensor.dtype))
-
-
-def _program(
-    name: str,
-    graph: Graph,
-    body: set[str],
-    iterations: int,
-    options: Callable[[], Mapping[str, Any]],
-    infeed: Infeed | None,
-    carried: Sequence[_LoopValue],
-) -> DeviceProgram:
-    """Return the program of a body: a training of one stage, else a forward pass that changes variables."""
-    items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
-    sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
-    queue, results = _sent(sending, items)
-    feeds = {each for each in body if isinstance(items.get(each), Infeed)}
-    nodes = body - {node.name for node in sending}
-    effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
-    step = as_training(graph, split(graph, nodes - feeds), feeds, results, effects)
-    if step is None:
-        step = as_one_pass(graph, nodes, feeds, results)
-    names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
-    sent = pipelines.Outfeed(
-        names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
-    )
-
-    def request() -> dict[str, Any]:
-        chosen = dict(options())
-        own = {
-            "schedule": "single",
-            "gradient_accumulation_count": 1,
-            "repeat_count": iterations,
-            "device_mapping": [0],
-        }
-        return {**chosen, "pipeline": {**chosen.get("pipeline", {}), **own}}
-
-    return DeviceProgram(
-        name,
-        step,
-        request,
-        infeed=infeed,
-        outfeed=queue,
-        sent=sent,
-        outside=outside_of(step),
-        carried=[each.name for each in carried],
-    )
-
-
-def _sent(sending: Sequence[Node], items: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the queue that a body sends to, and the tensors that it sends."""
-    queues = {id(items[node.name].queue): items[node.name].queue for node in sending}
-    if len(sending) > 1:
-        raise UnsupportedProgramError(f"body: expected one enqueue to an outfeed in a loop, got {len(sending)}")
-    queue = next(iter(queues.values()), None)
-    return queue, list(sending[0].inputs) if sending else []

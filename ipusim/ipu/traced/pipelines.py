@@ -18,7 +18,7 @@ from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
-from ipusim.ipu.traced.sessions import RunningSession
+from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
@@ -41,7 +41,7 @@ class ProgramNode:
         """Return the node's kernel, which runs the program in the session of the invocation."""
 
         def run(invocation: Invocation, *values: Any) -> Any:
-            assert isinstance(invocation.session, RunningSession)
+            assert isinstance(invocation.session, RunningSession | EagerHost)
             results = self.program.run(invocation, invocation.session, values)
             return results[0] if len(results) == 1 else tuple(results) or None
 
@@ -119,10 +119,27 @@ def _traced(
         return tracer.step(values), values
     with tracer.of_stage(len(stages) - 1):
         optimizer, loss = optimizer_function(*values)
-    pairs = tracer.gradients(lambda: optimizer.compute_gradients(loss))
+    pairs = tracer.gradients(lambda: _gradients(optimizer, loss))
     tracer.update(optimizer.apply_gradients, pairs)
     results = [loss] if outfeed_loss else values
     return tracer.step(results), results
+
+
+def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
+    """Return pairs of gradient and variable; Keras' optimizers leave the gradients of a tensor to TensorFlow."""
+    graph = tf.compat.v1.get_default_graph()
+    if hasattr(optimizer, "compute_gradients"):
+        known = {} if not hasattr(graph, "captures") else {"var_list": _captured_trainable(graph)}
+        pairs: list[tuple[Any, Any]] = optimizer.compute_gradients(loss, **known)
+        return pairs
+    variables = _captured_trainable(graph)
+    return list(zip(tf.gradients(loss, variables), variables, strict=True))
+
+
+def _captured_trainable(graph: Any) -> list[Any]:
+    """Return the trainable variables that a function of TensorFlow 2 has read so far, by first use."""
+    watched = {id(variable.handle): variable for variable in graph._watched_variables if variable.trainable}
+    return [watched[id(outside)] for outside, _ in graph.captures if id(outside) in watched]
 
 
 def listed(values: Any) -> list[Any]:

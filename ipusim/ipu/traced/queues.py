@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ from ipusim.base.errors import EndOfDataError, UnsupportedProgramError
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import RunningSession, session_token
+from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, session_token
 
 tf = load()
 
@@ -32,12 +32,15 @@ class Infeed:
     """
 
     def __init__(self, dataset: Any) -> None:
-        """Make an iterator in the graph that is being built."""
+        """Make an iterator in the graph that is being built; of TensorFlow 2, one that begins at once."""
         self.structure = dataset.element_spec
+        self._session: RunningSession | EagerHost | None = None
+        if tf.executing_eagerly():
+            self._elements, self.initializer, self.deleter = iter(dataset), None, None
+            return
         iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
         self._next = tf.nest.flatten(iterator.get_next())
         self.initializer, self.deleter = iterator.initializer, tf.no_op()
-        self._session: RunningSession | None = None
 
     def dequeue(self) -> Any:
         """Write a node that takes the next element, and return its tensors in the structure of the data set."""
@@ -46,7 +49,7 @@ class Infeed:
             self.structure, add_node(Entry(self._maker, effect=True, value=self), [], forms, DEQUEUE)
         )
 
-    def connect(self, session: RunningSession) -> None:
+    def connect(self, session: RunningSession | EagerHost) -> None:
         """Pull from the iterators of a session from now on."""
         self._session = session
 
@@ -56,10 +59,11 @@ class Infeed:
         Raises:
             EndOfDataError: at the end of the data set.
         """
-        assert self._session is not None
         try:
-            return [np.asarray(value) for value in self._session.run(self._next)]
-        except tf.errors.OutOfRangeError:
+            if isinstance(self._session, RunningSession):
+                return [np.asarray(value) for value in self._session.run(self._next)]
+            return [value.numpy() for value in tf.nest.flatten(next(self._elements))]
+        except (StopIteration, tf.errors.OutOfRangeError):
             raise EndOfDataError("End of sequence") from None
 
     def zeros(self) -> list[Array]:
@@ -86,7 +90,7 @@ class Outfeed:
 
     def __init__(self, *, keeps_all: bool = True) -> None:
         """Begin without elements."""
-        self.keeps_all, self.deleter = keeps_all, tf.no_op()
+        self.keeps_all, self.deleter = keeps_all, None if tf.executing_eagerly() else tf.no_op()
         self._structure: Any = None
         self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -114,20 +118,35 @@ class Outfeed:
             self._elements.setdefault(session, []).append(tuple(np.asarray(value) for value in element))
 
     def dequeue(self) -> Any:
-        """Write the operation that takes all elements out of the queue, or the last one.
+        """Write the operation that takes all elements out of the queue, or the last one; TensorFlow 2 runs it at once.
 
         Returns:
             Tensors in the structure of an element; with an axis for the elements in front if all are kept.
         """
         specs = tf.nest.flatten(self._structure)
+        if tf.executing_eagerly():
+            return tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in self._taken(EAGER)])
         tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
         flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
         for tensor, spec in zip(flat, specs, strict=True):
             tensor.set_shape([None, *spec.shape] if self.keeps_all else spec.shape)
         return tf.nest.pack_sequence_as(self._structure, flat)
 
+    def __len__(self) -> int:
+        """Return the number of elements that a program of TensorFlow 2 has sent."""
+        return len(self._elements.get(EAGER, ()))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Take the elements that a program of TensorFlow 2 has sent, one after another."""
+        with self._lock:
+            elements = self._elements.pop(EAGER, [])
+        for element in elements:
+            yield tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in element])
+
     def _take(self, token: Any) -> list[Array]:
-        session = RunningSession(int(token)).session
+        return self._taken(RunningSession(int(token)).session)
+
+    def _taken(self, session: Any) -> list[Array]:
         with self._lock:
             elements = self._elements.pop(session, [])
         if not self.keeps_all:

@@ -47,6 +47,17 @@ class RunningSession:
         return values
 
 
+class EagerHost:
+    """The host of programs of TensorFlow 2, which has no session: one for a process."""
+
+    @property
+    def session(self) -> EagerHost:
+        """The key of what a session would have for itself."""
+        return self
+
+
+#: The host of programs of TensorFlow 2.
+EAGER: Final = EagerHost()
 _RUN: Final = tf.compat.v1.Session.run
 
 

@@ -1,0 +1,84 @@
+"""The body of a loop as a program of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ipusim.api import analysis, pipelines
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.needed import runs_for_effect
+from ipusim.ipu.graph.node import Graph, Node
+from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.split import as_one_pass, as_training, split
+from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.pipelines import outside_of
+from ipusim.ipu.traced.queues import EnqueueItem, Infeed
+
+
+def program_of_body(
+    name: str,
+    graph: Graph,
+    body: set[str],
+    options: Callable[[], Mapping[str, Any]],
+    infeed: Infeed | None,
+    carried: Sequence[str],
+    iterations: int = 1,
+) -> DeviceProgram:
+    """Return the program of a body: a training of one stage, or a forward pass that changes variables.
+
+    Args:
+        name: name of the program.
+        graph: the graph.
+        body: names of the body's nodes.
+        options: returns the options of the request's system by the keys of a scenario.
+        infeed: queue that each iteration takes an element of.
+        carried: shared names of the variables of the loop's values.
+        iterations: iterations of a run.
+
+    Raises:
+        UnsupportedProgramError: for a body that sends to several outfeeds.
+    """
+    items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
+    sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
+    queue, results = _sent(sending, items)
+    feeds = {each for each in body if infeed is not None and items.get(each) is infeed}
+    nodes = body - {node.name for node in sending}
+    effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
+    step = as_training(graph, split(graph, nodes - feeds), feeds, results, effects)
+    if step is None:
+        step = as_one_pass(graph, nodes, feeds, results)
+    names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
+    sent = pipelines.Outfeed(
+        names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
+    )
+
+    def request() -> dict[str, Any]:
+        chosen = dict(options())
+        own = {
+            "schedule": "single",
+            "gradient_accumulation_count": 1,
+            "repeat_count": iterations,
+            "device_mapping": [0],
+        }
+        return {**chosen, "pipeline": {**chosen.get("pipeline", {}), **own}}
+
+    return DeviceProgram(
+        name,
+        step,
+        request,
+        infeed=infeed,
+        outfeed=queue,
+        sent=sent,
+        outside=outside_of(step),
+        carried=carried,
+    )
+
+
+def _sent(sending: Sequence[Node], items: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the queue that a body sends to, and the tensors that it sends."""
+    queues = {id(items[node.name].queue): items[node.name].queue for node in sending}
+    if len(sending) > 1:
+        raise UnsupportedProgramError(f"body: expected one enqueue to an outfeed in a loop, got {len(sending)}")
+    queue = next(iter(queues.values()), None)
+    return queue, list(sending[0].inputs) if sending else []

@@ -1,0 +1,119 @@
+"""Functions of TensorFlow 2 on simulated IPUs: a strategy runs what ``tf.function`` has traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ipusim.base.errors import EndOfDataError
+from ipusim.ipu.graph.executable import Executable, Invocation
+from ipusim.ipu.graph.needed import runs_for_effect
+from ipusim.ipu.graph.node import Node, Variable
+from ipusim.ipu.graph.reading import handle_name, is_variable_handle, read_graph
+from ipusim.ipu.graph.registry import Kernel, register
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.pipelines import CLAIMED
+from ipusim.ipu.traced.sessions import EAGER, LOCK
+
+tf = load()
+
+#: Concrete functions that have run, with their nodes.
+_PROGRAMS: WeakKeyDictionary[Any, ConcreteProgram] = WeakKeyDictionary()
+#: Traced functions of plain Python functions.
+_FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def run_function(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Run a function on simulated IPUs, as a strategy does.
+
+    Args:
+        function: a function of tensors, by ``tf.function`` or plain.
+        args, kwargs: its arguments.
+
+    Returns:
+        The function's results as tensors of the host.
+
+    Raises:
+        OutOfRangeError: TensorFlow's, at the end of a data set that the function takes elements of.
+    """
+    traced = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)
+    if traced is None:
+        traced = _FUNCTIONS[function] = tf.function(function)
+    concrete = traced.get_concrete_function(*args, **(kwargs or {}))
+    if concrete not in _PROGRAMS:
+        _PROGRAMS[concrete] = ConcreteProgram(concrete)
+    return _PROGRAMS[concrete].run(args, kwargs or {})
+
+
+class ConcreteProgram:
+    """The nodes of a concrete function."""
+
+    def __init__(self, concrete: Any) -> None:
+        """Read the function's graph."""
+        graph = concrete.graph
+        nodes = read_graph(graph)
+        claimed = CLAIMED.get(graph, set())
+        part = nodes.nodes.keys() - claimed
+        effects = [name for name in nodes.nodes if name in part and runs_for_effect(nodes.nodes[name])]
+        feeds = [tensor for tensor in nodes.inputs if nodes.nodes[tensor.node].type != "VarHandleOp"]
+        self._arguments = len(graph.inputs) - len(graph.captures)
+        self._captured = [outside for outside, _ in graph.captures if not self._is_variable(outside)]
+        self._handles = {handle_name(outside): outside for outside, _ in graph.captures if self._is_variable(outside)}
+        self._executable = Executable(nodes, feeds, nodes.outputs, effects, part)
+        self._structure = graph.structured_outputs
+
+    @staticmethod
+    def _is_variable(tensor: Any) -> bool:
+        return tensor.dtype == tf.resource and is_variable_handle(tensor)
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run all nodes on the values of the arguments, and assign the variables that have changed."""
+        flat = [tensor for tensor in tf.nest.flatten((args, kwargs), expand_composites=True) if tf.is_tensor(tensor)]
+        values = [self._value(tensor) for tensor in (*flat[: self._arguments], *self._captured)]
+        with LOCK, np.errstate(all="ignore"):
+            variables = {name: Variable(name, self._read(name)) for name in self._handles}
+            try:
+                found = self._executable.run(Invocation(variables, session=EAGER), values)
+            except EndOfDataError:
+                raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
+            for name, variable in variables.items():
+                if variable.assigned:
+                    self._assign(name, variable.value)
+        tensors = iter([tf.constant(np.asarray(value)) for value in found])
+        return tf.nest.map_structure(
+            lambda each: next(tensors) if tf.is_tensor(each) else each, self._structure, expand_composites=True
+        )
+
+    @staticmethod
+    def _value(tensor: Any) -> Any:
+        """Return a tensor as an array; iterators stay what they are."""
+        return tensor if tensor.dtype in (tf.resource, tf.variant) else tf.convert_to_tensor(tensor).numpy()
+
+    def _read(self, name: str) -> Any:
+        handle = self._handles[name]
+        dtype = handle._handle_data.shape_and_type[0].dtype
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype).numpy()
+
+    def _assign(self, name: str, value: Any) -> None:
+        tf.raw_ops.AssignVariableOp(resource=self._handles[name], value=tf.constant(np.asarray(value)))
+
+
+@register("IteratorGetNext", effect=True)
+def _next_element(node: Node) -> Kernel:
+    """Take the next element of an iterator of the host."""
+    dtypes, shapes = node.attributes["output_types"], node.attributes["output_shapes"]
+    single = len(node.output_types) == 1
+
+    def run(iterator: Any) -> Any:
+        try:
+            values = tf.raw_ops.IteratorGetNext(iterator=iterator, output_types=dtypes, output_shapes=shapes)
+        except tf.errors.OutOfRangeError:
+            raise EndOfDataError("End of sequence") from None
+        return values[0].numpy() if single else tuple(value.numpy() for value in values)
+
+    return run
