@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from ipusim.ipu.graph.accumulation import accumulation_of
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
@@ -108,33 +109,42 @@ def as_training(
         results: tensors that the body sends.
         effects: names of nodes whose effects it asks for.
     """
-    gradients = _gradients_of_updates(graph, parts)
+    fed = _gradients_of_updates(graph, parts)
+    gradients = {name: _accumulated(graph, tensor) for name, tensor in fed.items()}
     made = [_handed_on(graph, tensor) for tensor in results]
     forward = {*parts.forward, *feeds}
     if not gradients or any(tensor.node not in forward for tensor in made):
         return None
     owners = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in forward}
     wanted = [name for name in parts.update if name in effects]
-    needed = NeededNodes(graph, gradients.values(), (), wanted, {*parts.update, *parts.forward})
+    needed = NeededNodes(graph, fed.values(), (), wanted, {*parts.update, *parts.forward})
     if any(tensor.node in feeds or tensor.node in parts.gradient for tensor in needed.external):
         return None
     trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), 1)
-    return TracedStep(trace, gradients, tuple(name for name in parts.update if name in needed.names))
+    return TracedStep(trace, fed, tuple(name for name in parts.update if name in needed.names))
 
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
     """Return the gradient of each updated variable; empty if another operation reads a gradient."""
     found: dict[str, Output] = {}
+    accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}
+    sources = accumulating.union(parts.gradient)
     for name in parts.update:
         node = graph.nodes[name]
-        read = [tensor for tensor in node.inputs if tensor.node in parts.gradient]
-        if not read:
+        read = [tensor for tensor in node.inputs if tensor.node in sources]
+        if not read or name in accumulating:
             continue
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
             return {}
         found[shared_name(graph.nodes[node.inputs[0].node])] = read[0]
     return found
+
+
+def _accumulated(graph: Graph, tensor: Output) -> Output:
+    """Return the gradient of a micro-batch that a tensor accumulates; the tensor itself where none is accumulated."""
+    node = graph.nodes[tensor.node]
+    return tensor if accumulation_of(node) is None else node.inputs[0]
 
 
 def _handed_on(graph: Graph, tensor: Output) -> Output:

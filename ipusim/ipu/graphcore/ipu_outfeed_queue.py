@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from ipusim.base.errors import ProgramError
+from ipusim.base.errors import ProgramError, ProgramStateError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.queues import BUFFER_DEPTH, IPUOutfeedMode, OutfeedArguments
 from ipusim.ipu.runtime.releases import outfeed_in_any_release
 from ipusim.ipu.traced.queues import Outfeed
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
+
+tf = load()
 
 
 class IPUOutfeedQueue(OutfeedArguments):
@@ -61,8 +65,11 @@ class IPUOutfeedQueue(OutfeedArguments):
         self.enqueued = False
 
     def connect(self) -> Outfeed:
-        """Return the queue for the program that sends to it; raises ProgramError the second time."""
-        if self.enqueued:
+        """Return the queue for the program that sends to it; raises ProgramError for a second program.
+
+        TensorFlow 2 traces a function several times, which is one program all the same.
+        """
+        if self.enqueued and not tf.compat.v1.get_default_graph().building_function:
             raise ProgramError("An outfeed can only be enqueued once.")
         self.enqueued = True
         return self.feed
@@ -94,6 +101,28 @@ class IPUOutfeedQueue(OutfeedArguments):
         if not self.enqueued:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
         return self.feed.dequeue()
+
+    def __len__(self) -> int:
+        """Return the number of elements that a program of TensorFlow 2 has sent."""
+        return len(self.feed)
+
+    def __bool__(self) -> bool:
+        """A queue is there, also when nothing waits in it."""
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Take the elements that a program of TensorFlow 2 has sent, one after another.
+
+        Raises:
+            ProgramStateError: in the mode LAST, and in sessions.
+        """
+        if self.outfeed_mode is not IPUOutfeedMode.ALL:
+            raise ProgramStateError(
+                "IPUOutfeedQueue can only be iterated over if the `outfeed_mode` is set to 'IPUOutfeedMode.ALL'."
+            )
+        if not tf.executing_eagerly():
+            raise ProgramStateError("IPUOutfeedQueue can only be iterated over in eager mode.")
+        return iter(self.feed)
 
     @property
     def deleter(self) -> Any:

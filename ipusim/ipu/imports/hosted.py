@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 import sysconfig
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from ipusim.ipu.runtime.import_names import VERSIONS
 _LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
 #: Folders of installed packages.
 _INSTALLED: Final = ("site-packages", "dist-packages")
+#: Advice to use names that the program's version of TensorFlow does not have.
+_LATER_VERSIONS: Final = ".*is deprecated and will be removed in a future version"
 
 
 @contextmanager
@@ -59,7 +62,8 @@ def hosted(major: int) -> Iterator[Faces]:
         result: ModuleType = module
         return result
 
-    with process_of(major):
+    with process_of(major), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _LATER_VERSIONS, UserWarning)
         builtins.__import__ = own_import
         try:
             yield faces
