@@ -128,6 +128,40 @@ def test_a_loop_that_accumulates_gradients_has_the_losses_of_tensorflow(losses, 
     np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
 
 
+SHARDED = """
+def body(x, labels):
+    with ipu.scopes.ipu_shard(0):
+        values = first(x, labels)
+    with ipu.scopes.ipu_shard([{last}]):
+        loss = last(*values)
+    accumulating = ipu.optimizers.GradientAccumulationOptimizerV2(optimizer, 4)
+    with tf.control_dependencies([accumulating.minimize(loss)]):
+        return outfeed.enqueue(loss)
+
+def network():
+    return ipu.loops.repeat(20, body, [], infeed)
+"""
+
+
+@pytest.mark.parametrize(("last", "mapping", "schedule"), [(1, (0, 1), "sharded"), (0, (0,), "single")])
+def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, last, mapping, schedule, monkeypatch):
+    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
+
+    jobs, place = [], DeviceProgram._place
+
+    def placed(*arguments):
+        result = place(*arguments)
+        jobs.append(result.session.job)
+        return result
+
+    monkeypatch.setattr(DeviceProgram, "_place", placed)
+    found = losses(DATA, IPUS.format(ipus=last + 1), SHARDED.format(last=last), RUN)
+    (job,) = jobs
+    assert job.schedule.name == schedule
+    assert tuple(job.plan.shape.mapping) == mapping
+    np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+
+
 def test_a_mean_of_gradients_is_their_sum_with_a_quarter_of_the_rate(losses):
     mean = "GradientAccumulationOptimizerV2(optimizer, 4, reduction_method='MEAN')"
     quarter = DATA.replace("MomentumOptimizer(0.1", "MomentumOptimizer(0.025")

@@ -27,11 +27,12 @@ __all__ = [
 
 tf = load()
 _TRAIN = tf.compat.v1.train
+_OPTIMIZER: Any = _TRAIN.Optimizer
 #: Pairs of a gradient and its variable.
 Pairs = Sequence[tuple[Any, Any]]
 
 
-class IpuOptimizer(_TRAIN.Optimizer):  # type: ignore[misc]
+class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
     """Leaves everything to another optimizer; an optimizer of a program's own may inherit from it."""
 
     #: Name of the argument with the wrapped optimizer.

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import ordinal_of
-from ipusim.ipu.scopes import (
-    frontend_attribute,
-    ipu_jit_scope,
-    ipu_scope,
-    ipu_shard,
-    partials_type,
-    stochastic_rounding,
-)
+from ipusim.ipu.scopes import frontend_attribute, ipu_jit_scope, ipu_scope, partials_type, stochastic_rounding
 
 __all__ = [
     "frontend_attribute",
@@ -27,6 +23,24 @@ __all__ = [
 ]
 
 tf = load()
+
+
+@contextmanager
+def ipu_shard(index: int | list[int]) -> Iterator[None]:
+    """Place what is traced in the block on an IPU of a sharded program.
+
+    Args:
+        index: number of the IPU; a list has one.
+
+    Raises:
+        ProgramError: for a number below 0; UnsupportedProgramError for several.
+    """
+    value = index[0] if isinstance(index, list) and len(index) == 1 else index
+    if isinstance(value, list):
+        raise UnsupportedProgramError(f"index: expected one IPU, got {value}")
+    attribute = tf.compat.v1.AttrValue(i=checks.whole("index", value))
+    with tf.compat.v1.get_default_graph()._attr_scope({SHARD: attribute}):
+        yield
 
 
 def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:
