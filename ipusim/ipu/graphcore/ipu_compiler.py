@@ -42,8 +42,13 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     structure = returned[0]
     if isinstance(results, tf.Operation):
         return results
-    if isinstance(structure, Mapping):
-        return tf.nest.pack_sequence_as(structure, results)
+    if (
+        any(_has_several(each) for each in structure)
+        if isinstance(structure, list | tuple)
+        else _has_several(structure)
+    ):
+        made = iter(results)
+        return tf.nest.map_structure(lambda each: each if isinstance(each, tf.Operation) else next(made), structure)
     return type(structure)(results) if isinstance(structure, list | tuple) else tuple(results)
 
 

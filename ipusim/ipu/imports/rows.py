@@ -30,7 +30,7 @@ _SHARED: Final = "config ipu_run_config distributed horovod utils"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
-    pipelining_ops scopes
+    pipelining_ops rnn_ops scopes slicing_ops
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
