@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from ipusim.ipu.programs.program_file import ProgramFile
 from tests.tensorflow_tests import needs_tensorflow
 
 COUNT, REPEATS, BATCH = 4, 5, 8
+SCENARIOS = Path(__file__).parents[2] / "scenarios" / "python"
 
 DATA = """
 import json
@@ -160,6 +163,35 @@ def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, last, mapping, sc
     assert job.schedule.name == schedule
     assert tuple(job.plan.shape.mapping) == mapping
     np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+
+
+#: Imports of the tutorial's programs in scenarios/python/, and how TensorFlow's programs write them.
+IMPORTS = {
+    "from ipusim import ipu\n": "",
+    "from ipusim.ipu import tensorflow as tf": "import tensorflow.compat.v1 as tf",
+    "from ipusim.ipu.tensorflow.keras import datasets, layers": "from tensorflow.keras import datasets, layers\n"
+    "from tensorflow.python import ipu",
+}
+STEPS = ("step1_single_ipu", "step2_sharding", "step3_pipelining", "step4_configurable_stages")
+
+
+def test_each_step_of_the_tutorial_has_the_losses_of_the_others(tmp_path, capsys):
+    """Cut otherwise, the same model trains on the same images from the same weights."""
+    needs_tensorflow()
+    printed = []
+    for step, repeats in zip(STEPS, (32, 32, 2, 2), strict=True):
+        text = (SCENARIOS / f"{step}.py").read_text()
+        for ours, theirs in IMPORTS.items():
+            assert ours in text
+            text = text.replace(ours, theirs)
+        file = tmp_path / "program.py"
+        file.write_text(text)
+        arguments = ["--repeat-count", str(repeats), "--epochs", "0.6"]
+        contextvars.Context().run(lambda: ProgramFile(file).run(arguments, traced=True))  # noqa: B023 - runs at once
+        printed.append([float(loss) for loss in re.findall(r"Mean loss: ([0-9.]+)", capsys.readouterr().out)])
+    assert printed == [printed[0]] * len(STEPS)
+    first, second, third = printed[0]
+    assert first > second > third
 
 
 def test_a_mean_of_gradients_is_their_sum_with_a_quarter_of_the_rate(losses):

@@ -208,6 +208,14 @@ def test_an_operation_on_an_ipu_device_needs_no_device_of_tensorflows(run):
     )
 
 
+def test_a_program_may_set_what_tensorflow_has_read_already(run, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    run(
+        "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'\n"
+        "from ipusim.ipu.graph.tensorflow_import import load\nassert load()"
+    )
+
+
 def test_data_sets_of_keras_are_those_that_need_no_network(run):
     """However a program imports them; their files and draws have tests of their own."""
     run(
