@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from ipusim.api import Request, assemble, execute
 from tests.tensorflow_tests import needs_tensorflow
 
 BATCH, COUNT, REPEATS = 8, 4, 2
@@ -53,11 +56,16 @@ def _training(tf):
     return train, lambda: [*model.get_weights(), *optimizer.get_weights(), mean.result().numpy()]
 
 
-def test_a_function_trains_in_a_loop_as_tensorflow_does(tf):
+def _device():
+    return {"system": {"name": "m2000", "auto_select_ipus": 1}}
+
+
+@pytest.mark.parametrize("options", [None, _device], ids=["untimed", "on the machine"])
+def test_a_function_trains_in_a_loop_as_tensorflow_does(tf, options):
     from ipusim.ipu.traced.functions import run_function  # noqa: PLC0415
 
     outcomes = []
-    for run in (run_function, lambda function, args: function(*args)):
+    for run in (partial(run_function, options=options), lambda function, args: function(*args)):
         train, values = _training(tf)
         iterator = iter(_data(tf).repeat())
         results = [run(train, [iterator, tf.constant(steps)]) for steps in (5, 3, 5)]
@@ -69,13 +77,71 @@ def test_a_function_trains_in_a_loop_as_tensorflow_does(tf):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_the_end_of_the_data_is_tensorflows_error(tf):
+@pytest.mark.parametrize("options", [None, _device], ids=["untimed", "on the machine"])
+def test_the_end_of_the_data_is_tensorflows_error(tf, options):
     from ipusim.ipu.traced.functions import run_function  # noqa: PLC0415
 
     train, _ = _training(tf)
     iterator = iter(_data(tf, 2 * BATCH))
     with pytest.raises(tf.errors.OutOfRangeError):
-        run_function(train, [iterator, tf.constant(3)])
+        run_function(train, [iterator, tf.constant(3)], options=options)
+
+
+def test_a_loop_of_no_iterations_changes_nothing(tf):
+    from ipusim.ipu.traced.functions import run_function  # noqa: PLC0415
+
+    train, values = _training(tf)
+    before = values()[:-2]  # without the optimizer's count and the mean
+    result = run_function(train, [iter(_data(tf)), tf.constant(0)], options=_device)
+    assert float(result["total"]) == 0
+    for one, other in zip(values(), before, strict=False):  # the optimizer makes its slots when it is traced
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_plain_training_loop_takes_the_time_of_its_scenario(tf):
+    from ipusim.ipu.graph.registry import entry_of  # noqa: PLC0415
+    from ipusim.ipu.traced.functions import concrete_program, run_function  # noqa: PLC0415
+    from ipusim.ipu.traced.queues import Infeed, Outfeed  # noqa: PLC0415
+
+    layers, iterations = tf.keras.layers, 6
+    model = tf.keras.Sequential([layers.Dense(16, "relu", input_shape=(12,)), layers.Dense(10)])
+    optimizer = tf.keras.optimizers.legacy.SGD(0.1)
+    infeed, outfeed = Infeed(_data(tf).repeat()), Outfeed()
+
+    @tf.function
+    def train(steps):
+        for _ in tf.range(steps):
+            x, labels = infeed.dequeue()
+            with tf.GradientTape() as tape:
+                loss = _loss(tf, model(x, training=True), labels)
+            optimizer.minimize(loss, model.trainable_variables, tape=tape)
+            outfeed.enqueue(loss)
+
+    def options():
+        return {**_device(), "use_synthetic_data": True}
+
+    arguments = [tf.constant(iterations)]
+    run_function(train, arguments, options=options)
+    entries = map(entry_of, concrete_program(train, arguments).graph.nodes.values())
+    program = next(entry.value for entry in entries if entry is not None and hasattr(entry.value, "timelines"))
+    (timeline,) = program.timelines.values()
+    described = [
+        {"name": "hidden", "type": "dense", "units": 16, "activation": "relu"},
+        {"name": "logits", "type": "dense", "units": 10},
+        {"name": "loss", "type": "softmax_cross_entropy"},
+    ]
+    pipeline = {"schedule": "single", "gradient_accumulation_count": 1, "repeat_count": iterations}
+    scenario = {
+        **options(),
+        "data": {"type": "synthetic", "shape": [12], "classes": 10, "samples": BATCH * iterations},
+        "model": {"layers": described},
+        "pipeline": {**pipeline, "micro_batch_size": BATCH},
+        "optimizer": {"type": "sgd", "learning_rate": 0.1},
+    }
+    expected = execute(assemble(Request.from_dict(scenario))).timeline
+    assert len(outfeed) == iterations
+    for column in ("start", "end", "kind", "ipu", "execution"):
+        np.testing.assert_array_equal(getattr(timeline, column), getattr(expected, column))
 
 
 def test_a_plain_function_returns_tensors_in_its_own_structure(tf):

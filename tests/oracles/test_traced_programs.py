@@ -71,6 +71,7 @@ ATTENTION = [
     {"name": "last", "type": "dense", "units": 10},
     {"name": "loss", "type": "softmax_cross_entropy"},
 ]
+CAUSAL = [{**layer, "causal": True} if layer["name"] == "heads" else layer for layer in ATTENTION]
 #: Layers, shape of a sample, first layers of later stages, the optimizer, and that of TensorFlow 1.
 MODELS = {
     "dense": (DENSE, (9, 5), ["second", "last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
@@ -79,6 +80,7 @@ MODELS = {
     "lstm": (LSTM, (5, 6), ["last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
     "two_lstms": (TWO_LSTMS, (5, 6), ["lstm"], "rmsprop", lambda v1: v1.train.RMSPropOptimizer(1e-3)),
     "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
+    "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
 #: Options of a scenario's optimizers that have no default; none of them changes the work of an update.
 OPTIONS = {"momentum": {"momentum": 0.9}}
@@ -107,7 +109,7 @@ def _layer_norm(tf, x, name):
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
 
 
-def _attention(tf, x, heads):
+def _attention(tf, x, heads, causal=False):
     """Self-attention of several heads with a dense layer for queries, keys, values and the result."""
     batch, positions, elements = x.shape
 
@@ -117,6 +119,8 @@ def _attention(tf, x, heads):
 
     query, key, value = map(projected, ("query", "key", "value"))
     scores = tf.matmul(query, key, transpose_b=True) / math.sqrt(elements // heads)
+    if causal:
+        scores += np.triu(np.full((positions, positions), -1e9, np.float32), 1)
     joined = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3])
     return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
 
@@ -136,7 +140,7 @@ def _call(tf, layer, x, labels):
         "batch_norm": lambda: _batch_norm(tf, x, name),
         "layer_norm": lambda: _layer_norm(tf, x, name),
         "lstm": lambda: keras.LSTM(**options)(x),
-        "multi_head_attention": lambda: _attention(tf, x, options["num_heads"]),
+        "multi_head_attention": lambda: _attention(tf, x, options["num_heads"], options.get("causal", False)),
         "dropout": lambda: tf.nn.dropout(x, options["rate"]),
         "softmax_cross_entropy": lambda: tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)

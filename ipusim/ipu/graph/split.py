@@ -15,6 +15,8 @@ from ipusim.ipu.graph.traced_step import TracedStep
 
 #: Attribute of a node that names its IPU.
 SHARD: Final = "_ipusim_shard"
+#: Operation types that hand on each input.
+_IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,11 +181,12 @@ def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
     """Return the gradient of each updated variable; empty if another operation reads a gradient."""
     found: dict[str, Output] = {}
     accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}
-    sources = accumulating.union(parts.gradient)
+    ends = accumulating.union(parts.gradient)
     for name in parts.update:
         node = graph.nodes[name]
-        read = [tensor for tensor in node.inputs if tensor.node in sources]
-        if not read or name in accumulating:
+        sources = [_handed_on(graph, tensor, ends) for tensor in node.inputs]
+        read = [tensor for tensor in sources if tensor.node in ends]
+        if not read or node.type in _IDENTITIES or name in accumulating:
             continue
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
@@ -198,11 +201,11 @@ def _accumulated(graph: Graph, tensor: Output) -> Output:
     return tensor if accumulation_of(node) is None else node.inputs[0]
 
 
-def _handed_on(graph: Graph, tensor: Output) -> Output:
-    """Return the tensor that a tensor is before identities, which wait for other nodes."""
+def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
+    """Return the source of a tensor, before identities that are not among ``ends``."""
     node = graph.nodes[tensor.node]
-    while node.type == "Identity":
-        tensor = node.inputs[0]
+    while node.type in _IDENTITIES and node.name not in ends:
+        tensor = node.inputs[tensor.number]
         node = graph.nodes[tensor.node]
     return tensor
 

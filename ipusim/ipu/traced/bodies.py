@@ -33,7 +33,7 @@ def program_of_body(
         graph: the graph.
         body: names of the body's nodes.
         options: returns the options of the request's system by the keys of a scenario.
-        infeed: queue that each iteration takes an element of.
+        infeed: queue with an element for each iteration.
         carried: shared names of the variables of the loop's values.
         iterations: iterations of a run.
 
@@ -102,7 +102,7 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
 
 
 def _sent(sending: Sequence[Node], items: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the queue that a body sends to, and the tensors that it sends."""
+    """Return the outfeed of a body, and the tensors of an element."""
     queues = {id(items[node.name].queue): items[node.name].queue for node in sending}
     if len(sending) > 1:
         raise UnsupportedProgramError(f"body: expected one enqueue to an outfeed in a loop, got {len(sending)}")

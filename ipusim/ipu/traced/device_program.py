@@ -25,9 +25,9 @@ class PlacedProgram:
 
     Attributes:
         session: the machine's session.
-        constants: values of tensors of outside of the step, which each run sets anew.
-        elements: elements of the infeed that were pulled and not taken.
-        taken: number of elements that were pulled.
+        constants: values of external tensors, set anew in each run.
+        elements: pulled elements in stock.
+        taken: number of pulled elements.
     """
 
     session: Session
@@ -42,7 +42,7 @@ class DeviceProgram:
     Attributes:
         name: its name.
         step: the step.
-        outside: tensors of outside of the step that it reads.
+        outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
         timelines: Timeline of the last run of each session.
     """
@@ -70,7 +70,7 @@ class DeviceProgram:
             outfeed: queue that the last stage sends to.
             sent: results that are sent.
             reduction: how gradients are accumulated.
-            outside: tensors of outside of the step that it reads.
+            outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
         """
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
@@ -81,13 +81,20 @@ class DeviceProgram:
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
 
-    def run(self, invocation: Invocation, running: RunningSession | EagerHost, values: Sequence[Any]) -> list[Any]:
+    def run(
+        self,
+        invocation: Invocation,
+        running: RunningSession | EagerHost,
+        values: Sequence[Any],
+        executions: int | None = None,
+    ) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
         Args:
             invocation: the values of TensorFlow's variables.
             running: the session that runs it.
-            values: values of the tensors of :attr:`outside`, then those of the carried variables.
+            values: values of the tensors of :attr:`outside`, then values of the carried variables.
+            executions: executions of the program, by default as many as its options say.
 
         Returns:
             The values of the carried variables behind the run.
@@ -112,7 +119,7 @@ class DeviceProgram:
             )
         )
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(sink=sink)
+        self.timelines[running.session] = session.run(executions, sink=sink)
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
@@ -122,7 +129,7 @@ class DeviceProgram:
 
     @staticmethod
     def _assign(variables: Mapping[str, Variable], session: Session) -> None:
-        """Assign what a run has changed."""
+        """Assign the changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:

@@ -14,26 +14,33 @@ from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Node, Variable
 from ipusim.ipu.graph.reading import handle_name, is_variable_handle, read_graph
 from ipusim.ipu.graph.registry import Kernel, register
+from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.function_loops import place_loops
 from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.sessions import EAGER, LOCK
 
 tf = load()
 
-#: Concrete functions that have run, with their nodes.
+#: Programs by concrete function.
 _PROGRAMS: WeakKeyDictionary[Any, ConcreteProgram] = WeakKeyDictionary()
 #: Traced functions of plain Python functions.
 _FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def run_function(
-    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    options: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Any:
     """Run a function on simulated IPUs, as a strategy does.
 
     Args:
         function: a function of tensors, by ``tf.function`` or plain.
         args, kwargs: its arguments.
+        options: returns the options of the device by the keys of a scenario. Loops run on the machine then; without
+            options they take no simulated time.
 
     Returns:
         The function's results as tensors of the host.
@@ -41,22 +48,37 @@ def run_function(
     Raises:
         OutOfRangeError: TensorFlow's, at the end of a data set that the function takes elements of.
     """
+    return concrete_program(function, args, kwargs, options).run(args, kwargs or {})
+
+
+def concrete_program(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    options: Callable[[], Mapping[str, Any]] | None = None,
+) -> ConcreteProgram:
+    """Return the program of a function for the forms of its arguments; see :func:`run_function`."""
+    note_origins()
     traced = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)
     if traced is None:
         traced = _FUNCTIONS[function] = tf.function(function)
     concrete = traced.get_concrete_function(*args, **(kwargs or {}))
     if concrete not in _PROGRAMS:
-        _PROGRAMS[concrete] = ConcreteProgram(concrete)
-    return _PROGRAMS[concrete].run(args, kwargs or {})
+        _PROGRAMS[concrete] = ConcreteProgram(concrete, options)
+    return _PROGRAMS[concrete]
 
 
 class ConcreteProgram:
-    """The nodes of a concrete function."""
+    """The nodes of a concrete function.
 
-    def __init__(self, concrete: Any) -> None:
-        """Read the function's graph."""
+    Attributes:
+        graph: the nodes.
+    """
+
+    def __init__(self, concrete: Any, options: Callable[[], Mapping[str, Any]] | None = None) -> None:
+        """Read the function's graph, with its loops as programs if there are ``options`` of a device."""
         graph = concrete.graph
-        nodes = read_graph(graph)
+        nodes = self.graph = read_graph(graph) if options is None else place_loops(read_graph(graph), options, concrete)
         claimed = CLAIMED.get(graph, set())
         part = nodes.nodes.keys() - claimed
         effects = [name for name in nodes.nodes if name in part and runs_for_effect(nodes.nodes[name])]

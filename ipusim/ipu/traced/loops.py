@@ -1,4 +1,4 @@
-"""A loop around a body, traced into one node: the body runs once for each iteration, on one IPU."""
+"""A loop around a body, traced into a node, one iteration after another on a single IPU."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def add_loop(
         options: returns the options of the request's system by the keys of a scenario.
         name: name of the program.
         inputs: the loop's values before the first iteration.
-        infeed: queue that each iteration takes an element of.
+        infeed: queue with an element for each iteration.
 
     Returns:
-        The loop's values behind the last iteration; the node's operation, in a list, if it has none.
+        The loop's values behind the last iteration, or a list with the operation if there are no values.
 
     Raises:
         UnsupportedProgramError: for a body that sends to several outfeeds.

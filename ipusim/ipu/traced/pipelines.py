@@ -22,12 +22,12 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
-#: Names of the nodes of each graph that belong to programs, which the computation around them does not run.
+#: Names of the nodes of programs by graph. The computation around a program does not run them.
 CLAIMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 class ProgramNode:
-    """What the node of a program stands for.
+    """The program behind a node.
 
     Attributes:
         program: the program.
@@ -67,7 +67,7 @@ def add_pipeline(
         options: returns the options of the request by the keys of a scenario.
         name: name of the program.
         inputs: tensors that the first stage takes, the same for every micro-batch.
-        infeed: queue whose elements the first stage takes behind the inputs; elements that are dictionaries by name.
+        infeed: queue of elements for the first stage, behind the inputs. A dictionary is passed by name.
         outfeed: queue that results of the last stage are sent to.
         optimizer_function: takes the results of the last stage, returns the optimizer and the loss; None for inference.
         outfeed_loss: whether the loss is sent, else the results of the last stage.
@@ -148,7 +148,7 @@ def listed(values: Any) -> list[Any]:
 
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:
-    """Return the tensors of outside of a step that its passes and its weight update read."""
+    """Return the external tensors of the passes and the weight update of a step."""
     found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
     if step.update_nodes:
         found.append(step.weight_update().external)

@@ -32,7 +32,7 @@ class Infeed:
     """
 
     def __init__(self, dataset: Any) -> None:
-        """Make an iterator in the graph that is being built; of TensorFlow 2, one that begins at once."""
+        """Make an iterator in the current graph, or a running iterator in TensorFlow 2."""
         self.structure = dataset.element_spec
         self._session: RunningSession | EagerHost | None = None
         if tf.executing_eagerly():
@@ -118,7 +118,7 @@ class Outfeed:
             self._elements.setdefault(session, []).append(tuple(np.asarray(value) for value in element))
 
     def dequeue(self) -> Any:
-        """Write the operation that takes all elements out of the queue, or the last one; TensorFlow 2 runs it at once.
+        """Write the operation that empties the queue; TensorFlow 2 runs the operation at once.
 
         Returns:
             Tensors in the structure of an element; with an axis for the elements in front if all are kept.
@@ -161,7 +161,7 @@ class Outfeed:
 
 
 class EnqueueItem:
-    """What the node of an enqueue stands for.
+    """The queue behind the node of an enqueue.
 
     Attributes:
         queue: the outfeed.

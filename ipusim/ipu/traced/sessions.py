@@ -48,11 +48,11 @@ class RunningSession:
 
 
 class EagerHost:
-    """The host of programs of TensorFlow 2, which has no session: one for a process."""
+    """The host of programs of TensorFlow 2, which have no session."""
 
     @property
     def session(self) -> EagerHost:
-        """The key of what a session would have for itself."""
+        """The key of the data of a session."""
         return self
 
 

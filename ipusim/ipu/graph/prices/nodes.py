@@ -3,7 +3,8 @@
 - Products and convolutions: multiply-accumulates, counted over all indices.
 - Reductions: a reduction for each element read. Elementary functions: a transcendental for each element. Quotients:
   a quotient for each element. Other arithmetic: an elementwise operation for each element written.
-- Changes of view cost nothing. Moves of elements, such as padding and gathering, cost their memory traffic.
+- Changes of view cost nothing, nor do single whole numbers, such as counts of iterations and updates. Moves of
+  elements, such as padding and gathering, cost their memory traffic.
 
 These are the rules of :mod:`ipusim.model.functions.counted_calls`, by TensorFlow's names. A node with vector work, or
 that moves elements, is a compute set; a reduction is two.
@@ -87,7 +88,7 @@ _WIDEST: Final = 4
 def work_of_node(seen: ObservedNode) -> Work | None:
     """Return the work of a node; None for a free node."""
     kind = seen.node.type
-    if kind in FREE:
+    if kind in FREE or _counts(seen):
         return None
     maker = _PRODUCTS.get(kind)
     moved = sum(form.nbytes for form in (*seen.inputs, *seen.outputs))
@@ -99,6 +100,12 @@ def work_of_node(seen: ObservedNode) -> Work | None:
         )
     vector, sets = _vector(seen)
     return Work(vector=vector, sram_bytes=moved, itemsize=itemsize, compute_sets=sets)
+
+
+def _counts(seen: ObservedNode) -> bool:
+    """Tell whether a node computes with whole numbers alone, such as counts of iterations: the program's control."""
+    forms = [form for form in (*seen.inputs, *seen.outputs) if not form.dtype.hasobject]
+    return bool(forms) and all(form.size == 1 and form.dtype.kind in "iu" for form in forms)
 
 
 def _itemsize(seen: ObservedNode) -> int:

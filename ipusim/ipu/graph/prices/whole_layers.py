@@ -16,6 +16,8 @@ from ipusim.ipu.graph.registry import entry_of
 _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 #: Nodes between the product of queries and keys and the softmax: scales and masks.
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
+#: Sums among these, each of which is a mask.
+_MASKS: Final = frozenset({"Add", "AddV2", "Sub"})
 
 
 def own_layer(view: PassView, node: Node) -> FoundLayer | None:
@@ -202,7 +204,13 @@ def _attention(
     nodes = {node.name, scores.name, weighted.name, *passed, *tail.nodes}
     for _, names in sides:
         nodes |= names
-    options: dict[str, Any] = {"causal": False, "use_bias": tail.biased, "split_qkv": True}
+    masks = sum(view.seen[name].node.type in _MASKS for name in passed if name in view.seen)
+    options: dict[str, Any] = {
+        "causal": masks > 0,
+        "padding_mask": masks > 1,
+        "use_bias": tail.biased,
+        "split_qkv": True,
+    }
     layer = layers.MultiHeadAttention(num_heads=inner // head, key_dim=head, **options)
     return FoundLayer(node.name, layer, (positions, elements), batch, x.dtype.itemsize, frozenset(nodes))
 

@@ -1,0 +1,274 @@
+"""Loops of functions of TensorFlow 2 as programs of the machine, one iteration after another on a single IPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final
+from weakref import finalize
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.base.errors import EndOfDataError
+from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
+from ipusim.ipu.graph.needed import runs_for_effect
+from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.registry import Entry, entry_of, forget_token, register_token
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.bodies import program_of_body
+from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.queues import Infeed
+from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+tf = load()
+
+_NUMBERS: Final = count()
+_HANDLE: Final = np.dtype(object)
+#: Most iterations of a loop whose count is found in advance.
+_MOST: Final = 10_000_000
+
+
+class IteratorFeed(Infeed):
+    """The elements that a loop takes of an iterator of the host."""
+
+    def __init__(self, node: Node) -> None:
+        """Take the node that takes an element."""
+        self._dtypes, self._shapes = node.attributes["output_types"], node.attributes["output_shapes"]
+        self.iterator: Any = None
+
+    def connect(self, session: RunningSession | EagerHost) -> None:
+        """Stay with the iterator, which the host has."""
+
+    def pull(self) -> list[Array]:
+        """Return the next element; raises EndOfDataError at the end."""
+        try:
+            values = tf.raw_ops.IteratorGetNext(
+                iterator=self.iterator, output_types=self._dtypes, output_shapes=self._shapes
+            )
+        except tf.errors.OutOfRangeError:
+            raise EndOfDataError("End of sequence") from None
+        return [value.numpy() for value in values]
+
+    def zeros(self) -> list[Array]:
+        """Return an element of zeros in the static shapes."""
+        pairs = zip(self._shapes, self._dtypes, strict=True)
+        return [np.zeros(tuple(shape), dtype) for shape, dtype in pairs]
+
+
+@dataclass(frozen=True, eq=False)
+class _Loop:
+    """A loop of a function.
+
+    Attributes:
+        node: the node of the loop.
+        condition, body: its functions.
+    """
+
+    node: Node
+    condition: Graph
+    body: Graph
+
+
+def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: Any) -> Graph:
+    """Return a function's graph with its loops over queues as programs of the machine.
+
+    A loop becomes a program if it takes elements of one queue and its number of iterations follows from values that are
+    known before; any other loop remains a node.
+
+    Args:
+        graph: the graph.
+        options: returns the options of the request's system by the keys of a scenario.
+        owner: concrete function, whose end removes the programs.
+    """
+    nodes = dict(graph.nodes)
+    for name, node in graph.nodes.items():
+        if node.type in ("While", "StatelessWhile"):
+            loop = _Loop(node, graph.functions[node.attributes["cond"]], graph.functions[node.attributes["body"]])
+            placed = _placed(graph, loop, options, owner)
+            if placed is not None:
+                nodes[name] = placed
+    return replace(graph, nodes=nodes)
+
+
+def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
+    """Return the node of a loop as a program; None for any other loop."""
+    feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
+    counted = _counter(loop)
+    if len(feeds) != 1 or counted is None:
+        return None
+    feed = feeds[0]
+    entry = entry_of(feed)
+    infeed: Infeed = IteratorFeed(feed) if entry is None or feed.type == "IteratorGetNext" else entry.value
+    body, carried, outside = _as_body(graph, loop, infeed, counted.alone, owner)
+    program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
+    runner = _Runner(loop, program, infeed, carried, outside, counted)
+    entry = Entry(runner.kernel, effect=True, invoked=True, value=program)
+    return replace(loop.node, type="PyFunc", attributes=_token(entry, owner))
+
+
+def _token(entry: Entry, owner: Any) -> dict[str, str]:
+    """Return the attributes of a node of one of Graphcore's operations, forgotten with its owner."""
+    token = f"ipusim:loop:{next(_NUMBERS)}"
+    register_token(token, entry)
+    finalize(owner, forget_token, token)
+    return {"token": token}
+
+
+def _takes_element(node: Node) -> bool:
+    entry = entry_of(node)
+    return node.type == "IteratorGetNext" or (entry is not None and isinstance(entry.value, Infeed))
+
+
+def _as_body(
+    graph: Graph, loop: _Loop, infeed: Infeed, counters: Collection[int], owner: Any
+) -> tuple[Graph, dict[int, str], dict[Output, int]]:
+    """Return a loop's body whose values lie in variables, the names of these by place, and outer values' places.
+
+    Counters without another reader are left out, since the loop itself counts.
+    """
+    nodes: dict[str, Node] = {}
+    behind: list[Node] = []
+    carried: dict[int, str] = {}
+    outside: dict[Output, int] = {}
+    for place, tensor in enumerate(loop.body.inputs):
+        node, source = loop.body.nodes[tensor.node], graph.nodes[loop.node.inputs[place].node]
+        kind, unchanged = node.output_types[0], loop.body.outputs[place] == tensor
+        if source.type == "VarHandleOp":
+            nodes[node.name] = replace(node, type="VarHandleOp", attributes={"shared_name": shared_name(source)})
+        elif kind == _HANDLE or unchanged or place in counters:
+            nodes[node.name] = node
+            outside[tensor] = place
+        else:
+            carried[place] = f"{loop.node.name}/value{place}"
+            handle = Node(
+                f"{carried[place]}/handle", "VarHandleOp", {"shared_name": carried[place]}, output_types=(_HANDLE,)
+            )
+            nodes[handle.name] = handle
+            nodes[node.name] = replace(node, type="ReadVariableOp", attributes={}, inputs=handle.outputs)
+            value = loop.body.outputs[place]
+            behind.append(Node(f"{carried[place]}/assign", "AssignVariableOp", {}, (*handle.outputs, value)))
+    for name, node in loop.body.nodes.items():
+        taken = isinstance(infeed, IteratorFeed) and node.type == "IteratorGetNext"
+        nodes.setdefault(name, _dequeue(node, infeed, owner) if taken else node)
+    nodes |= {node.name: node for node in behind}
+    return Graph(nodes, loop.body.functions), carried, outside
+
+
+def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
+    """Return the node that takes an element of an iterator as a queue's."""
+    entry = Entry(lambda each: infeed.pull, effect=True, value=infeed)
+    return replace(node, type="PyFunc", attributes=_token(entry, owner), inputs=())
+
+
+@dataclass(frozen=True, eq=False)
+class _Counter:
+    """The counter of a loop.
+
+    Attributes:
+        places: places of the deciding values.
+        alone: places without another reader in the body.
+        condition: computes from these values whether the loop goes on.
+        following: their next values.
+    """
+
+    places: tuple[int, ...]
+    alone: frozenset[int]
+    condition: Executable
+    following: Executable
+
+    def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
+        """Return the number of iterations, and the deciding values behind the last iteration."""
+        state = [values[place] for place in self.places]
+        for number in range(_MOST):
+            if not bool(self.condition.run(invocation, state)[0]):
+                return number, dict(zip(self.places, state, strict=True))
+            state = self.following.run(invocation, state)
+        raise OverflowError(f"a loop of more than {_MOST} iterations")
+
+
+def _counter(loop: _Loop) -> _Counter | None:
+    """Return the counter of a loop; None if the loop's end depends on data or variables."""
+    places = {tensor: place for place, tensor in enumerate(loop.condition.inputs)}
+    inputs = {tensor: place for place, tensor in enumerate(loop.body.inputs)}
+    condition = _by_data(loop.condition, loop.condition.outputs)
+    found = sorted({places[tensor] for tensor in condition.inputs})
+    while True:
+        following = _by_data(loop.body, [loop.body.outputs[place] for place in found])
+        if any(runs_for_effect(node) or node.type == "ReadVariableOp" for node in following.nodes.values()):
+            return None
+        more = sorted({*found, *(inputs[tensor] for tensor in following.inputs)})
+        if more == found:
+            break
+        found = more
+    read = {tensor for node in loop.body.nodes.values() if node.name not in following.nodes for tensor in node.inputs}
+    fed = [loop.condition.inputs[place] for place in found]
+    next_fed = [loop.body.inputs[place] for place in found]
+    return _Counter(
+        tuple(found),
+        frozenset(place for place in found if loop.body.inputs[place] not in read),
+        Executable(condition, fed, condition.outputs),
+        Executable(following, next_fed, following.outputs),
+    )
+
+
+def _by_data(graph: Graph, fetches: Sequence[Output]) -> Graph:
+    """Return the part of a function behind its results, without control edges."""
+    arguments = set(graph.inputs)
+    nodes: dict[str, Node] = {}
+    read: dict[Output, None] = {}
+    work = list(fetches)
+    while work:
+        tensor = work.pop()
+        if tensor in arguments:
+            read[tensor] = None
+        elif tensor.node not in nodes:
+            node = graph.nodes[tensor.node]
+            nodes[tensor.node] = replace(node, controls=())
+            work += node.inputs
+    return Graph(nodes, graph.functions, tuple(read), tuple(fetches))
+
+
+def _is_handle(node: Node) -> bool:
+    return node.output_types[0] == _HANDLE
+
+
+class _Runner:
+    """Runs a loop on the machine."""
+
+    def __init__(
+        self,
+        loop: _Loop,
+        program: DeviceProgram,
+        infeed: Infeed,
+        carried: Mapping[int, str],
+        outside: Mapping[Output, int],
+        counter: _Counter,
+    ) -> None:
+        self._program, self._infeed, self._carried, self._counter = program, infeed, carried, counter
+        self._outer = [outside[tensor] for tensor in program.outside]
+        self._iterator = next(
+            (place for tensor, place in outside.items() if loop.body.nodes[tensor.node].output_types[0] == _HANDLE),
+            None,
+        )
+        self._single = len(loop.body.outputs) == 1
+
+    def kernel(self, _: Node) -> Callable[..., Any]:
+        """Return the kernel of the loop's node."""
+        return self._run
+
+    def _run(self, invocation: Invocation, *values: Any) -> Any:
+        """Return the loop's values behind its last iteration."""
+        results = list(values)
+        iterations, state = self._counter.count(invocation, values)
+        if iterations:
+            if isinstance(self._infeed, IteratorFeed) and self._iterator is not None:
+                self._infeed.iterator = values[self._iterator]
+            given = [*(values[place] for place in self._outer), *(values[place] for place in self._carried)]
+            found = self._program.run(invocation, invocation.session, given, iterations)
+            for place, value in zip(self._carried, found, strict=True):
+                results[place] = value
+        for place, value in state.items():
+            results[place] = value
+        return results[0] if self._single else tuple(results)
