@@ -132,3 +132,29 @@ def test_results_of_a_computation_come_in_its_structure(tf):
             (tf.no_op, None),
         ):
             assert session.run(compile(build)) == expected
+
+
+def test_an_expression_of_elements_is_computed(tf, run):
+    from ipusim.ipu.graphcore.custom_ops import codelet_expression_op  # noqa: PLC0415
+
+    def computed():
+        return [codelet_expression_op(lambda a, b: a * b + 1, tf.constant([1.0, 2.0]), tf.constant([[3.0], [4.0]]))]
+
+    (found,) = run(computed, on_ipus=True)
+    np.testing.assert_array_equal(found, [[4, 7], [5, 9]])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("swish", lambda x: x / (1 + np.exp(-x))),
+        ("hard_sigmoid", lambda x: np.clip(0.2 * x + 0.5, 0, 1)),
+        ("gelu", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    ],
+)
+def test_an_activation_is_its_formula(tf, run, name, expected):
+    from ipusim.ipu.graphcore import nn_ops  # noqa: PLC0415
+
+    x = np.linspace(-4, 4, 33)
+    (found,) = run(lambda: [getattr(nn_ops, name)(tf.constant(x))], on_ipus=True)
+    np.testing.assert_allclose(found, expected(x), rtol=1e-6, atol=1e-9)

@@ -11,6 +11,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
 from ipusim.ipu.runtime.loop_body import check_call, check_takes
+from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.functions import run_function
 
 tf = load()
@@ -49,7 +50,7 @@ class IPUStrategyV1:
     @contextmanager
     def scope(self) -> Iterator[Self]:
         """Be the strategy of the block, which runs what ``tf.function`` has made as :meth:`run` does."""
-        with all_on_device(self._ordinal), _functions_on_ipus():
+        with all_on_device(self._ordinal), _functions_on_ipus(self._ordinal):
             yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -66,21 +67,21 @@ class IPUStrategyV1:
         if not isinstance(fn, _FUNCTION):
             check_takes("fn", fn, args, named)
         with all_on_device(self._ordinal):
-            return run_function(fn, args, named)
+            return run_function(fn, args, named, options_of_loop(self._ordinal))
 
 
 IPUStrategy = IPUStrategyV1
 
 
 @contextmanager
-def _functions_on_ipus() -> Iterator[None]:
+def _functions_on_ipus(ordinal: int) -> Iterator[None]:
     """Run on simulated IPUs what the program's own ``tf.function`` are called with, in the block."""
     call = _FUNCTION.__call__
 
     def on_ipus(function: Any, *args: Any, **kwargs: Any) -> Any:
         if not tf.executing_eagerly() or function.python_function.__module__.startswith(_OF_THE_HOST):
             return call(function, *args, **kwargs)
-        return run_function(function, args, kwargs)
+        return run_function(function, args, kwargs, options_of_loop(ordinal))
 
     _FUNCTION.__call__ = on_ipus
     try:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ipusim.base.errors import ProgramTypeError
-from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.loop_body import check_body
-from ipusim.ipu.runtime.program_state import configured
+from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.loops import add_loop
 from ipusim.ipu.traced.pipelines import listed
 
@@ -46,21 +45,10 @@ def repeat(
     check_body("body", body)
     if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
-    ordinal = device_ordinal()
-
-    def options() -> Mapping[str, Any]:
-        chosen = configured()
-        device = (chosen or IPUConfig()).device((0,), False, configured=chosen is not None, ordinal=ordinal)
-        result: dict[str, Any] = (chosen or IPUConfig()).options()
-        result["system"] |= device
-        if infeed_queue is not None:
-            result["infeed"] = {"prefetch_depth": infeed_queue.prefetch_depth}
-        return result
-
     results = add_loop(
         iterations,
         body,
-        options,
+        options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth),
         inputs=[tf.convert_to_tensor(each) for each in listed(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
     )

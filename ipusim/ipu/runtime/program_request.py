@@ -28,6 +28,7 @@ from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.distribution import Distribution
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
 from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
+from ipusim.ipu.runtime.program_state import configured
 
 #: What a loop without a pipeline has to say of its I/O tiles.
 _NOT_OVERLAPPED: Final = (
@@ -71,6 +72,26 @@ def job_of(
     sent = () if arguments.outfeed is None else arguments.outfeed.notes
     left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
     return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
+
+
+def options_of_loop(ordinal: int, prefetch_depth: int | None = None) -> Callable[[], dict[str, Any]]:
+    """Return a function that gives the options of a loop's system, for the configuration in effect when it is called.
+
+    Args:
+        ordinal: number of the device.
+        prefetch_depth: elements of the infeed that the host keeps ready; None for a loop without one.
+    """
+
+    def options() -> dict[str, Any]:
+        config = configured()
+        chosen = IPUConfig() if config is None else config
+        result = chosen.options()
+        result["system"] |= chosen.device((0,), False, configured=config is not None, ordinal=ordinal)
+        if prefetch_depth is not None:
+            result["infeed"] = {"prefetch_depth": prefetch_depth}
+        return result
+
+    return options
 
 
 def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
