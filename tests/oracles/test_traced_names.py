@@ -213,6 +213,14 @@ def test_a_loop_of_iterations_that_do_not_fit_is_refused_in_graphcores_words(los
         losses(DATA, IPUS.format(ipus=1), LOOP.format(iterations=18, optimizer=optimizer), RUN)
 
 
+def test_what_a_device_does_not_take_is_one_line_of_ours_where_the_session_runs(losses, tmp_path):
+    with pytest.raises(ProgramError, match=r"program\.py:\d+: Unsupported number of IPUs requested") as raised:
+        losses(DATA, IPUS.format(ipus=3), PIPELINE.format(schedule="Grouped"), RUN)
+    assert "\n" not in str(raised.value)
+    (line,) = re.findall(r"program\.py:(\d+)", str(raised.value))
+    assert (tmp_path / "program.py").read_text().splitlines()[int(line) - 1].strip() == "session.run(compiled)"
+
+
 def test_a_program_gives_the_same_bytes_in_turn(losses):
     parts = DATA.replace("tf.set_random_seed(1)", ""), IPUS.format(ipus=2), PIPELINE.format(schedule="Grouped"), RUN
     unseeded = [part.replace("seed=2", "seed=None").replace("seed=3", "seed=None") for part in parts]
