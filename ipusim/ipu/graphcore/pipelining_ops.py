@@ -99,6 +99,9 @@ def pipeline(
     refuse_what_is_not_simulated(arguments)
     if any(len(stage) > 1 for stage in arguments.stages):
         raise UnsupportedProgramError("computational_stages: expected one function for each stage")
+    for argument in ("gradient_accumulation_dtype", "outfeed_mask", "accumulate_outfeed", "accumulate_outfeed_dtype"):
+        if settings[argument]:
+            raise UnsupportedProgramError(f"{argument}: expected the default for a program that TensorFlow traces")
     if outfeed_queue is None and optimizer_function is None:
         raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")
     ordinal = device_ordinal()

@@ -16,6 +16,8 @@ from ipusim.ipu.runtime.offered import resolved
 
 #: The package that programs import from and TensorFlow has not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
+#: How names of modules begin that are Graphcore's to a program.
+_OURS: Final = "ipusim."
 
 
 class Faces:
@@ -125,7 +127,7 @@ class Face(ModuleType):
                 return _below(import_module(module), name)
             except (AttributeError, ModuleNotFoundError):
                 continue
-        if self._behind or name.startswith("__"):
+        if name.startswith("__") or not all(module.startswith(_OURS) for module in self._behind):
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         raise MissingNameError(f"{self.__name__}.{name} is not simulated{did_you_mean(name, list(dir(self)))}")
 

@@ -156,6 +156,10 @@ def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
             "python.ipu.lops is not simulated; did you mean loops or ops?",
         ),
         ("from tensorflow.python import ipu\nipu.lops", "tensorflow.python.ipu.lops is not simulated"),
+        (
+            "from tensorflow.python.ipu.loops import repeet",
+            "python.ipu.loops.repeet is not simulated; did you mean repeat",
+        ),
         ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
         ("import tensorflow as tf\ntf.python", "module 'tensorflow' has no attribute 'python'"),
     ],
