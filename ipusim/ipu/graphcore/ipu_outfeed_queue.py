@@ -107,7 +107,7 @@ class IPUOutfeedQueue(OutfeedArguments):
         return len(self.feed)
 
     def __bool__(self) -> bool:
-        """A queue is there, also when nothing waits in it."""
+        """Return True, also for a queue without elements."""
         return True
 
     def __iter__(self) -> Iterator[Any]:

@@ -216,7 +216,7 @@ class ShardedOptimizer(IpuOptimizer):
     _argument = "optimizer"
 
     def __init__(self, optimizer: Any) -> None:
-        """Wrap an optimizer; raises ProgramTypeError for what is none."""
+        """Wrap an optimizer; raises ProgramTypeError for another object."""
         super().__init__(optimizer, "ShardedOptimizer")
 
     def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:

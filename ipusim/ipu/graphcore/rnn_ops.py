@@ -32,7 +32,7 @@ class _OnGraph(rnn_ops._Popnn):
 
     @property
     def name(self) -> str:
-        """Its name; where none was given, that of its kind until it is called."""
+        """Name of the layer: as given, else the name of its variables' scope."""
         if self._variable_scope is None:
             return self._explicit_name or self.kind
         scope: str = self._variable_scope.name
@@ -104,7 +104,7 @@ class PopnnGRU(_OnGraph, rnn_ops.PopnnGRU):
 
 
 class _Lengths(_OnGraph, rnn_ops.PopnnDynamicGRU):
-    """Samples of a length of their own each."""
+    """A GRU on samples of different lengths."""
 
     def _made_biases(self) -> Any:
         gates = _V1.get_variable("bias_r_u", [2, self.num_units], self.dtype, _V1.ones_initializer())
@@ -125,7 +125,7 @@ class _Lengths(_OnGraph, rnn_ops.PopnnDynamicGRU):
 
 
 class PopnnDynamicGRU(_Lengths):
-    """Graphcore's GRU on samples of a length of their own each; behind its end outputs and state are zero."""
+    """Graphcore's GRU on samples of different lengths, with zeros behind the end of a sample."""
 
 
 class PopnnAUGRU(_Lengths, rnn_ops.PopnnAUGRU):

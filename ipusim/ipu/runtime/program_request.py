@@ -79,7 +79,7 @@ def options_of_loop(ordinal: int, prefetch_depth: int | None = None) -> Callable
 
     Args:
         ordinal: number of the device.
-        prefetch_depth: elements of the infeed that the host keeps ready; None for a loop without one.
+        prefetch_depth: elements of the infeed that the host keeps ready; None for a loop without an infeed.
     """
 
     def options() -> dict[str, Any]:
