@@ -9,16 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, datasets, rules, runs
+from ipusim.api import Array, datasets
 from ipusim.base.errors import ModelError, ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.function_body import calling
 from ipusim.ipu.runtime.host import Operation, Running
+from ipusim.ipu.runtime.queues import InfeedArguments
 from ipusim.ipu.runtime.releases import infeed_in_any_release
 
-#: Elements that the host keeps ready, unless another number is given.
-_PREFETCH_DEPTH: Final = runs.InfeedSpec().prefetch_depth
 #: What an iterator gives after its last element, which may be anything.
 _END: Final = object()
 #: What messages of the compiler call the queue.
@@ -63,7 +61,7 @@ def micro_batches(dataset: datasets.Dataset, batch_size: int, seed: int = 0, shu
     return (feed.element(index) for index in count())
 
 
-class IPUInfeedQueue:
+class IPUInfeedQueue(InfeedArguments):
     """Feeds the first stage of a pipeline, one element for each micro-batch and replica.
 
     Args:
@@ -96,15 +94,7 @@ class IPUInfeedQueue:
         optimise_latency: bool = False,
     ) -> None:
         """Check the arguments and read the first element."""
-        #: The device whose programs it feeds.
-        self.ordinal = ordinal_of_queue(device_ordinal)
-        check_deprecated(feed_name, replication_factor)
-        ahead = checks.whole("data_to_prefetch", data_to_prefetch, 1)
-        if prefetch_depth is None:
-            prefetch_depth = ahead if ahead > 1 else _PREFETCH_DEPTH
-        self.prefetch_depth = checks.integer("prefetch_depth", prefetch_depth)
-        rules.check_prefetch_depth(self.prefetch_depth)
-        self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
+        self.check(feed_name, device_ordinal, replication_factor, data_to_prefetch, prefetch_depth, optimise_latency)
         #: What the elements come from.
         self.dataset = dataset
         self._elements = _iterator(dataset)

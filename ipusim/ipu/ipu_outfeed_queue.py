@@ -8,32 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ipusim.api import Array, rules, runs
+from ipusim.api import Array
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.host import Evaluated, Fetch, Operation, Running, Tensor, compute
 from ipusim.ipu.runtime.loop_body import enqueue
+from ipusim.ipu.runtime.queues import BUFFER_DEPTH, IPUOutfeedMode, OutfeedArguments
 from ipusim.ipu.runtime.releases import outfeed_in_any_release
 from ipusim.ipu.runtime.stage_outfeeds import Arrivals, current
 from ipusim.ipu.runtime.variable import waits_for_session
-
-#: Elements that the host's buffer holds, unless another number is given.
-_BUFFER_DEPTH: Final = runs.OutfeedSpec().buffer_depth
-#: Why a release's batches of elements have no effect.
-_NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
-
-
-class IPUOutfeedMode(Enum):
-    """ALL keeps every element, LAST only the last one; the value is the core's name."""
-
-    ALL = "ALL"
-    LAST = "LAST"
 
 
 class Dequeued(Tensor):
@@ -65,7 +52,7 @@ class Dequeued(Tensor):
         return array
 
 
-class IPUOutfeedQueue:
+class IPUOutfeedQueue(OutfeedArguments):
     """Takes the results of one pipeline to the host.
 
     Args:
@@ -91,29 +78,22 @@ class IPUOutfeedQueue:
         replication_factor: int | None = None,
         io_batch_size: int = 1,
         *,
-        buffer_depth: int = _BUFFER_DEPTH,
+        buffer_depth: int = BUFFER_DEPTH,
         optimise_latency: bool = False,
     ) -> None:
         """Check the arguments; nothing is connected yet."""
-        mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
-        if not isinstance(mode, IPUOutfeedMode):
-            raise ProgramError(
-                "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
-                f"{type(outfeed_mode)}."
-            )
-        #: The device whose programs send here.
-        self.ordinal = ordinal_of_queue(device_ordinal)
-        check_deprecated(feed_name, replication_factor)
-        batches = checks.whole("io_batch_size", io_batch_size, 1) > 1
-        #: What a run that sends here has to say of it.
-        self.notes: tuple[str, ...] = (_NO_BATCHES,) if batches else ()
-        rules.check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
-        self.outfeed_mode = mode
-        self.buffer_depth = buffer_depth
-        self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
+        self.check(
+            feed_name,
+            outfeed_mode,
+            device_ordinal,
+            replication_factor,
+            io_batch_size,
+            buffer_depth,
+            optimise_latency,
+        )
         self._forms: tuple[tuple[tuple[int, ...], Any], ...] | None = None
         self._packing: Callable[[list[Any]], Any] = list
-        self._arrivals = Arrivals(last_only=mode is IPUOutfeedMode.LAST)
+        self._arrivals = Arrivals(last_only=self.outfeed_mode is IPUOutfeedMode.LAST)
         #: Whether a session runs the program that sends here, so that each run of it dequeues anew.
         self.in_session = False
 

@@ -9,13 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.devices import check_deprecated
 from ipusim.ipu.runtime.host import Operation
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.optimizer import is_tensor
+from ipusim.ipu.runtime.queues import IPUOutfeedMode
 from ipusim.ipu.tensorflow.session_run_hooks import (
     SessionRunContext,
     SessionRunHook,

@@ -6,12 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ipusim.ipu.graph.accumulation import accumulation_of
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.traced_step import TracedStep
 
+#: Attribute of a node that names its IPU.
+SHARD: Final = "_ipusim_shard"
 #: Operation types that hand on each input.
 _IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
@@ -29,6 +32,47 @@ class Split:
     forward: tuple[str, ...]
     gradient: tuple[str, ...]
     update: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Where the nodes of a body are: a stage is a run of nodes of the same IPU, in the order of their creation.
+
+    Attributes:
+        mapping: IPU of each stage.
+        stage_of: number of a node's stage, by the node's name.
+    """
+
+    mapping: tuple[int, ...]
+    stage_of: Mapping[str, int]
+
+    @property
+    def stages(self) -> int:
+        """Number of stages."""
+        return len(self.mapping)
+
+    def owners(self, names: Collection[str], feeds: Collection[str]) -> dict[str, Role]:
+        """Return the pass of each node of the forward pass; those of ``feeds`` take elements of queues."""
+        return {name: FEED if name in feeds else Role(Kind.FORWARD, self.stage_of[name]) for name in names}
+
+
+def shards_of(graph: Graph, names: Collection[str]) -> Shards:
+    """Return where nodes of a body are, by the IPUs that the program names; a node without one is with those before.
+
+    Args:
+        graph: the graph.
+        names: names of nodes of the forward pass.
+    """
+    mapping: list[int] = []
+    stage_of: dict[str, int] = {}
+    for name, node in graph.nodes.items():
+        if name not in names:
+            continue
+        shard = node.attributes.get(SHARD)
+        if shard is not None and (not mapping or mapping[-1] != shard):
+            mapping.append(int(shard))
+        stage_of[name] = max(len(mapping) - 1, 0)
+    return Shards(tuple(mapping) or (0,), stage_of)
 
 
 def split(graph: Graph, names: Collection[str]) -> Split:
@@ -98,9 +142,14 @@ def _reached(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -
 
 
 def as_training(
-    graph: Graph, parts: Split, feeds: Collection[str], results: Sequence[Output], effects: Collection[str]
+    graph: Graph,
+    parts: Split,
+    feeds: Collection[str],
+    results: Sequence[Output],
+    effects: Collection[str],
+    shards: Shards,
 ) -> TracedStep | None:
-    """Return a body as a step of one stage that trains; None for any other body.
+    """Return a body as a step that trains; None for any other body.
 
     In a plain training, an operation such as ``ResourceApplyAdam`` takes the gradient of each variable unchanged, and
     the forward pass makes all results.
@@ -111,36 +160,45 @@ def as_training(
         feeds: names of nodes that take elements of queues.
         results: tensors that the body sends.
         effects: names of nodes whose effects it asks for.
+        shards: where the nodes are.
     """
-    gradients = _gradients_of_updates(graph, parts)
+    fed = _gradients_of_updates(graph, parts)
+    gradients = {name: _accumulated(graph, tensor) for name, tensor in fed.items()}
     made = [_handed_on(graph, tensor) for tensor in results]
     forward = {*parts.forward, *feeds}
     if not gradients or any(tensor.node not in forward for tensor in made):
         return None
-    owners = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in forward}
+    owners = shards.owners(forward, feeds)
     wanted = [name for name in parts.update if name in effects]
-    needed = NeededNodes(graph, gradients.values(), (), wanted, {*parts.update, *parts.forward})
+    needed = NeededNodes(graph, fed.values(), (), wanted, {*parts.update, *parts.forward})
     if any(tensor.node in feeds or tensor.node in parts.gradient for tensor in needed.external):
         return None
-    trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), 1)
-    return TracedStep(trace, gradients, tuple(name for name in parts.update if name in needed.names))
+    trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), shards.stages)
+    return TracedStep(trace, fed, tuple(name for name in parts.update if name in needed.names))
 
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
     """Return the gradient of each updated variable; empty if another operation reads a gradient."""
-    gradient = set(parts.gradient)
     found: dict[str, Output] = {}
+    accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}
+    ends = accumulating.union(parts.gradient)
     for name in parts.update:
         node = graph.nodes[name]
-        sources = [_handed_on(graph, tensor, gradient) for tensor in node.inputs]
-        read = [tensor for tensor in sources if tensor.node in gradient]
-        if not read or node.type in _IDENTITIES:
+        sources = [_handed_on(graph, tensor, ends) for tensor in node.inputs]
+        read = [tensor for tensor in sources if tensor.node in ends]
+        if not read or node.type in _IDENTITIES or name in accumulating:
             continue
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
             return {}
         found[shared_name(graph.nodes[node.inputs[0].node])] = read[0]
     return found
+
+
+def _accumulated(graph: Graph, tensor: Output) -> Output:
+    """Return the gradient of a micro-batch that a tensor accumulates; the tensor itself where none is accumulated."""
+    node = graph.nodes[tensor.node]
+    return tensor if accumulation_of(node) is None else node.inputs[0]
 
 
 def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
@@ -152,14 +210,16 @@ def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Outp
     return tensor
 
 
-def as_one_pass(graph: Graph, names: Collection[str], feeds: Collection[str], results: Sequence[Output]) -> TracedStep:
-    """Return a body as a step of one forward pass, which changes variables as it likes.
+def as_one_pass(
+    graph: Graph, names: Collection[str], feeds: Collection[str], results: Sequence[Output], shards: Shards
+) -> TracedStep:
+    """Return a body as a step of a forward pass alone, which changes variables as it likes.
 
     Args:
         graph: the graph.
         names: names of the body's nodes.
         feeds: names of the nodes that take elements of queues.
         results: tensors that the body sends.
+        shards: where the nodes are.
     """
-    owners: Mapping[str, Role] = {name: FEED if name in feeds else Role(Kind.FORWARD, 0) for name in names}
-    return TracedStep(Trace(graph, owners, (), {}, tuple(results), 1), {}, ())
+    return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stages), {}, ())

@@ -27,6 +27,8 @@ _FIRST_WITHOUT_WHEELS: Final = (3, 14)
 #: Lines of TensorFlow's libraries, which they write before its log level counts.
 _LOG_LINE: Final = re.compile(r"[IW]\d{4} \d\d:\d\d:\d\d|[IW]0000 00:00:|WARNING: All log messages before absl")
 _STANDARD_ERROR: Final = 2
+#: TensorFlow, once it has been imported here.
+_IMPORTED: Final[list[Any]] = []
 
 
 def load() -> Any:
@@ -39,6 +41,8 @@ def load() -> Any:
         MissingPackageError: if TensorFlow is not installed; the message names the command, or supported Pythons.
         ProgramStateError: if a program has imported it before, with other settings.
     """
+    if _IMPORTED:  # whatever a program has made of the environment since
+        return _IMPORTED[0]
     if "tensorflow" in sys.modules:
         _check_settings()
         return sys.modules["tensorflow"]
@@ -47,7 +51,8 @@ def load() -> Any:
     os.environ.update(SETTINGS)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     with _without_log_lines():
-        return import_module("tensorflow")
+        _IMPORTED.append(import_module("tensorflow"))
+    return _IMPORTED[0]
 
 
 def _check_settings() -> None:

@@ -60,7 +60,7 @@ class StepFunctions:
     outfeed: pipelines.Outfeed = field(default_factory=lambda: pipelines.Outfeed(names=(analysis.LOSS,), mask=(False,)))
     accumulators: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     constants: Constants = field(default_factory=dict)
-    first: Sequence[Any] = ()
+    first: Sequence[Any] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class StepFunctions:
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what the stages cost and compute."""
-        first = tuple(np.zeros_like(value) for value in self.first or self.elements(0))
+        first = tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
         profiles = self._profiles(first)
         return runs.Content(
             profiles,

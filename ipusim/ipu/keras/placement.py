@@ -18,8 +18,8 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
 from ipusim.ipu.runtime.function_body import in_strategy
-from ipusim.ipu.runtime.layouts import request_options
 from ipusim.ipu.runtime.pipeline_options import LoopSchedule
+from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
 from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
@@ -179,7 +179,9 @@ class ModelPlacement:
         options = request_options(
             self._arguments(stages, count, repeats, kind),
             IPUConfig() if config is None else config,
-            configured=config is not None,
+            None,
+            config is not None,
+            None,
         )
         if "prefetch_depth" in self.extension.options.infeed:
             options["infeed"] = {"prefetch_depth": self.extension.options.infeed["prefetch_depth"]}

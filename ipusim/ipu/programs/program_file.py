@@ -68,7 +68,14 @@ class ProgramFile:
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())
 
-    def run(self, arguments: Sequence[str] = (), hosts: int | None = None, tensorflow: int | None = None) -> None:
+    def run(
+        self,
+        arguments: Sequence[str] = (),
+        hosts: int | None = None,
+        tensorflow: int | None = None,
+        *,
+        traced: bool = False,
+    ) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
         Its imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules; ``tensorflow`` is the major version
@@ -76,12 +83,18 @@ class ProgramFile:
         With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
         and modules that it imports are the same for all.
 
+        ``traced`` chooses who runs it: TensorFlow, which traces it for simulated IPUs, or ipusim's own modules in
+        TensorFlow's place. This is the one place that decides. A program has one of both as a whole: TensorFlow serves
+        the kinds of programs whose every name of Graphcore's has a row in ``ipusim/ipu/imports/rows.py``, which are
+        compiled computations, pipelines, loops and queues in sessions so far; another name ends the program with one
+        line. ``ipusim run`` leaves it out until all kinds are there.
+
         Raises ProgramError, with file and line of the program and the number of the host, for what this package
         refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
         Python prints it, and where it leaves with a code that is not 0.
         """
         before = set(threading.enumerate())
-        with _as_main(self.path, self._file, arguments) as module, _in_own_modules(), install(tensorflow):
+        with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow, traced):
             try:
                 if hosts is None:
                     contextvars.copy_context().run(self._execute, module)
@@ -94,6 +107,21 @@ class ProgramFile:
             for thread in set(threading.enumerate()) - before:
                 if not thread.daemon:
                     thread.join()
+
+    @contextmanager
+    def _imports(self, tensorflow: int | None, traced: bool) -> Iterator[None]:
+        """Give the program's modules their imports in the block."""
+        self._traced = traced
+        if not traced:
+            with _in_own_modules(), install(tensorflow):
+                yield
+            return
+        from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
+        from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - as above
+
+        major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
+        with hosted(major):
+            yield
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
         """Run it on hosts, the first of which has the module ``first``; ``__main__`` is that of the one that runs."""
@@ -109,7 +137,10 @@ class ProgramFile:
 
     def _execute(self, module: ModuleType) -> None:
         try:
-            _run(_compiled(self._tree, self._file), module)
+            if self._traced:
+                exec(compile(self._tree, self._file, "exec"), module.__dict__)
+            else:
+                _run(_compiled(self._tree, self._file), module)
         except IpusimError as error:
             cause = error.__cause__
             line = (functions.line_of(cause) if cause else "") or functions.line_of(error) or self._file

@@ -23,6 +23,7 @@ from ipusim.ipu.runtime.pipeline_options import (
     check_stage_options,
     check_update_options,
 )
+from ipusim.ipu.runtime.queues import InfeedArguments, OutfeedArguments
 from ipusim.ipu.runtime.stage_call import Holder
 from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 
@@ -249,9 +250,9 @@ def _checked_mapping(options: Mapping[str, Any], schedule: PipelineSchedule, bat
         raise ProgramTypeError("computational_stages argument needs to be a list or a tuple.")
     if mapping is None:
         mapping = [0] * len(stages) if batch_iterations > 1 else list(range(len(stages)))
-    if options["infeed_queue"] is not None and not isinstance(options["infeed_queue"], IPUInfeedQueue):
+    if options["infeed_queue"] is not None and not isinstance(options["infeed_queue"], InfeedArguments):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
-    if options["outfeed_queue"] is not None and not isinstance(options["outfeed_queue"], IPUOutfeedQueue):
+    if options["outfeed_queue"] is not None and not isinstance(options["outfeed_queue"], OutfeedArguments):
         raise ProgramTypeError("outfeed_queue is not an instance of ipu_outfeed_queue.IPUOutfeedQueue")
     rules.check_stages(len(stages))
     if not isinstance(mapping, list | tuple):

@@ -13,7 +13,7 @@ import numpy as np
 from ipusim.api import Array, functions
 from ipusim.base.errors import IpusimError, UnsupportedProgramError
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import Made, compiling, repeating
@@ -26,6 +26,7 @@ from ipusim.ipu.runtime.loop_program import LoopProgram, trying
 from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.optimizer import is_tensor
 from ipusim.ipu.runtime.program_state import using
+from ipusim.ipu.runtime.queues import IPUOutfeedMode
 from ipusim.ipu.runtime.run import Pipeline, ProgramReached, lay_out, stopping_at_programs
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import plain

@@ -16,27 +16,15 @@ import numpy as np
 from ipusim.api import (
     Array,
     Job,
-    KeyPath,
     Request,
-    RequestError,
-    RequestMemoryError,
-    Schedule,
-    System,
-    analysis,
-    assemble,
-    pipelines,
-    rules,
     runs,
-    schedules,
 )
-from ipusim.base.errors import DeviceError, OutOfMemoryError, ProgramError, RemoteMemoryError
+from ipusim.base.errors import DeviceError, OutOfMemoryError, RemoteMemoryError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
-from ipusim.ipu.runtime.devices import device_ordinal
+from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.distribution import Distribution, distribution
 from ipusim.ipu.runtime.functions import Feed, TracedFunctions
-from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
-from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
+from ipusim.ipu.runtime.program_request import job_of
 from ipusim.ipu.runtime.program_state import configured, using
 from ipusim.ipu.runtime.stage_call import Inputs
 from ipusim.ipu.runtime.traced import trace
@@ -159,149 +147,11 @@ def _placed(layout: Layout, config: IPUConfig | None) -> Layout:
     return replace(layout, config=config, job=_job_of(layout.functions, config, hosts), distribution=hosts)
 
 
-#: What a loop without a pipeline has to say of its I/O tiles.
-_NOT_OVERLAPPED: Final = (
-    "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
-    "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
-)
-
-
 def _job_of(functions: TracedFunctions, config: IPUConfig | None, distribution: Distribution | None) -> Job:
-    """Lay the pipeline out, where there is a ``distribution`` for one of several hosts.
+    """Lay the pipeline out, where there is a ``distribution`` for one of several hosts; raises as :func:`job_of`."""
+    arguments = functions.arguments
 
-    Raises UnsupportedProgramError and CountError as the schedule does, DeviceError for an unknown device,
-    RemoteMemoryError for offloads without Streaming Memory, OutOfMemoryError for a pipeline that does not fit its
-    IPUs, and ProgramError for anything else that a request may not ask for.
-    """
-    chosen, arguments = IPUConfig() if config is None else config, functions.arguments
-    chosen.check()
-    try:
-        job = assemble(_request(functions, chosen, distribution, configured=config is not None))
-    except RequestMemoryError as error:
-        check_memory(error.job.memory, error.job.system, error.job.schedule)
-        raise
-    except RequestError as error:
-        first = error.problems[0]
-        raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
-    sent = () if arguments.outfeed is None else arguments.outfeed.notes
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
-    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
+    def request(options: Mapping[str, Any]) -> Request:
+        return Request(runs.validate(options), name=arguments.name, functions=functions)
 
-
-def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
-    """Tell whether a loop without a pipeline configures I/O tiles, with which none of its passes overlaps."""
-    return config.io_tiles.place_ops_on_io_tiles and not schedules.find(arguments.schedule.value).pipelined
-
-
-def _request(
-    functions: TracedFunctions, config: IPUConfig, distribution: Distribution | None, *, configured: bool
-) -> Request:
-    options = request_options(functions.arguments, config, distribution, configured=configured)
-    return Request(runs.validate(options), name=functions.arguments.name, functions=functions)
-
-
-def request_options(
-    arguments: Arguments, config: IPUConfig, distribution: Distribution | None = None, *, configured: bool
-) -> dict[str, Any]:
-    """Return the options of a request, by the keys of a scenario.
-
-    Args:
-        arguments: those of the pipeline or loop.
-        config: configuration of the device.
-        distribution: place among several hosts.
-        configured: whether the program has configured the device, else it is the smallest.
-
-    Raises:
-        CountError: for a count that the schedule does not take.
-        DeviceError: for a missing device.
-    """
-    schedule = schedules.find(arguments.schedule.value)
-    if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
-        shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
-        rules.check_count(0, schedule.multiple(shape))
-    device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=device_ordinal())
-    options: dict[str, Any] = config.options()
-    options["system"] |= device
-    if _leaves_io_tiles(arguments, config):
-        options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
-    if distribution is not None:
-        options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
-    options["pipeline"] |= _pipeline(arguments)
-    if config.disturbances:
-        options["disturbances"] = config.disturbances
-    if uses_synthetic_data():
-        options["use_synthetic_data"] = True
-    if arguments.infeed is not None:
-        options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
-    return options
-
-
-def _pipeline(arguments: Arguments) -> dict[str, Any]:
-    """Return the pipeline's options by their own names, which are Graphcore's."""
-    ipus = iter(arguments.mapping)
-    devices = [[next(ipus) for _ in functions] for functions in arguments.stages]
-    return {
-        **arguments.options,
-        "schedule": arguments.schedule.value,
-        "device_mapping": [device if len(device) > 1 else device[0] for device in devices],
-        "gradient_accumulation_count": arguments.count,
-        "recomputation_mode": arguments.recomputation_mode.value,
-        "reduction_method": arguments.reduction_method.value,
-        FORWARD_OPTIONS: [_options(options, FORWARD_OPTIONS) for options in arguments.forward_options],
-        BACKWARD_OPTIONS: [_options(options, BACKWARD_OPTIONS) for options in arguments.backward_options],
-        UPDATE_OPTIONS: _options(arguments.update_options, UPDATE_OPTIONS),
-    }
-
-
-def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
-    simulated = options.simulated(argument)
-    return {
-        "matmul_options": poplar_options(simulated.matmul),
-        "convolution_options": poplar_options(simulated.convolution),
-    }
-
-
-def _argument(path: KeyPath) -> str:
-    """Return an option by the name that it has in Graphcore's API, or would have there."""
-    for prefix, rows in (("", runs.arguments()), ("IPUConfig.", runs.attributes())):
-        for row in rows:
-            if path[: len(row.path)] == row.path:
-                return prefix + runs.dotted((row.name, *path[len(row.path) :]))
-    section, *rest = path
-    if section == "disturbances":
-        return runs.dotted(("IPUConfig", *path))
-    return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
-
-
-_STAGES: Final = "the model into more computational_stages on more IPUs"
-
-
-def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
-    """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
-    if fit.too_large:
-        raise OutOfMemoryError(f"{fit.out_of_memory} {_remedy(fit, system, schedule)}")
-    if fit.streaming:
-        raise OutOfMemoryError(f"{fit.streaming} Offload less, or cut {_STAGES}.")
-
-
-def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
-    """Return a sentence on how to make the largest holder of the fullest IPU smaller."""
-    shape, updating = fit.plan.shape, fit.too_large[0].op is None
-    match fit.largest:
-        case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
-            other = schedules.shallower(schedule, shape)
-            name = other and PipelineSchedule(other).name
-            shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
-            return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
-        case pipelines.Holder.STREAMS:
-            return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."
-        case pipelines.Holder.LIVE if updating:
-            return f"Cut {_STAGES}."
-        case pipelines.Holder.FIFOS | pipelines.Holder.LIVE | pipelines.Holder.COPIES:
-            return f"Feed smaller micro-batches, or cut {_STAGES}."
-        case pipelines.Holder.STATE:
-            enabled = "IPUConfig.device_connection.enable_remote_buffers"
-            option = enabled if system.streaming is None else "offload_weight_update_variables"
-            return f"Keep the optimizer's state in Streaming Memory with {option}, or cut {_STAGES}."
-        case _:
-            return f"Cut {_STAGES}, or take another device_mapping."
+    return job_of(arguments, config, distribution, request)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipusim.api import analysis, pipelines
-from ipusim.base.errors import UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node
 from ipusim.ipu.graph.registry import entry_of
-from ipusim.ipu.graph.split import as_one_pass, as_training, split
+from ipusim.ipu.graph.split import as_one_pass, as_training, shards_of, split
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import outside_of
 from ipusim.ipu.traced.queues import EnqueueItem, Infeed
@@ -45,9 +46,17 @@ def program_of_body(
     feeds = {each for each in body if infeed is not None and items.get(each) is infeed}
     nodes = body - {node.name for node in sending}
     effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
-    step = as_training(graph, split(graph, nodes - feeds), feeds, results, effects)
+    parts = split(graph, nodes - feeds)
+    shards = shards_of(graph, {*parts.forward, *feeds})
+    step = as_training(graph, parts, feeds, results, effects, shards)
+    accumulation = _accumulation(graph, nodes, iterations)
+    if step is None and accumulation.count > 1:
+        raise UnsupportedProgramError(
+            "body: expected an update operation for each gradient that is accumulated, and what it sends before that"
+        )
     if step is None:
-        step = as_one_pass(graph, nodes, feeds, results)
+        shards = shards_of(graph, nodes)
+        step = as_one_pass(graph, nodes, feeds, results, shards)
     names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
     sent = pipelines.Outfeed(
         names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
@@ -56,12 +65,13 @@ def program_of_body(
     def request() -> dict[str, Any]:
         chosen = dict(options())
         own = {
-            "schedule": "single",
-            "gradient_accumulation_count": 1,
-            "repeat_count": iterations,
-            "device_mapping": [0],
+            "schedule": "single" if shards.stages == 1 else "sharded",
+            "gradient_accumulation_count": accumulation.count,
+            "repeat_count": iterations // accumulation.count,
+            "reduction_method": accumulation.reduction,
+            "device_mapping": list(shards.mapping) if shards.stages > 1 else [0],
         }
-        return {**chosen, "pipeline": {**chosen.get("pipeline", {}), **own}}
+        return {**chosen, "pipeline": {**chosen.get("pipeline", {}), **accumulation.options, **own}}
 
     return DeviceProgram(
         name,
@@ -70,9 +80,25 @@ def program_of_body(
         infeed=infeed,
         outfeed=queue,
         sent=sent,
+        reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
     )
+
+
+def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
+    """Return how a body accumulates gradients; raises ProgramError in Graphcore's words for another count."""
+    found = [each for name in sorted(nodes) if (each := accumulation_of(graph.nodes[name])) is not None]
+    if len({id(each) for each in found}) > 1:
+        raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
+    result = found[0] if found else Accumulation(1)
+    if iterations % result.count:
+        raise ProgramError(
+            f"Detected a gradient accumulation operation with {result.count} number of mini batches inside a loop with "
+            f"{iterations} iterations. It is required that the number of mini batches to accumulate evenly divides the "
+            "number of loop iterations."
+        )
+    return result
 
 
 def _sent(sending: Sequence[Node], items: Mapping[str, Any]) -> tuple[Any, list[Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array
-from ipusim.base.errors import EndOfDataError
+from ipusim.base.errors import EndOfDataError, IpusimError
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Variable
@@ -18,7 +18,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED
-from ipusim.ipu.traced.sessions import LOCK, RunningSession, install, session_token
+from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, install, session_token
 
 tf = load()
 
@@ -98,6 +98,9 @@ class Computation:
                 found = self._executable.run(Invocation(variables, session=running), values)
             except EndOfDataError:
                 raise StopIteration from None  # TensorFlow raises OutOfRangeError for it
+            except IpusimError as error:
+                FAILED[running.session] = error
+                raise
             self._assign(running, variables)
         results: list[Array] = [np.asarray(value) for value in found]
         return results if results else np.int32(0)

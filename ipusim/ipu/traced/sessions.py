@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from ipusim.base.errors import IpusimError
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
@@ -17,6 +18,8 @@ _SESSIONS: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()
 _TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 #: Options of nested runs: the caller's thread, since a session with a single thread would deadlock.
 _INSIDE: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+#: Error of a program that ended the last run of a session.
+FAILED: Final[WeakKeyDictionary[Any, IpusimError]] = WeakKeyDictionary()
 #: Held while a program reads variables, runs and assigns them: concurrent runs lose no change.
 LOCK: Final = threading.RLock()
 
@@ -64,12 +67,22 @@ _RUN: Final = tf.compat.v1.Session.run
 def _run_with_token(
     session: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
 ) -> Any:
-    """Run as TensorFlow's session does, and tell the graph's operations which session it is."""
+    """Run as TensorFlow's session does, and tell the graph's operations which session it is.
+
+    Raises:
+        IpusimError: of a program, in the place of the error that TensorFlow makes of it.
+    """
     token = _TOKENS.get(session.graph)
     if token is None:
         return _RUN(session, fetches, feed_dict, options, run_metadata)
     _SESSIONS[id(session)] = session
-    return _RUN(session, fetches, {**(feed_dict or {}), token: id(session)}, options, run_metadata)
+    FAILED.pop(session, None)
+    try:
+        return _RUN(session, fetches, {**(feed_dict or {}), token: id(session)}, options, run_metadata)
+    except tf.errors.OpError:
+        if session in FAILED:
+            raise FAILED.pop(session).with_traceback(None) from None
+        raise
 
 
 def install() -> None:

@@ -14,7 +14,7 @@ from ipusim.ipu import get_variable
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
 from ipusim.ipu.optimizers import GradientDescentOptimizer, MomentumOptimizer
-from ipusim.ipu.runtime.layouts import check_memory
+from ipusim.ipu.runtime.program_request import check_memory
 from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 from ipusim.schedules.registry import find
 

@@ -1,0 +1,56 @@
+"""Compilation in Graphcore's names: a computation that one operation of the host's graph runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.loop_body import check_takes
+from ipusim.ipu.traced.computation import compile_computation
+
+tf = load()
+
+
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+    """Trace a computation, and return what a session runs.
+
+    Args:
+        computation: a function of the inputs.
+        inputs: placeholders, other tensors, or values.
+
+    Returns:
+        The operation of a computation without tensors as results; one tensor in a tuple; several in a list or tuple, as
+        the computation returns them; a dictionary of tensors as it is.
+
+    Raises:
+        ProgramTypeError: for what is no function, and inputs that are no list.
+        ProgramError: for several pipelines in one computation, in Graphcore's words.
+    """
+    checks.function("computation", computation, "a function of the inputs")
+    items = [] if inputs is None else inputs
+    checks.instance("inputs", items, list | tuple, "a list of placeholders, other tensors, or values")
+    check_takes("computation", computation, items, {})
+    returned: list[Any] = []
+
+    def traced(*values: Any) -> list[Any]:
+        returned.append(computation(*values))
+        return tf.nest.flatten(returned[0]) if _has_several(returned[0]) else [returned[0]]
+
+    results = compile_computation(traced, [tf.convert_to_tensor(each) for each in items])
+    structure = returned[0]
+    if isinstance(results, tf.Operation):
+        return results
+    if (
+        any(_has_several(each) for each in structure)
+        if isinstance(structure, list | tuple)
+        else _has_several(structure)
+    ):
+        made = iter(results)
+        return tf.nest.map_structure(lambda each: each if isinstance(each, tf.Operation) else next(made), structure)
+    return type(structure)(results) if isinstance(structure, list | tuple) else tuple(results)
+
+
+def _has_several(value: Any) -> bool:
+    return isinstance(value, list | tuple | Mapping)

@@ -1,0 +1,90 @@
+"""The strategy of Graphcore's TensorFlow 2: functions that are called in its scope run on simulated IPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final, Self
+
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
+from ipusim.ipu.runtime.loop_body import check_call, check_takes
+from ipusim.ipu.runtime.program_request import options_of_loop
+from ipusim.ipu.traced.functions import run_function
+
+tf = load()
+#: The class of what ``tf.function`` returns.
+_FUNCTION: Final = import_module("tensorflow.python.eager.polymorphic_function.polymorphic_function").Function
+#: Packages whose functions the host runs, in a strategy's scope too.
+_OF_THE_HOST: Final = ("tensorflow.", "tf_keras.", "keras.")
+
+
+class IPUStrategyV1:
+    """Runs functions on simulated IPUs."""
+
+    def __init__(
+        self,
+        ipu_device: str = "/device:IPU:0",
+        add_ipu_cross_replica_reductions: bool = True,
+        enable_dataset_iterators: bool = True,
+        enable_keras_extensions: bool = True,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            ipu_device: the device that programs and queues of its scope are for.
+            add_ipu_cross_replica_reductions: without effect.
+            enable_dataset_iterators: without effect.
+            enable_keras_extensions: without effect.
+
+        Raises:
+            ProgramError: for another device, and ProgramTypeError for arguments of other types.
+        """
+        self._ordinal = ipu_ordinal("ipu_device", ipu_device)
+        checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
+        checks.truth("enable_dataset_iterators", enable_dataset_iterators)
+        checks.truth("enable_keras_extensions", enable_keras_extensions)
+
+    @contextmanager
+    def scope(self) -> Iterator[Self]:
+        """Be the strategy of the block, which runs what ``tf.function`` has made as :meth:`run` does."""
+        with all_on_device(self._ordinal), _functions_on_ipus(self._ordinal):
+            yield self
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Run a function on the device.
+
+        Args:
+            fn: a function of tensors, by ``tf.function`` or plain.
+            args, kwargs: its arguments.
+
+        Raises:
+            ProgramTypeError: for what is no function, or does not take the arguments.
+        """
+        named = check_call("fn", fn, args, kwargs)
+        if not isinstance(fn, _FUNCTION):
+            check_takes("fn", fn, args, named)
+        with all_on_device(self._ordinal):
+            return run_function(fn, args, named, options_of_loop(self._ordinal))
+
+
+IPUStrategy = IPUStrategyV1
+
+
+@contextmanager
+def _functions_on_ipus(ordinal: int) -> Iterator[None]:
+    """Run on simulated IPUs what the program's own ``tf.function`` are called with, in the block."""
+    call = _FUNCTION.__call__
+
+    def on_ipus(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not tf.executing_eagerly() or function.python_function.__module__.startswith(_OF_THE_HOST):
+            return call(function, *args, **kwargs)
+        return run_function(function, args, kwargs, options_of_loop(ordinal))
+
+    _FUNCTION.__call__ = on_ipus
+    try:
+        yield
+    finally:
+        _FUNCTION.__call__ = call

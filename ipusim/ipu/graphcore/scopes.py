@@ -1,0 +1,55 @@
+"""Scopes in Graphcore's names: the device, the shard or the host that computations run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.split import SHARD
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import ordinal_of
+from ipusim.ipu.scopes import frontend_attribute, ipu_jit_scope, ipu_scope, partials_type, stochastic_rounding
+
+__all__ = [
+    "frontend_attribute",
+    "ipu_jit_scope",
+    "ipu_scope",
+    "ipu_shard",
+    "partials_type",
+    "stochastic_rounding",
+]
+
+tf = load()
+
+
+@contextmanager
+def ipu_shard(index: int | list[int]) -> Iterator[None]:
+    """Place what is traced in the block on an IPU of a sharded program.
+
+    Args:
+        index: number of the IPU; a list has one.
+
+    Raises:
+        ProgramError: for a number below 0; UnsupportedProgramError for several.
+    """
+    value = index[0] if isinstance(index, list) and len(index) == 1 else index
+    if isinstance(value, list):
+        raise UnsupportedProgramError(f"index: expected one IPU, got {value}")
+    attribute = tf.compat.v1.AttrValue(i=checks.whole("index", value))
+    with tf.compat.v1.get_default_graph()._attr_scope({SHARD: attribute}):
+        yield
+
+
+def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:
+    """Return the scope of a device: TensorFlow's of the host, and that of an IPU by its name.
+
+    Args:
+        name: as ``tf.device`` takes it, such as ``/device:IPU:0``.
+    """
+    if isinstance(name, str) and ordinal_of(name) is not None:
+        return ipu_scope(name)
+    scope: AbstractContextManager[Any] = tf.device(name)
+    return scope

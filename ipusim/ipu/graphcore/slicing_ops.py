@@ -1,0 +1,118 @@
+"""Functions of Graphcore's ``slicing_ops``: rows of one tensor at places of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.slicing_ops import SequenceSlice
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
+
+
+def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool) -> Any:
+    """Return a tensor with slices of another one in it.
+
+    Args:
+        dst: tensor of at least two axes.
+        src: tensor whose rows are taken, with the inner axes of ``dst``.
+        num_elems: number of rows of each slice.
+        src_offsets: first row of each slice in ``src``.
+        dst_offsets: first row of each slice in the result.
+        zero_unused: whether other rows become zero, else they are those of ``dst``.
+
+    Raises:
+        ProgramError: for tensors that do not fit each other.
+    """
+    counts, sources, places = (_offsets(value) for value in (num_elems, src_offsets, dst_offsets))
+    if not _matching(counts, sources, places):
+        raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
+    return _sliced(dst, src, counts, sources, places, zero_unused)
+
+
+def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> Any:
+    """Return slices of a tensor, one behind another.
+
+    Args:
+        src: tensor whose rows are taken.
+        num_elems: number of rows of each slice.
+        src_offsets: first row of each slice in ``src``.
+        total_elements: number of rows of the result.
+
+    Raises:
+        ProgramError: for tensors that do not fit each other.
+    """
+    counts, sources = _offsets(num_elems), _offsets(src_offsets)
+    if not _matching(counts, sources):
+        raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
+    value = tf.convert_to_tensor(src)
+    dst = tf.zeros([checks.whole("total_elements", total_elements, 1), *value.shape[1:]], value.dtype)
+    return _sliced(dst, value, counts, sources, _behind(counts), zero_unused=True)
+
+
+def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> Any:
+    """Return a tensor with the rows of another one in slices.
+
+    Args:
+        dst: tensor of at least two axes.
+        src: tensor whose rows are taken, slice behind slice.
+        num_elems: number of rows of each slice.
+        dst_offsets: first row of each slice in the result.
+        zero_unused: whether other rows become zero, else they are those of ``dst``.
+
+    Raises:
+        ProgramError: for tensors that do not fit each other.
+    """
+    counts, places = _offsets(num_elems), _offsets(dst_offsets)
+    if not _matching(counts, places):
+        raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
+    return _sliced(dst, src, counts, _behind(counts), places, zero_unused)
+
+
+def _offsets(value: Any) -> Any:
+    return tf.cast(tf.convert_to_tensor(value), tf.int64)
+
+
+def _matching(*tensors: Any) -> bool:
+    shapes = {tuple(tensor.shape.as_list()) for tensor in tensors}
+    return len(shapes) == 1 and all(len(shape) == 1 and shape[0] for shape in shapes)
+
+
+def _behind(counts: Any) -> Any:
+    """Return the offsets of consecutive slices of these lengths."""
+    return tf.cumsum(counts, exclusive=True)
+
+
+def _sliced(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zero_unused: bool) -> Any:
+    rows = tf.convert_to_tensor(dst)
+    value = tf.convert_to_tensor(src, dtype=None if hasattr(src, "dtype") else rows.dtype)
+    if min(rows.shape.rank, value.shape.rank) < 2:
+        checks.wrong_value("dst and src", "tensors of at least rank 2", (rows.shape.as_list(), value.shape.as_list()))
+    if value.shape.as_list()[1:] != rows.shape.as_list()[1:]:
+        raise ProgramError("src and dst inner shapes must match.")
+    if value.dtype != rows.dtype:
+        checks.wrong_value("src", f"the type of dst, {rows.dtype.name}", value.dtype.name)
+    operation = _Checked(checks.truth("zero_unused", zero_unused))
+    (result,) = operate(operation, [rows, value, counts, sources, places], [(rows.dtype, rows.shape)], "sequence_slice")
+    return result
+
+
+class _Checked(SequenceSlice):
+    """Slices whose rows are there."""
+
+    def forward(self, *arrays: Any) -> Any:
+        """Return the slices; raises ProgramError for rows that are not there."""
+        dst, src, counts, sources, places = arrays
+        for name, offsets, rows in (("src", sources, src.shape[0]), ("dst", places, dst.shape[0])):
+            outside = (offsets < 0) | (counts < 0) | (offsets + counts > rows)
+            if outside.any():
+                at = int(np.argmax(outside))
+                checks.wrong_value(
+                    name, f"at least {offsets[at] + counts[at]} rows for slice {at}, from row 0 on", rows
+                )
+        return super().forward(*arrays)

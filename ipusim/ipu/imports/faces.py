@@ -1,0 +1,147 @@
+"""Modules as a program sees them: names of ours in front of the modules that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import accumulate
+from types import ModuleType
+from typing import Any, Final
+
+from ipusim.base.errors import MissingImportError, MissingNameError
+from ipusim.base.near_names import did_you_mean
+from ipusim.ipu.imports.rows import Row
+from ipusim.ipu.runtime.offered import resolved
+
+#: The package that programs import from and TensorFlow has not as an attribute.
+_NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
+#: How names of modules begin that are Graphcore's to a program.
+_OURS: Final = "ipusim."
+
+
+class Faces:
+    """The modules of a program, by the names under which it imports them.
+
+    Attributes:
+        rows: what stands under each name.
+        version: what ``tf.__version__`` tells.
+    """
+
+    def __init__(self, rows: Mapping[str, Row], version: str) -> None:
+        """Take the rows."""
+        self.rows, self.version = rows, version
+        self._found: dict[str, Any] = {}
+        self._above = {above for key in rows for above in accumulate(key.split(".")[:-1], "{}.{}".format)}
+
+    @property
+    def roots(self) -> frozenset[str]:
+        """The packages at the top."""
+        return frozenset(name.partition(".")[0] for name in self.rows)
+
+    def has(self, name: str) -> bool:
+        """Tell whether a name has a row, or rows below it."""
+        return name in self.rows or name in self._above
+
+    def find(self, name: str) -> Any:
+        """Return the object under a dotted name.
+
+        Raises:
+            MissingImportError: if there is none.
+        """
+        if name not in self._found:
+            self._found[name] = self._made(name)
+        return self._found[name]
+
+    def root_of(self, name: str) -> Any:
+        """Return what ``import`` of a name binds: the package at its top, with the packages that the name enters."""
+        root, *below = name.split(".")
+        if not name.startswith(f"{_NOT_BY_ATTRIBUTE}."):
+            return self.find(root)
+        entered = Face(root, self.find(root)._behind, self)
+        setattr(entered, below[0], self.find(_NOT_BY_ATTRIBUTE))
+        return entered
+
+    @staticmethod
+    def enter(module: Any, name: str) -> None:
+        """Import a module below another one, where its name is one.
+
+        Raises:
+            MissingImportError: for a name that a module of ours does not have.
+        """
+        try:
+            getattr(module, name) if isinstance(module, Face) else _below(module, name)
+        except MissingNameError as error:
+            raise MissingImportError(str(error)) from None
+        except (AttributeError, ModuleNotFoundError):
+            pass  # which the import statement says itself
+
+    def _made(self, name: str) -> Any:
+        row = self.rows.get(name)
+        if isinstance(row, str):
+            return resolved(name, row) if ":" in row else Face(name, (row,), self)
+        if row is not None:
+            return Face(name, row, self)
+        parent, _, last = name.rpartition(".")
+        above = self.find(parent)
+        if self.has(name):  # alone with rows below it
+            behind = (f"{module}.{last}" for module in above._behind)
+            return Face(name, tuple(module for module in behind if find_spec(module)), self)
+        if isinstance(above, Face):
+            try:
+                return getattr(above, last)
+            except MissingNameError as error:
+                raise MissingImportError(str(error)) from None
+            except AttributeError as error:
+                raise ModuleNotFoundError(f"No module named '{name}'", name=name) from error
+        return _below(above, last)
+
+
+class Face(ModuleType):
+    """A module with names of ours, and behind them those of installed modules."""
+
+    def __init__(self, name: str, behind: tuple[str, ...], faces: Faces) -> None:
+        """Take the installed modules, the first of which is asked first."""
+        super().__init__(name)
+        self._behind, self._faces = behind, faces
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the object under a name; raises MissingNameError where the module is ours alone."""
+        if name == "__all__":
+            return [each for each in dir(self) if not each.startswith("_")]
+        if name == "__version__" and self.__name__.startswith("tensorflow"):
+            return self._faces.version
+        full = f"{self.__name__}.{name}"
+        if full == _NOT_BY_ATTRIBUTE:
+            raise MissingNameError(
+                "module 'tensorflow' has no attribute 'python': use `from tensorflow.python import ipu`"
+            )
+        value = self._faces.find(full) if self._faces.has(full) else self._of_installed(name)
+        setattr(self, name, value)
+        return value
+
+    def _of_installed(self, name: str) -> Any:
+        for module in self._behind:
+            try:
+                return _below(import_module(module), name)
+            except (AttributeError, ModuleNotFoundError):
+                continue
+        if name.startswith("__") or not all(module.startswith(_OURS) for module in self._behind):
+            raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        raise MissingNameError(f"{self.__name__}.{name} is not simulated{did_you_mean(name, list(dir(self)))}")
+
+    def __dir__(self) -> list[str]:
+        """Return all names."""
+        own = {key.rpartition(".")[2] for key in self._faces.rows if key.rpartition(".")[0] == self.__name__}
+        return sorted(own.union(*(dir(import_module(module)) for module in self._behind)))
+
+
+def _below(module: Any, name: str) -> Any:
+    """Return an attribute of a module, or the module of that name below it."""
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        if not hasattr(module, "__path__") or name.startswith("__"):
+            raise
+        return import_module(f"{module.__name__}.{name}")

@@ -1,0 +1,91 @@
+"""Which object stands under which name that a program imports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The object of a name, as ``module`` or ``module:attribute``; or a face, as the modules whose names it has, first the
+#: one that is asked first.
+Row = str | tuple[str, ...]
+
+_OURS: Final = "ipusim.ipu"
+_GRAPHCORE: Final = f"{_OURS}.graphcore"
+_SWITCHES: Final = f"{_OURS}.imports.switches"
+_KERAS_SOURCE: Final = "tf_keras.src"
+
+#: Names of both versions that would change TensorFlow's process for its life.
+_SWITCHING: Final[dict[str, Row]] = {
+    "device": f"{_GRAPHCORE}.scopes:device",
+    "disable_v2_behavior": f"{_SWITCHES}:version_1",
+    "disable_eager_execution": f"{_SWITCHES}:graphs",
+    "enable_eager_execution": f"{_SWITCHES}:eager",
+    "enable_v2_behavior": f"{_SWITCHES}:eager",
+    "disable_resource_variables": f"{_SWITCHES}:no_change",
+    "disable_control_flow_v2": f"{_SWITCHES}:no_change",
+    "compat": ("tensorflow.compat",),
+    "estimator": (),
+}
+#: Graphcore's modules that are the same whoever traces a program.
+_SHARED: Final = "config distributed horovod utils"
+#: Graphcore's modules on TensorFlow's graph.
+_TRACED: Final = """
+    gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
+    pipelining_ops rnn_ops scopes slicing_ops
+    custom_ops ipu_run_config nn_ops
+"""
+#: Modules of Keras' source that programs import layers from, by names that it no longer has.
+_OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
+#: Modules of the optimizers' package, each with the names of that.
+_OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
+
+
+def graphcore_rows(package: str) -> dict[str, Row]:
+    """Return the rows of Graphcore's package under one of its names.
+
+    Example:
+        >>> graphcore_rows("tensorflow.python.ipu")["tensorflow.python.ipu.loops"]
+        'ipusim.ipu.graphcore.loops'
+    """
+    modules: dict[str, Row] = {name: f"{_OURS}.{name}" for name in _SHARED.split()}
+    modules |= {name: f"{_GRAPHCORE}.{name}" for name in _TRACED.split()}
+    modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_GRAPHCORE}.optimizers")
+    modules |= {f"optimizers.{name}": f"{_GRAPHCORE}.optimizers" for name in _OPTIMIZERS.split()}
+    rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_GRAPHCORE}.optimizers"}
+    rows |= {f"{package}.{name}": row for name, row in modules.items()}
+    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith("_ops")}
+    return rows
+
+
+def rows_for(major: int) -> dict[str, Row]:
+    """Return all rows for programs of a version of TensorFlow.
+
+    Args:
+        major: 1 or 2.
+    """
+    keras = f"tf_keras.api._v{major}.keras"
+    version: dict[int, tuple[str, ...]] = {1: ("tensorflow.compat.v1", "tensorflow"), 2: ("tensorflow",)}
+    rows: dict[str, Row] = {
+        "tensorflow": version[major],
+        "tensorflow.compat.v1": ("tensorflow.compat.v1",),
+        "tensorflow.contrib": (),
+        "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
+        "keras": (keras, _KERAS_SOURCE),
+        "tensorflow.keras": (keras,),
+        "tensorflow.python.keras": (keras, _KERAS_SOURCE),
+        "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
+        "tensorflow.python": ("tensorflow.python",),
+        "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
+        "horovod": f"{_OURS}.horovod",
+        "horovod.tensorflow": f"{_OURS}.horovod",
+        "popdist": f"{_OURS}.popdist",
+        "popdist.tensorflow": f"{_OURS}.popdist",
+        "ipu_tensorflow_addons": (),
+    }
+    for parent in ("tensorflow", "tensorflow.compat.v1"):
+        rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
+        rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
+    for parent in ("keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
+        rows[f"{parent}.datasets"] = f"{_OURS}.tensorflow.keras.datasets"
+    rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
+    rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
+    return rows

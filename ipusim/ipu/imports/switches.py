@@ -1,0 +1,113 @@
+"""TensorFlow's process as version 1 or 2 has it, seeded; behind a block it is as before.
+
+TensorFlow's own ``disable_v2_behavior`` is for a process's life, and takes resource variables and control flow v2 with
+it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of ``Dimension``
+and tensors that compare by identity.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.devices import ordinal_of
+from ipusim.ipu.scopes import ipu_scope
+
+tf = load()
+_V1: Final = tf.compat.v1
+_OPS: Final = import_module("tensorflow.python.framework.ops")
+
+#: Seed of Python, NumPy and TensorFlow where a program sets none: initial values are the same in every run.
+SEED: Final = 1
+
+
+@contextmanager
+def process_of(major: int) -> Iterator[None]:
+    """Give the block TensorFlow 1's process or TensorFlow 2's, with seeds and an empty default graph.
+
+    Args:
+        major: 1 or 2.
+    """
+    before = random.getstate(), np.random.get_state()
+    with _own_graphs(), _own_default_graph():
+        _switch_to(major)
+        tf.keras.utils.set_random_seed(SEED)
+        tf.keras.backend.clear_session()
+        try:
+            yield
+        finally:
+            _switch_to(2)
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+
+
+def version_1() -> None:
+    """Switch to graphs, shapes of ``Dimension`` and tensors that are keys of dictionaries."""
+    _switch_to(1)
+
+
+def graphs() -> None:
+    """Switch eager execution off."""
+    _V1.disable_eager_execution()
+
+
+def eager() -> None:
+    """Switch eager execution on; a graph that is there already is left behind."""
+    if not tf.executing_eagerly():
+        _V1.reset_default_graph()
+        _V1.enable_eager_execution()
+
+
+def _switch_to(major: int) -> None:
+    if major == 1:
+        graphs()
+        _V1.disable_v2_tensorshape()
+        _V1.disable_tensor_equality()
+    else:
+        eager()
+        _V1.enable_v2_tensorshape()
+        _V1.enable_tensor_equality()
+
+
+@contextmanager
+def _own_default_graph() -> Iterator[None]:
+    """Begin without a default graph, and leave none behind."""
+    _V1.reset_default_graph()
+    try:
+        yield
+    finally:
+        if _OPS._default_graph_stack.is_cleared():
+            _V1.reset_default_graph()
+
+
+@contextmanager
+def _own_graphs() -> Iterator[None]:
+    """Give graphs that are made in the block seeds of their operations, and devices that are IPUs."""
+    begin: Callable[..., None] = tf.Graph.__init__
+    scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
+
+    def seeded(graph: Any, *arguments: Any, **options: Any) -> None:
+        begin(graph, *arguments, **options)
+        if graph.seed is None:
+            graph.seed = SEED
+
+    def device(graph: Any, name: Any) -> AbstractContextManager[Any]:
+        if isinstance(name, str) and ordinal_of(name) is not None:
+            return ipu_scope(name)
+        return scope(graph, name)
+
+    tf.Graph.__init__, tf.Graph.device = seeded, device
+    try:
+        yield
+    finally:
+        tf.Graph.__init__, tf.Graph.device = begin, scope
+
+
+def no_change() -> None:
+    """Do nothing: stages are traced with resource variables and control flow v2, whatever a program asks for."""

@@ -1,0 +1,196 @@
+"""The request of a program, by the arguments and the configuration of Graphcore's, and what is said of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ipusim.api import (
+    Job,
+    KeyPath,
+    Request,
+    RequestError,
+    RequestMemoryError,
+    Schedule,
+    System,
+    analysis,
+    assemble,
+    pipelines,
+    rules,
+    runs,
+    schedules,
+)
+from ipusim.base.errors import OutOfMemoryError, ProgramError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
+from ipusim.ipu.runtime.devices import device_ordinal
+from ipusim.ipu.runtime.distribution import Distribution
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
+from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
+from ipusim.ipu.runtime.program_state import configured
+
+#: What a loop without a pipeline has to say of its I/O tiles.
+_NOT_OVERLAPPED: Final = (
+    "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
+    "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
+)
+
+
+def job_of(
+    arguments: Arguments,
+    config: IPUConfig | None,
+    distribution: Distribution | None,
+    request: Callable[[Mapping[str, Any]], Request],
+    ordinal: int | None = None,
+) -> Job:
+    """Return what runs a program.
+
+    Args:
+        arguments: those of the pipeline or loop.
+        config: the configuration in effect; None for the smallest device.
+        distribution: on which of several hosts it trains; None alone.
+        request: makes the request of its options, by the keys of a scenario.
+        ordinal: number of the device; by default of that in whose scope the caller is.
+
+    Raises:
+        ProgramError: for what a request may not ask for; UnsupportedProgramError and CountError as the schedule does.
+        DeviceError: for an unknown device.
+        RemoteMemoryError: for offloads without Streaming Memory.
+        OutOfMemoryError: for a program that does not fit its IPUs.
+    """
+    chosen = IPUConfig() if config is None else config
+    chosen.check()
+    try:
+        job = assemble(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
+    except RequestMemoryError as error:
+        check_memory(error.job.memory, error.job.system, error.job.schedule)
+        raise
+    except RequestError as error:
+        first = error.problems[0]
+        raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
+    sent = () if arguments.outfeed is None else arguments.outfeed.notes
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
+    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
+
+
+def options_of_loop(ordinal: int, prefetch_depth: int | None = None) -> Callable[[], dict[str, Any]]:
+    """Return a function that gives the options of a loop's system, for the configuration in effect when it is called.
+
+    Args:
+        ordinal: number of the device.
+        prefetch_depth: elements of the infeed that the host keeps ready; None for a loop without an infeed.
+    """
+
+    def options() -> dict[str, Any]:
+        config = configured()
+        chosen = IPUConfig() if config is None else config
+        result = chosen.options()
+        result["system"] |= chosen.device((0,), False, configured=config is not None, ordinal=ordinal)
+        if prefetch_depth is not None:
+            result["infeed"] = {"prefetch_depth": prefetch_depth}
+        return result
+
+    return options
+
+
+def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
+    """Tell whether a loop without a pipeline configures I/O tiles, with which none of its passes overlaps."""
+    return config.io_tiles.place_ops_on_io_tiles and not schedules.find(arguments.schedule.value).pipelined
+
+
+def request_options(
+    arguments: Arguments, config: IPUConfig, distribution: Distribution | None, configured: bool, ordinal: int | None
+) -> dict[str, Any]:
+    """Return the options of a program's request, by the keys of a scenario."""
+    schedule = schedules.find(arguments.schedule.value)
+    if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
+        shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
+        rules.check_count(0, schedule.multiple(shape))
+    number = device_ordinal() if ordinal is None else ordinal
+    device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=number)
+    options: dict[str, Any] = config.options()
+    options["system"] |= device
+    if _leaves_io_tiles(arguments, config):
+        options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
+    if distribution is not None:
+        options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
+    options["pipeline"] |= _pipeline(arguments)
+    if config.disturbances:
+        options["disturbances"] = config.disturbances
+    if uses_synthetic_data():
+        options["use_synthetic_data"] = True
+    if arguments.infeed is not None:
+        options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
+    return options
+
+
+def _pipeline(arguments: Arguments) -> dict[str, Any]:
+    """Return the pipeline's options by their own names, which are Graphcore's."""
+    ipus = iter(arguments.mapping)
+    devices = [[next(ipus) for _ in functions] for functions in arguments.stages]
+    return {
+        **arguments.options,
+        "schedule": arguments.schedule.value,
+        "device_mapping": [device if len(device) > 1 else device[0] for device in devices],
+        "gradient_accumulation_count": arguments.count,
+        "recomputation_mode": arguments.recomputation_mode.value,
+        "reduction_method": arguments.reduction_method.value,
+        FORWARD_OPTIONS: [_options(options, FORWARD_OPTIONS) for options in arguments.forward_options],
+        BACKWARD_OPTIONS: [_options(options, BACKWARD_OPTIONS) for options in arguments.backward_options],
+        UPDATE_OPTIONS: _options(arguments.update_options, UPDATE_OPTIONS),
+    }
+
+
+def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
+    simulated = options.simulated(argument)
+    return {
+        "matmul_options": poplar_options(simulated.matmul),
+        "convolution_options": poplar_options(simulated.convolution),
+    }
+
+
+def _argument(path: KeyPath) -> str:
+    """Return an option by the name that it has in Graphcore's API, or would have there."""
+    for prefix, rows in (("", runs.arguments()), ("IPUConfig.", runs.attributes())):
+        for row in rows:
+            if path[: len(row.path)] == row.path:
+                return prefix + runs.dotted((row.name, *path[len(row.path) :]))
+    section, *rest = path
+    if section == "disturbances":
+        return runs.dotted(("IPUConfig", *path))
+    return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
+
+
+_STAGES: Final = "the model into more computational_stages on more IPUs"
+
+
+def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
+    """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
+    if fit.too_large:
+        raise OutOfMemoryError(f"{fit.out_of_memory} {_remedy(fit, system, schedule)}")
+    if fit.streaming:
+        raise OutOfMemoryError(f"{fit.streaming} Offload less, or cut {_STAGES}.")
+
+
+def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
+    """Return a sentence on how to make the largest holder of the fullest IPU smaller."""
+    shape, updating = fit.plan.shape, fit.too_large[0].op is None
+    match fit.largest:
+        case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
+            other = schedules.shallower(schedule, shape)
+            name = other and PipelineSchedule(other).name
+            shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
+            return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
+        case pipelines.Holder.STREAMS:
+            return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."
+        case pipelines.Holder.LIVE if updating:
+            return f"Cut {_STAGES}."
+        case pipelines.Holder.FIFOS | pipelines.Holder.LIVE | pipelines.Holder.COPIES:
+            return f"Feed smaller micro-batches, or cut {_STAGES}."
+        case pipelines.Holder.STATE:
+            enabled = "IPUConfig.device_connection.enable_remote_buffers"
+            option = enabled if system.streaming is None else "offload_weight_update_variables"
+            return f"Keep the optimizer's state in Streaming Memory with {option}, or cut {_STAGES}."
+        case _:
+            return f"Cut {_STAGES}, or take another device_mapping."

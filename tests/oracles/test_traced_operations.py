@@ -1,0 +1,160 @@
+"""Graphcore's operations on TensorFlow's graph: values and gradients are those of TensorFlow's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ipusim.base.errors import ProgramError
+from tests.tensorflow_tests import needs_tensorflow
+
+STEPS, BATCH, ELEMENTS, UNITS = 5, 3, 4, 6
+
+
+@pytest.fixture
+def tf():
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    return load()
+
+
+@pytest.fixture
+def run(tf):
+    """Runs tensors of a computation on simulated IPUs, or on the host, with the same variables."""
+    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+
+    def call(build, *, on_ipus):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            tf.compat.v1.set_random_seed(1)
+            made = compile(build, []) if on_ipus else build()
+            session.run(tf.compat.v1.global_variables_initializer())
+            return session.run(list(made))
+
+    return call
+
+
+def _inputs():
+    return np.random.default_rng(0).standard_normal((STEPS, BATCH, ELEMENTS)).astype(np.float32)
+
+
+def _with_gradients(tf, x, outputs, state, variables):
+    loss = tf.reduce_sum(outputs**2) + tf.reduce_sum(tf.sin(state))
+    return [outputs, state, *tf.gradients(loss, [x, *variables])]
+
+
+def test_an_lstm_has_the_values_and_gradients_of_tensorflows_cell(tf, run):
+    """Graphcore's gates are forget, input, candidate, output; those of the cell input, candidate, forget, output."""
+    v1 = tf.compat.v1
+
+    def graphcores():
+        from ipusim.ipu.graphcore.rnn_ops import PopnnLSTM  # noqa: PLC0415
+
+        x = tf.constant(_inputs())
+        outputs, state = PopnnLSTM(UNITS, weights_initializer=v1.random_normal_initializer(seed=2))(x)
+        return _with_gradients(tf, x, outputs, state.c, v1.trainable_variables()[:1])
+
+    def tensorflows():
+        x = tf.constant(_inputs())
+        shape = [ELEMENTS + UNITS, 4 * UNITS]
+        kernel = v1.get_variable("popnn_lstm/kernel", shape, initializer=v1.random_normal_initializer(seed=2))
+        c = h = tf.zeros([BATCH, UNITS])
+        every = []
+        for step in range(STEPS):
+            forget, enter, candidate, leave = tf.split(tf.concat([x[step], h], 1) @ kernel, 4, axis=1)
+            c = tf.sigmoid(forget) * c + tf.sigmoid(enter) * tf.tanh(candidate)
+            h = tf.sigmoid(leave) * tf.tanh(c)
+            every.append(h)
+        return _with_gradients(tf, x, tf.stack(every), c, [kernel])
+
+    for found, expected in zip(run(graphcores, on_ipus=True), run(tensorflows, on_ipus=False), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("on_ipus", [True, False])
+def test_slices_have_the_rows_and_gradients_of_gathered_ones(tf, run, on_ipus):
+    """On simulated IPUs, and outside of compiled computations, where the host runs them."""
+
+    def graphcores():
+        from ipusim.ipu.graphcore.slicing_ops import sequence_slice  # noqa: PLC0415
+
+        dst, src = tf.ones([6, ELEMENTS]), tf.constant(_inputs()[:, 0])
+        result = sequence_slice(dst, src, [2, 1], [1, 4], [0, 5], False)
+        return [result, *tf.gradients(tf.reduce_sum(result**3), [dst, src])]
+
+    def tensorflows():
+        dst, src = tf.ones([6, ELEMENTS]), tf.constant(_inputs()[:, 0])
+        result = tf.concat([src[1:3], dst[2:5], src[4:5]], 0)
+        return [result, *tf.gradients(tf.reduce_sum(result**3), [dst, src])]
+
+    for found, expected in zip(run(graphcores, on_ipus=on_ipus), run(tensorflows, on_ipus=False), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_slices_packed_and_unpacked_again_are_the_same(tf, run):
+    def both():
+        from ipusim.ipu.graphcore.slicing_ops import sequence_slice_pack, sequence_slice_unpack  # noqa: PLC0415
+
+        source = tf.constant(_inputs()[:, 0])
+        unpacked = sequence_slice_unpack(source, [2, 1], [3, 0], 3)
+        return [source, unpacked, sequence_slice_pack(source, unpacked, [2, 1], [3, 0], True)]
+
+    source, unpacked, packed = run(both, on_ipus=True)
+    np.testing.assert_array_equal(unpacked, source[[3, 4, 0]])
+    np.testing.assert_array_equal(packed, source * np.array([[1], [0], [0], [1], [1]]))
+
+
+def test_arguments_that_do_not_fit_are_refused_in_graphcores_words(tf):
+    from ipusim.ipu.graphcore import rnn_ops, slicing_ops  # noqa: PLC0415
+
+    x = np.zeros((3, 2), np.float32)
+    with pytest.raises(ProgramError, match="must have matching, nonzero shapes of rank 1"):
+        slicing_ops.sequence_slice(x, x, [1], [0, 1], [0], True)
+    with pytest.raises(ProgramError, match="inner shapes must match"):
+        slicing_ops.sequence_slice_pack(x, x[:, :1], [1], [0], True)
+    with tf.Graph().as_default():
+        with pytest.raises(ProgramError, match="Expecting input_shape with 3 dims, got 2"):
+            rnn_ops.PopnnGRU(4)(x)
+        with pytest.raises(ProgramError, match="expecting `LSTMStateTuple`"):
+            rnn_ops.PopnnLSTM(4)(_inputs(), x)
+
+
+def test_results_of_a_computation_come_in_its_structure(tf):
+    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        one, two = tf.constant(1), tf.constant(2)
+        for build, expected in (
+            (lambda: [one, (two, {"a": one + two})], [1, (2, {"a": 3})]),
+            (lambda: {"b": two, "a": one}, {"b": 2, "a": 1}),
+            (lambda: (one, tf.no_op()), (1,)),
+            (lambda: one * 5, (5,)),
+            (tf.no_op, None),
+        ):
+            assert session.run(compile(build)) == expected
+
+
+def test_an_expression_of_elements_is_computed(tf, run):
+    from ipusim.ipu.graphcore.custom_ops import codelet_expression_op  # noqa: PLC0415
+
+    def computed():
+        return [codelet_expression_op(lambda a, b: a * b + 1, tf.constant([1.0, 2.0]), tf.constant([[3.0], [4.0]]))]
+
+    (found,) = run(computed, on_ipus=True)
+    np.testing.assert_array_equal(found, [[4, 7], [5, 9]])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("swish", lambda x: x / (1 + np.exp(-x))),
+        ("hard_sigmoid", lambda x: np.clip(0.2 * x + 0.5, 0, 1)),
+        ("gelu", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+    ],
+)
+def test_an_activation_is_its_formula(tf, run, name, expected):
+    from ipusim.ipu.graphcore import nn_ops  # noqa: PLC0415
+
+    x = np.linspace(-4, 4, 33)
+    (found,) = run(lambda: [getattr(nn_ops, name)(tf.constant(x))], on_ipus=True)
+    np.testing.assert_allclose(found, expected(x), rtol=1e-6, atol=1e-9)

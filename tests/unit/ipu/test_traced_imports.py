@@ -1,0 +1,236 @@
+"""Imports of programs on TensorFlow: which module a name finds, in which version, and what stays as it was."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.programs.program_file import ProgramEnded, ProgramFile
+from tests.tensorflow_tests import needs_tensorflow
+
+
+@pytest.fixture(autouse=True)
+def tf():
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    return load()
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs the text of a program on TensorFlow."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(text, *, tensorflow=None, **modules):
+        for name, module in modules.items():
+            (tmp_path / f"{name}.py").write_text(module)
+        file = tmp_path / "program.py"
+        file.write_text(text)
+        ProgramFile(file).run(tensorflow=tensorflow, traced=True)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("import tensorflow as tf\ntf.placeholder(tf.float32)", 1),
+        ("import tensorflow as tf\ntf.compat.v1.placeholder(tf.float32)", 2),
+        ("import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()", 1),
+        ("import tensorflow as tf\nimport tensorflow.compat.v1 as tf1\ntf.constant(1)", 2),
+        ("from tensorflow import Session", 1),
+        ("from tensorflow import keras", 2),
+        ("from tensorflow.contrib import ipu", 1),
+        ("import tensorflow as tf\ntf.contrib.ipu", 1),
+        ("import tensorflow as tf\ntf.function(print)", 2),
+        ("import helper", 1),
+    ],
+)
+def test_the_names_that_a_program_and_its_modules_use_tell_its_version(text, version, tmp_path):
+    from ipusim.ipu.imports.version import written_for  # noqa: PLC0415
+
+    (tmp_path / "helper.py").write_text("import tensorflow as tf\ntf.get_variable_scope()")
+    assert written_for(ast.parse(text), tmp_path)[0] == version
+
+
+def test_programs_of_both_versions_share_a_process_in_turn(run, tf):
+    of_1 = """
+import tensorflow as tf
+x = tf.placeholder(tf.float32, [2, 3])
+assert not tf.executing_eagerly() and x.shape[0].value == 2 and {x: 1}[x] == 1
+assert tf.__version__ == "1.15.5" and tf.keras.layers.Dense(4)(x).shape.as_list() == [2, 4]
+tf.reset_default_graph()
+with tf.Session() as session:
+    assert session.run(tf.constant(3)) == 3
+"""
+    of_2 = """
+import tensorflow as tf
+assert tf.executing_eagerly() and int(tf.constant(1) + 1) == 2
+assert tf.zeros([2]).shape[0] == 2 and tf.__version__ == "2.6.3"
+"""
+    for text in (of_2, of_1, of_2, of_1):
+        run(text)
+    assert tf.executing_eagerly()
+    assert tf.zeros([2]).shape[0] == 2
+
+
+@pytest.mark.parametrize("switch", ["disable_v2_behavior", "disable_eager_execution"])
+def test_a_program_that_switches_version_2_off_leaves_the_process_as_it_was(run, tf, switch):
+    run(
+        "import tensorflow as tf\n"
+        f"assert tf.executing_eagerly()\ntf.compat.v1.{switch}()\nassert not tf.executing_eagerly()\n"
+        "assert tf.compat.v1.resource_variables_enabled()",
+        tensorflow=2,
+    )
+    assert tf.executing_eagerly()
+
+
+def test_modules_beside_a_program_have_its_imports_and_packages_their_own(run):
+    run(
+        "import tensorflow as tf, helper, tf_keras\n"
+        "assert helper.tf is tf and tf.Session\n"
+        "assert not hasattr(tf_keras.src.backend.tf, 'Session')",
+        helper="import tensorflow as tf\nfrom tensorflow.python import ipu\nassert ipu.loops.repeat",
+    )
+
+
+def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fails(run, capsys):
+    own, state, draws = builtins.__import__, random.getstate(), np.random.get_state()[1]
+    with pytest.raises(ProgramEnded):
+        run("import tensorflow as tf\nassert tf.Session\nraise KeyError('here')")
+    assert "KeyError: 'here'" in capsys.readouterr().err
+    assert builtins.__import__ is own
+    assert random.getstate() == state
+    assert np.array_equal(np.random.get_state()[1], draws)
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("from tensorflow.python import ipu", "ipu.pipelining_ops.pipeline"),
+        ("import tensorflow.python.ipu as ipu", "ipu.ipu_compiler.compile"),
+        ("from tensorflow.python.ipu.ops.pipelining_ops import PipelineSchedule", "PipelineSchedule.Grouped"),
+        ("from tensorflow.python.ipu.utils import *", "create_ipu_config"),
+        ("from tensorflow.contrib import ipu", "ipu.ipu_compiler"),
+        ("from tensorflow.python.ipu.rnn_ops import PopnnLSTM", "PopnnLSTM"),
+        ("from tensorflow.python.ipu import ipu_strategy", "ipu_strategy.IPUStrategy"),
+        ("from tensorflow.python.ipu.ops.custom_ops import codelet_expression_op", "codelet_expression_op"),
+        ("from tensorflow.python.ipu.optimizers import map_gradient_optimizer", "map_gradient_optimizer.IpuOptimizer"),
+        ("from tensorflow.python.ipu.ipu_run_config import RunConfig", "RunConfig"),
+        ("import tensorflow.keras.layers as layers", "layers.Dense"),
+        ("from tensorflow.python import keras", "keras.models.Sequential"),
+        ("from tensorflow.python.keras.layers.recurrent import LSTM", "LSTM"),
+        ("from tensorflow.python.keras.engine import training", "training.Model"),
+        ("import keras", "keras.layers.Dense"),
+        ("from tensorflow.python.framework.ops import array_ops", "array_ops.placeholder"),
+        ("from tensorflow.contrib.rnn import LSTMCell", "LSTMCell"),
+        ("from tensorflow.keras.datasets import mnist", "mnist.load_data"),
+    ],
+)
+def test_a_program_finds_a_name_where_it_looks_for_it(run, statement, name):
+    run(f"{statement}\nassert {name} is not None", tensorflow=1)
+
+
+def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
+    run(
+        "import keras, tensorflow as tf\nfrom tensorflow.python.keras.layers import Dense\n"
+        "assert keras.layers.Dense is tf.keras.layers.Dense and tf.keras.layers.Dense is Dense\n"
+        "assert Dense.__module__.startswith('tf_keras')",
+        tensorflow=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "from tensorflow.python.ipu import lops",
+            "python.ipu.lops is not simulated; did you mean loops or ops?",
+        ),
+        ("from tensorflow.python import ipu\nipu.lops", "tensorflow.python.ipu.lops is not simulated"),
+        (
+            "from tensorflow.python.ipu.loops import repeet",
+            "python.ipu.loops.repeet is not simulated; did you mean repeat",
+        ),
+        ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
+        ("import tensorflow as tf\ntf.python", "module 'tensorflow' has no attribute 'python'"),
+    ],
+)
+def test_a_name_of_graphcores_that_is_missing_is_one_line(run, text, said):
+    with pytest.raises(ProgramError, match=r"program\.py:[12]: ") as raised:
+        run(text, tensorflow=1)
+    assert said in str(raised.value)
+
+
+def test_a_name_that_tensorflow_lacks_is_tensorflows_own_error(run, capsys):
+    with pytest.raises(ProgramEnded):
+        run("import tensorflow as tf\ntf.no_such_name")
+    assert "AttributeError: module 'tensorflow' has no attribute 'no_such_name'" in capsys.readouterr().err
+
+
+DRAWS = """
+import random, sys
+import numpy as np
+import tensorflow as tf
+weights = tf.get_variable("w", [2, 3])
+kernel = tf.keras.layers.Dense(2)(tf.zeros([1, 3]))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    values = session.run([*tf.global_variables(), tf.random_normal([2])])
+drawn = [random.random(), *np.random.rand(2), *np.concatenate([value.ravel() for value in values])]
+print(drawn, file=sys.stderr)
+"""
+
+
+def test_draws_without_seeds_are_the_same_in_every_run(run, capsys):
+    """Also in another process, whose hashes of texts are others."""
+    run(DRAWS)
+    first = capsys.readouterr().err
+    run(DRAWS)
+    assert capsys.readouterr().err == first
+    program = (
+        "from pathlib import Path\nfrom ipusim.ipu.programs.program_file import ProgramFile\n"
+        "ProgramFile(Path('program.py')).run(traced=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True
+    )
+    assert done.stderr == first
+
+
+def test_an_operation_on_an_ipu_device_needs_no_device_of_tensorflows(run):
+    run(
+        "import tensorflow as tf\nfrom tensorflow.python.framework import ops\n"
+        "with tf.device('/device:IPU:0'):\n    x = tf.constant(1)\n"
+        "with ops.device('/device:IPU:0'):\n    y = tf.constant(2)\n"
+        "with tf.device('cpu'):\n    z = x + y\nassert 'CPU' in z.device and not x.device\n"
+        "assert tf.Session().run(z) == 3",
+        tensorflow=1,
+    )
+
+
+def test_a_program_may_set_what_tensorflow_has_read_already(run, monkeypatch):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    run(
+        "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'\n"
+        "from ipusim.ipu.graph.tensorflow_import import load\nassert load()"
+    )
+
+
+def test_data_sets_of_keras_are_those_that_need_no_network(run):
+    """However a program imports them; their files and draws have tests of their own."""
+    run(
+        "import keras, tensorflow as tf\nfrom tensorflow.keras.datasets import imdb\n"
+        "from tensorflow.python.keras import datasets\n"
+        "names = 'boston_housing cifar10 cifar100 fashion_mnist imdb mnist reuters'.split()\n"
+        "assert all(getattr(tf.keras.datasets, name).load_data.__module__.startswith('ipusim.') for name in names)\n"
+        "assert keras.datasets.imdb.load_data is imdb.load_data is datasets.imdb.load_data"
+    )
