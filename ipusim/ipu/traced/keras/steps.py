@@ -17,7 +17,7 @@ from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.view import is_constant
-from ipusim.ipu.graph.split import as_one_pass
+from ipusim.ipu.graph.split import as_one_pass, shards_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.keras.captures import Captures
@@ -170,7 +170,8 @@ class _Tracing:
             if self._kind.training:
                 trace = found.trace
                 feeds = [name for name, role in trace.owners.items() if role == FEED]
-                found = as_one_pass(trace.graph, {*trace.owners, *trace.gradient_nodes}, feeds, trace.results)
+                names = {*trace.owners, *trace.gradient_nodes}
+                found = as_one_pass(trace.graph, names, feeds, trace.results, shards_of(trace.graph, names))
         if found is None:
             return None
         found = replace(found, trace=replace(found.trace, uncounted=self._sums_of_metrics(found)))
