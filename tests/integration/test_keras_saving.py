@@ -26,6 +26,12 @@ Y = (X @ np.array([[1.0], [-2.0], [0.5], [0.0]], np.float32)).astype(np.float32)
 SCHEDULES = keras.optimizers.schedules
 
 
+@pytest.fixture(autouse=True)
+def warnings_logged(caplog):
+    """Log warnings, which the installed TensorFlow turns off for its logger when another test imports it."""
+    caplog.set_level(logging.WARNING, logger="tensorflow")
+
+
 def same_bits(one, two):
     return [a.tobytes() for a in one.get_weights()] == [b.tobytes() for b in two.get_weights()]
 

@@ -34,7 +34,7 @@ from ipusim.ipu.optimizers import (
     RMSPropOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
-from ipusim.ipu.runtime import layers, layouts
+from ipusim.ipu.runtime import layers, program_request
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
 from ipusim.model.layers.convolution import Conv1D, Conv2D
@@ -358,8 +358,8 @@ def in_pipeline(training, elements):
     config.device_connection.enable_remote_buffers = True
     config.optimizations.minimum_remote_tensor_size = 1
     queue = IPUOutfeedQueue()
-    asked = layouts._pipeline
-    with mock.patch.object(layouts, "_pipeline", lambda *given: asked(*given) | training.own):
+    asked = program_request._pipeline
+    with mock.patch.object(program_request, "_pipeline", lambda *given: asked(*given) | training.own):
         found = run(training, elements, queue, learn, config)
     return np.ravel(queue.dequeue()[0]), initial, found.variables
 

@@ -157,9 +157,10 @@ class Explanation:
             (kind, change, cycles[kind]) for kind in of.grows for change, cycles in (("+1", of.grows), ("-1", of.falls))
         ]
         names = (f"{kind.name.lower().replace('_', ' ')} {change}" for kind, change, _ in columns)
+        by_stage = zip(*(cycles for *_, cycles in columns), strict=True)
         rows = tuple(
-            (stage, *("-" if cycles[number] is None else f"{cycles[number]:,}" for *_, cycles in columns))
-            for number, stage in enumerate(self.timeline.info.stages)
+            (stage, *("-" if cycles is None else f"{cycles:,}" for cycles in of_stage))
+            for stage, of_stage in zip(self.timeline.info.stages, by_stage, strict=False)
         )
         if any(of.copies):
             grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in of.copies)

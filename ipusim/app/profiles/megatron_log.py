@@ -165,7 +165,7 @@ class _Log:
             return
         sizes = [self._facts[key].value for key in ("micro_batch_size", "data_parallel_size") if key in self._facts]
         if len(sizes) < 2:
-            key = f"samples in batches of {self._count.value} micro-batches (--count states another number)"
+            key = f"samples in batches of {self._count.value} micro-batches (the option count states another number)"
             self._facts.state(key, self._batch.value, self._batch.place)
         elif not self._batch.value % (sizes[0] * sizes[1]):
             self._count = Fact(self._batch.value // (sizes[0] * sizes[1]), self._batch.place)

@@ -36,7 +36,7 @@ class Placement:
 
 
 def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None) -> Placement:
-    """Return the stages of ``passes``; ``stages`` is the number stated by --stages.
+    """Return the stages of ``passes``; ``stages`` is the number stated by the option of that name.
 
     Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
     passes of which only some say their stage.
@@ -112,7 +112,7 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     stated = facts.get(_PIPELINE)
     number = stages or (stated.value if stated else len(ranks))
     how = f"{STATED} by {stated.short_place}" if stated else f"{ASSUMED}, one a rank"
-    how = f"{STATED} by --stages" if stages else how
+    how = f"{STATED} by the option stages" if stages else how
     if stated is None and stages is None and measured.stages_from:
         raise FileError(
             f"expected {measured.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "

@@ -107,7 +107,7 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
     mapping = tuple(groups.index(frozenset(ranks[name])) for name in names)
     figures = {name: _figures(name, times) for name in names}
     stated = any(span.micro_batches > 1 for span in passes)
-    how = "stated by --count" if count else f"{STATED if stated else INFERRED}" if usual else "not known"
+    how = "stated by the option count" if count else f"{STATED if stated else INFERRED}" if usual else "not known"
     if measured.coverage:
         least, most = (f"{float(share):.0%}" for share in measured.coverage)
         share = least if least == most else f"{least} to {most}"

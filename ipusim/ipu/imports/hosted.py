@@ -36,10 +36,11 @@ def hosted(major: int) -> Iterator[Faces]:
         The modules that it finds.
 
     Example:
-        >>> with hosted(1) as faces:
-        ...     import tensorflow as tf
-        ...     tf.__version__, tf.placeholder(tf.float32, [2]).shape
-        ('1.15.5', TensorShape([Dimension(2)]))
+        >>> program = {"__name__": "program", "__file__": "program.py"}
+        >>> with hosted(1):
+        ...     exec("import tensorflow as tf", program)
+        >>> program["tf"].__version__
+        '1.15.5'
     """
     faces, imported = Faces(rows_for(major), VERSIONS[major]), builtins.__import__
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ipusim.api import analysis, pipelines
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
 from ipusim.ipu.graph.needed import runs_for_effect
-from ipusim.ipu.graph.node import Graph, Node
+from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
-from ipusim.ipu.graph.split import as_one_pass, as_training, shards_of, split
+from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, split
+from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import outside_of
 from ipusim.ipu.traced.queues import EnqueueItem, Infeed
@@ -45,38 +47,21 @@ def program_of_body(
     queue, results = _sent(sending, items)
     feeds = {each for each in body if infeed is not None and items.get(each) is infeed}
     nodes = body - {node.name for node in sending}
-    effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
-    parts = split(graph, nodes - feeds)
-    shards = shards_of(graph, {*parts.forward, *feeds})
-    step = as_training(graph, parts, feeds, results, effects, shards)
     accumulation = _accumulation(graph, nodes, iterations)
-    if step is None and accumulation.count > 1:
+    step, shards = _step(graph, nodes, feeds, results)
+    if not step.update_nodes and accumulation.count > 1:
         raise UnsupportedProgramError(
             "body: expected an update operation for each gradient that is accumulated, and what it sends before that"
         )
-    if step is None:
-        shards = shards_of(graph, nodes)
-        step = as_one_pass(graph, nodes, feeds, results, shards)
     names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
     sent = pipelines.Outfeed(
         names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
     )
 
-    def request() -> dict[str, Any]:
-        chosen = dict(options())
-        own = {
-            "schedule": "single" if shards.stages == 1 else "sharded",
-            "gradient_accumulation_count": accumulation.count,
-            "repeat_count": iterations // accumulation.count,
-            "reduction_method": accumulation.reduction,
-            "device_mapping": list(shards.mapping) if shards.stages > 1 else [0],
-        }
-        return {**chosen, "pipeline": {**chosen.get("pipeline", {}), **accumulation.options, **own}}
-
     return DeviceProgram(
         name,
         step,
-        request,
+        partial(_options, options, shards, accumulation, iterations),
         infeed=infeed,
         outfeed=queue,
         sent=sent,
@@ -84,6 +69,33 @@ def program_of_body(
         outside=outside_of(step),
         carried=carried,
     )
+
+
+def _options(
+    options: Callable[[], Mapping[str, Any]], shards: Shards, accumulation: Accumulation, iterations: int
+) -> dict[str, Any]:
+    """Return the options of the request of a body's program, by the keys of a scenario."""
+    system = dict(options())
+    own = {
+        "schedule": "single" if shards.stages == 1 else "sharded",
+        "gradient_accumulation_count": accumulation.count,
+        "repeat_count": iterations // accumulation.count,
+        "reduction_method": accumulation.reduction,
+        "device_mapping": list(shards.mapping) if shards.stages > 1 else [0],
+    }
+    return {**system, "pipeline": {**system.get("pipeline", {}), **accumulation.options, **own}}
+
+
+def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Output]) -> tuple[TracedStep, Shards]:
+    """Return a body as a training with its weight update apart, else as one pass, and where its nodes are."""
+    parts = split(graph, nodes - feeds)
+    shards = shards_of(graph, {*parts.forward, *feeds})
+    effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
+    training = as_training(graph, parts, feeds, results, effects, shards)
+    if training is not None:
+        return training, shards
+    shards = shards_of(graph, nodes)
+    return as_one_pass(graph, nodes, feeds, results, shards), shards
 
 
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:

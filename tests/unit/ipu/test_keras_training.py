@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from functools import partial
@@ -23,6 +24,12 @@ RNG = np.random.default_rng(5)
 X = RNG.normal(size=(64, 4)).astype(np.float32)
 Y = (X @ np.array([[1.0], [-2.0], [0.5], [0.0]], np.float32)).astype(np.float32)
 CLASSES = RNG.integers(0, 3, 64)
+
+
+@pytest.fixture(autouse=True)
+def warnings_logged(caplog):
+    """Log warnings, which the installed TensorFlow turns off for its logger when another test imports it."""
+    caplog.set_level(logging.WARNING, logger="tensorflow")
 
 
 def regression(steps=1, metrics=None, optimizer=None, **options):

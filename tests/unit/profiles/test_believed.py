@@ -225,7 +225,9 @@ def test_half_of_the_ranks_of_a_log_are_no_replica_where_ranks_of_a_stage_follow
 
 def test_a_batch_that_ramps_up_is_counted_by_its_size_or_refused(log):
     lines = [*SIZES, *block(1, 8, 16, batch=16), *block(2, 16, 32, batch=32), *block(3, 16, 32, batch=32)]
-    with pytest.raises(FileError, match=r"expected 16 samples in batches of 4 micro-batches \(--count states another"):
+    with pytest.raises(
+        FileError, match=r"expected 16 samples in batches of 4 micro-batches \(the option count states another"
+    ):
         read_measured([log(*lines)])
     stages = stages_of(read_measured([log("micro_batch_size .... 2", "data_parallel_size .... 2", *lines)]))
     assert (medians(stages), stages.count) == ([(2000, 2000), (4000, 4000)], 8)
