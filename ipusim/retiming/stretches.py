@@ -222,10 +222,9 @@ class Ending:
         for meeting, part in zip([*self._meetings, None], self._parts, strict=True):
             at |= carry_out(of, part, at)
             if meeting is not None:
-                last = np.max([cycles.max(axis=0, keepdims=True) for cycles in at.values()], axis=0)
-                last = np.repeat(last + self._cycles(meeting), run.replicas, axis=0)
-                at = dict.fromkeys(at, last)
-        last = np.max(list(at.values()), axis=0)
+                met: Cycles = np.maximum.reduce([cycles.max(axis=0, keepdims=True) for cycles in at.values()])
+                at = dict.fromkeys(at, np.repeat(met + self._cycles(meeting), run.replicas, axis=0))
+        last: Cycles = np.maximum.reduce(list(at.values()))
         return np.repeat(last.max(axis=0, keepdims=True), run.replicas, axis=0) if run.together else last
 
     def _cycles(self, meeting: Code) -> int:

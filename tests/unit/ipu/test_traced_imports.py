@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import os
 import random
 import subprocess
 import sys
@@ -201,7 +202,11 @@ def test_draws_without_seeds_are_the_same_in_every_run(run, capsys):
         "ProgramFile(Path('program.py')).run(traced=True)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, env={"PYTHONHASHSEED": "7"}, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
     )
     assert done.stderr == first
 

@@ -15,7 +15,7 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     """Return the mean; NaN of no elements, without NumPy's warning."""
-    total = np.asarray(np.sum(x, axis=axis, keepdims=keepdims))
+    total = np.asarray(np.add.reduce(x, axis=axis, keepdims=keepdims))
     count = np.prod([x.shape[each] for each in axis], dtype=int)
     return np.asarray(total / total.dtype.type(count)) if x.dtype.kind in "fc" else total // max(count, 1)
 
