@@ -12,7 +12,6 @@ from ipusim.ipu.graph.kernels.shaping import whole
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
-
 #: The sum, without the overloads of its stubs by the value of ``keepdims``.
 _SUM: Final[Kernel] = np.sum
 
