@@ -107,5 +107,5 @@ def test_memory_follows_the_largest_element_and_a_file_has_an_end():
     assert tracemalloc.get_traced_memory()[1] < 8_000_000
     tracemalloc.stop()
     stream = JsonStream(io.BytesIO(many), "t.json", 10**6)
-    with pytest.raises(FileError, match=r"^t.json: expected a smaller file"):
+    with pytest.raises(FileError, match=r"^t.json: expected at most 1,000,000 bytes of contents, got more"):
         sum(1 for _ in stream.items())
