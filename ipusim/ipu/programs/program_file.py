@@ -111,7 +111,7 @@ class ProgramFile:
     @contextmanager
     def _imports(self, tensorflow: int | None, traced: bool) -> Iterator[None]:
         """Give the program's modules their imports in the block."""
-        self._traced = traced
+        self._traced, self._major = traced, tensorflow
         if not traced:
             with _in_own_modules(), install(tensorflow):
                 yield
@@ -120,11 +120,21 @@ class ProgramFile:
         from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - as above
 
         major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
+        self._major = major
         with hosted(major):
             yield
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
         """Run it on hosts, the first of which has the module ``first``; ``__main__`` is that of the one that runs."""
+        if self._traced:
+            from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - which imports TensorFlow
+
+            other = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
+            try:
+                run_on_hosts(lambda: self._execute(first), other, hosts)
+            except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
+                raise ProgramError(f"{self.path}: {error}") from error
+            return
         modules = [first, *(_main(self._file) for _ in range(1, hosts))]
 
         def turn(host: int) -> None:
@@ -167,6 +177,11 @@ class ProgramFile:
         while step is not None and step.tb_frame.f_code.co_filename != self._file:
             step = step.tb_next
         traceback.print_exception(type(error), error, step)
+
+
+def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
+    """Run a program in a process of one of its hosts."""
+    machine.run_on(host, lambda: ProgramFile(path).run(arguments, tensorflow=tensorflow, traced=True))
 
 
 def _parsed(path: Path) -> ast.Module:

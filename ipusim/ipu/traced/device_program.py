@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.api import Array, Request, Session, Timeline, assemble, machine, models, pipelines, runs
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.traced.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
@@ -76,6 +77,7 @@ class DeviceProgram:
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction = sent, reduction
+        self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
@@ -118,14 +120,24 @@ class DeviceProgram:
                 untrained=tuple({name: known[name] for name in values} for values in state.untrained),
             )
         )
+        self._begin_alike(session)
+        owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(executions, sink=sink)
+        self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
     def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
         self._outfeed.add(running.session, element)
+
+    def _begin_alike(self, session: Session) -> None:
+        """Take the first host's variables, before the first run of a program that trains on several."""
+        hosts = self._distribution
+        if hosts is None or session.executions or not session.job.plan.shape.training:
+            return
+        name = f"the first variables of the program {self.name!r}"
+        session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
     @staticmethod
     def _assign(variables: Mapping[str, Variable], session: Session) -> None:
@@ -152,9 +164,25 @@ class DeviceProgram:
             constants=constants,
             first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
         )
-        job = assemble(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
-        placed = PlacedProgram(Session(replace(job)), constants)
+        job = assemble(Request(runs.validate(self._options_on_hosts()), name=self.name, functions=functions))
+        hosts = self._distribution
+        if hosts is None:
+            session = Session(replace(job))
+        else:
+            session = Session(job, hosts.host, own_feed=True, summed=not hosts.averaged)
+        placed = PlacedProgram(session, constants)
         return placed
+
+    def _options_on_hosts(self) -> dict[str, Any]:
+        """Return the options of the request, with the hosts that train together."""
+        options = dict(self._options())
+        system = options["system"]
+        known = system.get("host") or {}
+        if self._distribution is None and self._host is not None and known.get("count", 1) > 1:
+            self._distribution = Distribution(self._host, over_links=True)  # as the configuration says
+        if self._distribution is not None:
+            options["system"] = {**system, "host": {**known, **self._distribution.options()}}
+        return options
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
         """Return what the first stage takes of an element."""

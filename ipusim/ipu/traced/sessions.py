@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from ipusim.api import machine
 from ipusim.base.errors import IpusimError
 from ipusim.ipu.graph.tensorflow_import import load
 
@@ -73,6 +74,8 @@ def _run_with_token(
         IpusimError: of a program, in the place of the error that TensorFlow makes of it.
     """
     token = _TOKENS.get(session.graph)
+    if machine.this_host() is not None:
+        options = _in_order(options)
     if token is None:
         return _RUN(session, fetches, feed_dict, options, run_metadata)
     _SESSIONS[id(session)] = session
@@ -83,6 +86,14 @@ def _run_with_token(
         if session in FAILED:
             raise FAILED.pop(session).with_traceback(None) from None
         raise
+
+
+def _in_order(options: Any) -> Any:
+    """Return options of a run in the caller's thread: hosts come to the collectives of a run in the same order."""
+    result = tf.compat.v1.RunOptions()
+    result.MergeFrom(options or _INSIDE)
+    result.inter_op_thread_pool = _INSIDE.inter_op_thread_pool
+    return result
 
 
 def install() -> None:
