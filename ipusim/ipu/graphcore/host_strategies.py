@@ -165,15 +165,19 @@ class IPUMultiWorkerStrategy(HostStrategy):
 
 
 def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None) -> Any:
-    """Return TensorFlow's ``tf.nn.compute_average_loss``, over the batch of all hosts in a strategy's scope.
+    """Return the sum of losses over the batch of all hosts: ``tf.nn.compute_average_loss`` in a strategy's scope.
 
     Args:
         per_example_loss: of this host's batch.
         sample_weight: of each example.
         global_batch_size: that of all hosts, by default this host's times the hosts.
     """
-    loss = tf.nn.compute_average_loss(per_example_loss, sample_weight, global_batch_size)
-    return loss if global_batch_size is not None else loss / replicas_in_sync()
+    losses = tf.convert_to_tensor(per_example_loss)
+    if sample_weight is not None:
+        losses *= tf.cast(sample_weight, losses.dtype)
+    if global_batch_size is None:
+        global_batch_size = (losses.shape[0] if losses.shape.rank else 1) * replicas_in_sync()
+    return tf.reduce_sum(losses) / tf.cast(global_batch_size, losses.dtype)
 
 
 @contextmanager
