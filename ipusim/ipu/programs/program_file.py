@@ -74,7 +74,7 @@ class ProgramFile:
         hosts: int | None = None,
         tensorflow: int | None = None,
         *,
-        traced: bool = False,
+        _traced: bool = True,
     ) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
@@ -83,18 +83,15 @@ class ProgramFile:
         With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
         and modules that it imports are the same for all.
 
-        ``traced`` chooses who runs it: TensorFlow, which traces it for simulated IPUs, or ipusim's own modules in
-        TensorFlow's place. This is the one place that decides. A program has one of both as a whole: TensorFlow serves
-        the kinds of programs whose every name of Graphcore's has a row in ``ipusim/ipu/imports/rows.py``, which are
-        compiled computations, pipelines, loops and queues in sessions so far; another name ends the program with one
-        line. ``ipusim run`` leaves it out until all kinds are there.
+        TensorFlow runs it, and traces what it places on simulated IPUs. ``_traced`` is False for programs of kinds
+        that TensorFlow does not run yet.
 
         Raises ProgramError, with file and line of the program and the number of the host, for what this package
         refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
         Python prints it, and where it leaves with a code that is not 0.
         """
         before = set(threading.enumerate())
-        with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow, traced):
+        with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow, _traced):
             try:
                 if hosts is None:
                     contextvars.copy_context().run(self._execute, module)
@@ -181,7 +178,7 @@ class ProgramFile:
 
 def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
     """Run a program in a process of one of its hosts."""
-    machine.run_on(host, lambda: ProgramFile(path).run(arguments, tensorflow=tensorflow, traced=True))
+    machine.run_on(host, lambda: ProgramFile(path).run(arguments, tensorflow=tensorflow))
 
 
 def _parsed(path: Path) -> ast.Module:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, assemble, machine, models, pipelines, runs
+from ipusim.api import Array, Request, Session, Timeline, analysis, machine, models, pipelines, runs
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.runtime.program_request import job_of_request
+from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
@@ -22,15 +25,17 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 @dataclass(eq=False)
 class PlacedProgram:
-    """A program on the machine for one of TensorFlow's sessions.
+    """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
 
     Attributes:
+        key: the options of its request, and the shapes of the external tensors.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
 
+    key: Any
     session: Session
     constants: dict[Output, Any]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
@@ -46,6 +51,7 @@ class DeviceProgram:
         outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
         timelines: Timeline of the last run of each session.
+        timeline: Timeline of the last run; None before the first.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
+        functions: Sequence[str] = (),
     ) -> None:
         """Take the step.
 
@@ -73,15 +80,27 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
+            functions: names of the stages' Python functions; empty for a function without a name.
         """
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction = sent, reduction
+        self._sent, self._reduction, self._functions = sent, reduction, tuple(functions)
         self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
+        self.timeline: Timeline | None = None
+        self._recorder = recorder()
+        if self._recorder is not None:
+            self._recorder.laid_out += 1
+
+    @property
+    def summary(self) -> analysis.RunTimes:
+        """The times of the last run; raises ProgramStateError before the first."""
+        if self.timeline is None:
+            raise ProgramStateError(f"the program {self.name!r} has not run")
+        return analysis.run_times_of(self.timeline)
 
     def run(
         self,
@@ -106,9 +125,14 @@ class DeviceProgram:
         variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
         if self._infeed is not None:
             self._infeed.connect(running)
-        placed = self._placed.get(running.session)
-        if placed is None:
-            placed = self._placed[running.session] = self._place(variables, outer)
+        options = self._options_on_hosts()
+        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, outer)))
+        if placed is None or placed.key != key:
+            before, placed = placed, self._place(key, options, variables, outer)
+            if before is not None:  # draws and elements go on
+                placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
+                placed.taken = placed.session.elements
+            self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
         state = session.state()
@@ -123,7 +147,10 @@ class DeviceProgram:
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        active = recorder() or self._recorder
+        if active is not None:
+            active.note(session, self.timeline)
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
@@ -151,7 +178,9 @@ class DeviceProgram:
             if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
                 variables[name].assign(np.asarray(value))
 
-    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
+    def _place(
+        self, key: Any, options: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
+    ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
         functions = StepFunctions(
@@ -163,14 +192,15 @@ class DeviceProgram:
             self._sent,
             constants=constants,
             first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
+            functions=self._functions,
         )
-        job = assemble(Request(runs.validate(self._options_on_hosts()), name=self.name, functions=functions))
+        job = job_of_request(Request(runs.validate(options), name=self.name, functions=functions))
         hosts = self._distribution
         if hosts is None:
-            session = Session(replace(job))
+            session = Session(job)
         else:
             session = Session(job, hosts.host, own_feed=True, summed=not hosts.averaged)
-        placed = PlacedProgram(session, constants)
+        placed = PlacedProgram(key, session, constants)
         return placed
 
     def _options_on_hosts(self) -> dict[str, Any]:
