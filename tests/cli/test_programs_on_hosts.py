@@ -92,7 +92,7 @@ def _checkpoints(*steps):
     return [f"model.ckpt-{step}.npz" for step in steps]
 
 
-HEAD = "import sys\nfrom ipusim.ipu import horovod as hvd\n"
+HEAD = "import sys\nimport horovod.tensorflow as hvd\n"
 
 
 @pytest.mark.parametrize(

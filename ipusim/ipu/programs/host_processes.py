@@ -72,6 +72,45 @@ def run_on_hosts(first: Callable[[], T], other: Start, count: int) -> list[T]:
         return together.result()
 
 
+class Starts:
+    """The hosts that a program starts itself, by calls of ``horovod.run``, one call after another.
+
+    Each host runs the program again up to the call, silently, with the results that earlier calls had.
+    """
+
+    def __init__(
+        self, again: Callable[..., None], known: Sequence[list[Any]] = (), host: machine.Host | None = None
+    ) -> None:
+        """Take what runs the program again, and in the process of a host what it knows of earlier calls."""
+        self._again, self._host, self._known = again, host, list(known)
+        self._calls = 0
+
+    def __call__(self, function: Callable[[], Any], count: int) -> list[Any]:
+        """Call a function on so many hosts, and return its results by rank."""
+        self._calls += 1
+        if self._calls > len(self._known):
+            if self._host is not None:
+                _Printed.silent = False
+                raise _Called(machine.run_on(self._host, function))
+            other = partial(_run_to_call, self._again, tuple(self._known))
+            self._known.append(run_on_hosts(function, other, count))
+        return self._known[self._calls - 1]
+
+
+class _Called(BaseException):
+    """The end of a process whose host has run the function of a call."""
+
+
+def _run_to_call(again: Callable[..., None], known: Sequence[list[Any]], host: machine.Host) -> Any:
+    """Be a host of a call: run the program up to it, and then the function, whose result it returns."""
+    _Printed.silent = True
+    try:
+        again(starts=Starts(again, known, host))
+    except _Called as called:
+        return called.args[0]
+    raise ProgramStateError(f"horovod.run: host {host.rank} has ended before the call that started it")
+
+
 def _exchange(send: _Send, receive: _Receive, what: str, brought: Any) -> Sequence[Any]:
     """Wait until every host has come to what the words name; returns what each has brought."""
     send((_WAITS, what, brought))
@@ -174,6 +213,8 @@ class _Printed(io.TextIOBase):
     """A stream of a process that the first host prints."""
 
     encoding = "utf-8"
+    #: Whether all streams of the process keep silent.
+    silent = False
 
     def __init__(self, send: _Send, name: str) -> None:
         """Take what sends, and the name of the stream in ``sys``."""
@@ -181,5 +222,6 @@ class _Printed(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Send a text."""
-        self._send((_PRINTED, self._name, text))
+        if not self.silent:
+            self._send((_PRINTED, self._name, text))
         return len(text)

@@ -74,14 +74,15 @@ class ProgramFile:
         hosts: int | None = None,
         tensorflow: int | None = None,
         *,
+        starts: Callable[[Callable[[], Any], int], list[Any]] | None = None,
         _traced: bool = True,
     ) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
         Its imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules; ``tensorflow`` is the major version
         that it is told, 1 or 2, by default by the names that it uses. What it has configured and compiled ends with it.
-        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
-        and modules that it imports are the same for all.
+        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do. ``starts`` calls a function on
+        so many hosts for ``horovod.run``, by default in processes that run the program up to that call.
 
         TensorFlow runs it, and traces what it places on simulated IPUs. ``_traced`` is False for programs of kinds
         that TensorFlow does not run yet.
@@ -90,7 +91,7 @@ class ProgramFile:
         refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
         Python prints it, and where it leaves with a code that is not 0.
         """
-        before = set(threading.enumerate())
+        before, self._starts = set(threading.enumerate()), starts
         with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow, _traced):
             try:
                 if hosts is None:
@@ -145,6 +146,11 @@ class ProgramFile:
     def _execute(self, module: ModuleType) -> None:
         try:
             if self._traced:
+                from ipusim.ipu.graphcore.horovod import starter  # noqa: PLC0415 - which imports TensorFlow
+                from ipusim.ipu.programs.host_processes import Starts  # noqa: PLC0415 - as above
+
+                again = partial(_run_again, self.path, tuple(sys.argv[1:]), self._major)
+                starter.set(self._starts or Starts(again))
                 exec(compile(self._tree, self._file, "exec"), module.__dict__)
             else:
                 _run(_compiled(self._tree, self._file), module)
@@ -178,7 +184,12 @@ class ProgramFile:
 
 def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
     """Run a program in a process of one of its hosts."""
-    machine.run_on(host, lambda: ProgramFile(path).run(arguments, tensorflow=tensorflow))
+    machine.run_on(host, lambda: _run_again(path, arguments, tensorflow))
+
+
+def _run_again(path: Path, arguments: Sequence[str], tensorflow: int | None, **options: Any) -> None:
+    """Run a program that another process runs as well."""
+    ProgramFile(path).run(arguments, tensorflow=tensorflow, **options)
 
 
 def _parsed(path: Path) -> ast.Module:
