@@ -94,7 +94,7 @@ class StepFunctions:
         graph, result = self.step.graph, []
         for name, one in zip(self.names, cut(self.step.trace), strict=True):
             passes = StagePasses(graph, one)
-            used = {each: self.variables[each] for each in passes.variables}
+            used = {each: self.variables[each] for each in dict.fromkeys((*passes.variables, *one.gradients))}
             trained = {each: value for each, value in used.items() if each in one.gradients}
             others = {each: value for each, value in used.items() if each not in one.gradients}
             result.append(GraphStage(name, passes, trained, others, constants=self.constants))

@@ -31,8 +31,14 @@ _Receive = Callable[[], Any]
 #: What a process of a host runs: takes the host.
 Start = Callable[[machine.Host], Any]
 
-#: Modules that the server of processes imports.
-_IMPORTED: Final = ["ipusim.ipu.imports.hosted", "tf_keras"]
+#: Modules that the server of processes imports: those that programs on hosts need, as a fork costs nothing.
+_IMPORTED: Final = [
+    "ipusim.ipu.graphcore.host_strategies",
+    "ipusim.ipu.graphcore.pipelining_ops",
+    "ipusim.ipu.programs.host_processes",
+    "ipusim.ipu.programs.program_file",
+    "tf_keras",
+]
 #: Answer to a host that waits for one that has ended.
 _NO_ANSWER: Final = object()
 _PRINTED, _WAITS, _ENDED, _FAILED = "printed", "waits", "ended", "failed"

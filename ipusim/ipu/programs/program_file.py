@@ -51,6 +51,10 @@ class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
         self.code = code
 
 
+class PlacedError(ProgramError):
+    """An error whose message begins with its place in the program."""
+
+
 class ProgramFile:
     """A Python file that has been read and parsed.
 
@@ -154,6 +158,8 @@ class ProgramFile:
                 exec(compile(self._tree, self._file, "exec"), module.__dict__)
             else:
                 _run(_compiled(self._tree, self._file), module)
+        except (PlacedError, ProgramEnded):  # of a host that the program has started
+            raise
         except IpusimError as error:
             cause = error.__cause__
             line = (functions.line_of(cause) if cause else "") or functions.line_of(error) or self._file
@@ -161,7 +167,7 @@ class ProgramFile:
                 line = f"{self.path}{line.removeprefix(self._file)}"
             host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise ProgramError(f"{line}: {who}{functions.message_of(error)}") from error
+            raise PlacedError(f"{line}: {who}{functions.message_of(error)}") from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
