@@ -72,7 +72,8 @@ def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_pa
     file.write_text(program.text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    contextvars.Context().run(ProgramFile(file).run, program.arguments, program.hosts)
+    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts, _traced=False)
+    contextvars.Context().run(run)
 
 
 @sampled(3)
@@ -87,7 +88,7 @@ def test_tensorflow_runs_a_program_of_the_seeds_with_the_same_effect(name, tmp_p
     file.write_text(program.text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts, traced=True)
+    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts)
     contextvars.Context().run(run)
 
 

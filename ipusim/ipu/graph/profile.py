@@ -138,7 +138,7 @@ def profile_stage(
         parameter_bytes=_bytes(trained[each] for each in owned),
         input_bytes=_bytes(observed.takes),
         working_bytes=_most_touched(observed),
-        layers=observed.work.layers,
+        layers=tuple(layer.name for layer in observed.work.layers),
         forward_collectives=observed.forward_collectives,
         untrained_bytes=_bytes(untrained.values()),
     )

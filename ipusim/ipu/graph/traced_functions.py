@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
 from ipusim.ipu.graph.cut import cut
-from ipusim.ipu.graph.profile import observe, profile_stage
+from ipusim.ipu.graph.profile import ObservedStage, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -50,6 +50,7 @@ class StepFunctions:
         accumulators: dtype of a variable's gradient accumulator by its name, if it is not the variable's own.
         constants: values of tensors of outside of the step.
         first: values of a micro-batch that is tried; empty for zeros like ``elements(0)``.
+        functions: names of the stages' Python functions; empty for a function without a name.
     """
 
     name: str
@@ -61,11 +62,21 @@ class StepFunctions:
     accumulators: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     constants: Constants = field(default_factory=dict)
     first: Sequence[Any] | None = None
+    functions: Sequence[str] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The name of each computational stage."""
         return tuple(f"{self.name}_stage_{number}" for number in range(self.step.trace.stages))
+
+    @property
+    def shown_names(self) -> tuple[str, ...]:
+        """The name of each stage in pictures: of its function, if no other stage has that name."""
+        functions = self.functions or ("",) * len(self.names)
+        return tuple(
+            function if function and list(functions).count(function) == 1 else name
+            for function, name in zip(functions, self.names, strict=True)
+        )
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -83,7 +94,7 @@ class StepFunctions:
         graph, result = self.step.graph, []
         for name, one in zip(self.names, cut(self.step.trace), strict=True):
             passes = StagePasses(graph, one)
-            used = {each: self.variables[each] for each in passes.variables}
+            used = {each: self.variables[each] for each in dict.fromkeys((*passes.variables, *one.gradients))}
             trained = {each: value for each, value in used.items() if each in one.gradients}
             others = {each: value for each, value in used.items() if each not in one.gradients}
             result.append(GraphStage(name, passes, trained, others, constants=self.constants))
@@ -101,8 +112,8 @@ class StepFunctions:
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what the stages cost and compute."""
-        first = tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
-        profiles = self._profiles(first)
+        first = self._first()
+        profiles = self._profiles()
         return runs.Content(
             profiles,
             sum(np.asarray(value).nbytes for value in first),
@@ -112,8 +123,15 @@ class StepFunctions:
             workload=self._workload,
         )
 
-    def _profiles(self, first: Sequence[Any]) -> tuple[models.StageProfile, ...]:
-        observed = observe(self.step.trace, self.variables, first, self.constants)
+    def _first(self) -> tuple[Array, ...]:
+        return tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
+
+    def observed(self) -> list[ObservedStage]:
+        """Run a micro-batch through all stages under observation."""
+        return observe(self.step.trace, self.variables, self._first(), self.constants)
+
+    def _profiles(self) -> tuple[models.StageProfile, ...]:
+        observed = self.observed()
         own = {name: value.dtype for name, value in self.variables.items()}
         known: set[str] = set()
         profiles = []

@@ -67,6 +67,8 @@ class IPUStrategyV1:
         if not isinstance(fn, _FUNCTION):
             check_takes("fn", fn, args, named)
         with all_on_device(self._ordinal):
+            if not tf.executing_eagerly():  # what it compiles a session runs
+                return fn(*args, **named)
             return run_function(fn, args, named, options_of_loop(self._ordinal))
 
 

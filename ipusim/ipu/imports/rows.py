@@ -26,12 +26,18 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": (),
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config distributed horovod utils"
+_SHARED: Final = "config utils"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
     custom_ops ipu_run_config nn_ops
+    distributed horovod
+"""
+#: Where strategies of several hosts lie.
+_STRATEGIES: Final = """
+    distributed.ipu_horovod_strategy distributed.popdist_strategy horovod.ipu_horovod_strategy
+    horovod.ipu_multi_replica_strategy horovod.popdist_strategy ipu_multi_worker_strategy
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
@@ -50,6 +56,8 @@ def graphcore_rows(package: str) -> dict[str, Row]:
     modules |= {name: f"{_GRAPHCORE}.{name}" for name in _TRACED.split()}
     modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_GRAPHCORE}.optimizers")
     modules |= {f"optimizers.{name}": f"{_GRAPHCORE}.optimizers" for name in _OPTIMIZERS.split()}
+    modules |= dict.fromkeys(_STRATEGIES.split(), f"{_GRAPHCORE}.host_strategies")
+    modules["distributed.host_collective_ops"] = modules["distributed"]
     rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_GRAPHCORE}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
     rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith("_ops")}
@@ -75,14 +83,17 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": ("tensorflow.python",),
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
-        "horovod": f"{_OURS}.horovod",
-        "horovod.tensorflow": f"{_OURS}.horovod",
+        "horovod": f"{_GRAPHCORE}.horovod",
+        "horovod.tensorflow": f"{_GRAPHCORE}.horovod",
         "popdist": f"{_OURS}.popdist",
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
+        rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
+        rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
+        rows[f"{parent}.nn.compute_average_loss"] = f"{_GRAPHCORE}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
     for parent in ("keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
         rows[f"{parent}.datasets"] = f"{_OURS}.tensorflow.keras.datasets"

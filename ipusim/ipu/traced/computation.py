@@ -86,8 +86,12 @@ class Computation:
         return results
 
     def _run(self, token: Any, *values: Any) -> Any:
-        """Read the variables, run the nodes, and assign the variables that have changed."""
+        """Run in the session with this token, in the context of the session's caller."""
         running = RunningSession(int(token))
+        return running.context.copy().run(self._run_in, running, values)
+
+    def _run_in(self, running: RunningSession, values: Sequence[Any]) -> Any:
+        """Read the variables, run the nodes, and assign the variables that have changed."""
         with LOCK, np.errstate(all="ignore"):
             read = running.run(self._reads)
             variables = {

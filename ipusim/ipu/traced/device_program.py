@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.api import Array, Request, Session, Timeline, analysis, machine, models, pipelines, runs
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.runtime.program_request import job_of_request
+from ipusim.ipu.runtime.recording import recorder
+from ipusim.ipu.traced.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 
 @dataclass(eq=False)
 class PlacedProgram:
-    """A program on the machine for one of TensorFlow's sessions.
+    """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
 
     Attributes:
+        key: the options of its request, and the shapes of the external tensors.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
 
+    key: Any
     session: Session
     constants: dict[Output, Any]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
@@ -45,6 +51,7 @@ class DeviceProgram:
         outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
         timelines: Timeline of the last run of each session.
+        timeline: Timeline of the last run; None before the first.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
+        functions: Sequence[str] = (),
     ) -> None:
         """Take the step.
 
@@ -72,14 +80,27 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
+            functions: names of the stages' Python functions; empty for a function without a name.
         """
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction = sent, reduction
+        self._sent, self._reduction, self._functions = sent, reduction, tuple(functions)
+        self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
+        self.timeline: Timeline | None = None
+        self._recorder = recorder()
+        if self._recorder is not None:
+            self._recorder.laid_out += 1
+
+    @property
+    def summary(self) -> analysis.RunTimes:
+        """The times of the last run; raises ProgramStateError before the first."""
+        if self.timeline is None:
+            raise ProgramStateError(f"the program {self.name!r} has not run")
+        return analysis.run_times_of(self.timeline)
 
     def run(
         self,
@@ -104,9 +125,14 @@ class DeviceProgram:
         variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
         if self._infeed is not None:
             self._infeed.connect(running)
-        placed = self._placed.get(running.session)
-        if placed is None:
-            placed = self._placed[running.session] = self._place(variables, outer)
+        options = self._options_on_hosts()
+        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, outer)))
+        if placed is None or placed.key != key:
+            before, placed = placed, self._place(key, options, variables, outer)
+            if before is not None:  # draws and elements go on
+                placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
+                placed.taken = placed.session.elements
+            self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
         state = session.state()
@@ -118,14 +144,27 @@ class DeviceProgram:
                 untrained=tuple({name: known[name] for name in values} for values in state.untrained),
             )
         )
+        self._begin_alike(session)
+        owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(executions, sink=sink)
+        self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        active = recorder() or self._recorder
+        if active is not None:
+            active.note(session, self.timeline)
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
     def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
         self._outfeed.add(running.session, element)
+
+    def _begin_alike(self, session: Session) -> None:
+        """Take the first host's variables, before the first run of a program that trains on several."""
+        hosts = self._distribution
+        if hosts is None or session.executions or not session.job.plan.shape.training:
+            return
+        name = f"the first variables of the program {self.name!r}"
+        session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
     @staticmethod
     def _assign(variables: Mapping[str, Variable], session: Session) -> None:
@@ -139,7 +178,9 @@ class DeviceProgram:
             if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
                 variables[name].assign(np.asarray(value))
 
-    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
+    def _place(
+        self, key: Any, options: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
+    ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
         functions = StepFunctions(
@@ -151,10 +192,27 @@ class DeviceProgram:
             self._sent,
             constants=constants,
             first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
+            functions=self._functions,
         )
-        job = assemble(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
-        placed = PlacedProgram(Session(replace(job)), constants)
+        job = job_of_request(Request(runs.validate(options), name=self.name, functions=functions))
+        hosts = self._distribution
+        if hosts is None:
+            session = Session(job)
+        else:
+            session = Session(job, hosts.host, own_feed=True, summed=not hosts.averaged)
+        placed = PlacedProgram(key, session, constants)
         return placed
+
+    def _options_on_hosts(self) -> dict[str, Any]:
+        """Return the options of the request, with the hosts that train together."""
+        options = dict(self._options())
+        system = options["system"]
+        known = system.get("host") or {}
+        if self._distribution is None and self._host is not None and known.get("count", 1) > 1:
+            self._distribution = Distribution(self._host, over_links=True)  # as the configuration says
+        if self._distribution is not None:
+            options["system"] = {**system, "host": {**known, **self._distribution.options()}}
+        return options
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
         """Return what the first stage takes of an element."""

@@ -48,11 +48,11 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
         return found
 
     def call(*values: Any) -> Any:
-        results = _node(forward, values, forms, name, layer)
+        results = add_function(forward, values, forms, name, layer)
 
         def gradients(*upstream: Any) -> list[Any]:
             trained = [(values[number].dtype, values[number].shape) for number in argnums]
-            found = iter(_node(backward, [*values, *upstream], trained, f"{name}_grad"))
+            found = iter(add_function(backward, [*values, *upstream], trained, f"{name}_grad"))
             return [next(found) if number in argnums else None for number in range(len(values))]
 
         return results, gradients
@@ -61,7 +61,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
-def _node(
+def add_function(
     function: Callable[..., Sequence[Array]],
     tensors: Sequence[Any],
     forms: Sequence[Form],

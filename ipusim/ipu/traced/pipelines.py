@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -78,19 +79,27 @@ def add_pipeline(
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
-    step, results = _traced(stages, inputs, infeed, optimizer_function, outfeed_loss=outfeed_loss)
+    step, results, loss = _traced(stages, inputs, infeed, optimizer_function, outfeed_loss=outfeed_loss)
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
     if outfeed is not None:
         outfeed.describe(results[0] if outfeed_loss else results)
-    names = (analysis.LOSS,) if outfeed_loss else tuple(f"output {place}" for place in range(len(results)))
+    names = tuple(analysis.LOSS if each is loss else f"output {place}" for place, each in enumerate(results))
     sent = pipelines.Outfeed(
         names=names,
-        mask=(outfeed is None,) * len(names),
+        mask=() if outfeed is not None else (True,) * len(names),
         element_bytes=0 if outfeed is None else outfeed.element_bytes,
     )
     outside = outside_of(step)
     program = DeviceProgram(
-        name, step, options, infeed=infeed, outfeed=outfeed, sent=sent, reduction=reduction, outside=outside
+        name,
+        step,
+        options,
+        infeed=infeed,
+        outfeed=outfeed,
+        sent=sent,
+        reduction=reduction,
+        outside=outside,
+        functions=[stage_name(stage) for stage in stages],
     )
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
@@ -104,8 +113,8 @@ def _traced(
     optimizer_function: Callable[..., tuple[Any, Any]] | None,
     *,
     outfeed_loss: bool,
-) -> tuple[TracedStep, list[Any]]:
-    """Trace stages, gradients and weight update; return the step and the tensors to send."""
+) -> tuple[TracedStep, list[Any], Any]:
+    """Trace stages, gradients and weight update; return the step, the tensors to send and the loss."""
     tracer = StepTracer()
     values, named = list(inputs), {}
     if infeed is not None:
@@ -116,13 +125,22 @@ def _traced(
     for function in stages:
         values, named = listed(tracer.stage(function, values, named)), {}
     if optimizer_function is None:
-        return tracer.step(values), values
+        return tracer.step(values), values, None
     with tracer.of_stage(len(stages) - 1):
         optimizer, loss = optimizer_function(*values)
     pairs = tracer.gradients(lambda: _gradients(optimizer, loss))
     tracer.update(optimizer.apply_gradients, pairs)
     results = [loss] if outfeed_loss else values
-    return tracer.step(results), results
+    return tracer.step(results), results, loss
+
+
+def stage_name(function: Callable[..., Any]) -> str:
+    """Return the name of a stage's function; empty for one without a name, and for those of ipusim's own."""
+    while isinstance(function, partial):
+        function = function.func
+    name = str(getattr(function, "__name__", ""))
+    own = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+    return name if name.isidentifier() and not own else ""
 
 
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:

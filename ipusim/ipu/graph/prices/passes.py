@@ -23,13 +23,13 @@ class StageWork:
 
     Attributes:
         forward, backward: work of each layer, and of the nodes between two layers, in order.
-        layers: names of the layers that were found.
+        layers: the layers that were found, in order.
         alone: types of the nodes that were priced node by node.
     """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
-    layers: tuple[str, ...]
+    layers: tuple[FoundLayer, ...]
     alone: tuple[str, ...]
 
 
@@ -62,7 +62,7 @@ class _Pricing:
     def work(self) -> StageWork:
         forward = tuple(self._forward())
         backward = tuple(self._back())
-        return StageWork(forward, backward, tuple(layer.name for layer in self._found), tuple(self._alone))
+        return StageWork(forward, backward, tuple(self._found), tuple(self._alone))
 
     def _forward(self) -> Iterator[Work]:
         """Yield the work of each layer where its first node runs, and of other nodes between."""
