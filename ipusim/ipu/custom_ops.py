@@ -18,7 +18,7 @@ from typing import Any
 from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.user_operations import Expression, UserOperation, _library, _outputs
+from ipusim.ipu.runtime.user_operations import Expression, UserOperation, library_of, outputs_of
 from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
 
 
@@ -88,7 +88,7 @@ def precompiled_user_op(
         if max(places, default=0) >= len(values):
             checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
         values = [item if at in places else stop_gradient(item) for at, item in enumerate(values)]
-    module = _library(checks.text("library_path", library_path))
+    module = library_of(checks.text("library_path", library_path))
     called = checks.text("op_name", op_name)
     if not callable(getattr(module, called, None)):
         known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
@@ -98,7 +98,7 @@ def precompiled_user_op(
         getattr(module, called),
         getattr(module, f"{called}_grad", None),
         getattr(module, f"{called}_cost", None),
-        _outputs(outs),
+        outputs_of(outs),
         "" if attributes is None else checks.text("attributes", attributes),
         "" if gradient_attributes is None else checks.text("gradient_attributes", gradient_attributes),
         checks.truth("separate_gradients", separate_gradients),

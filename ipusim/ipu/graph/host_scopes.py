@@ -93,6 +93,7 @@ class HostCalls:
     def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
         """Take the stage."""
         self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
+        self._made: set[str] = set()
         self._on_both: set[Output] = set()
         self._bytes: dict[Output, int] = {}
         self._sent: dict[str, int] = {}
@@ -113,6 +114,7 @@ class HostCalls:
         """
         self._sent, self._returned = {}, {}
         blocks: dict[str, list[ObservedNode]] = {}
+        self._made |= {each.node.name for each in seen}
         for each in seen:
             block = self._scopes.of(each.node.name)
             self._bytes.update(zip(each.node.outputs, (form.nbytes for form in each.outputs), strict=True))
@@ -139,7 +141,9 @@ class HostCalls:
             return
         if maker is not None and maker.type == "ReadVariableOp":
             tensor = maker.inputs[0]
-        made = self._scopes.of(tensor.node)
+        made = (
+            self._scopes.of(tensor.node) if tensor.node in self._made else ""
+        )  # what other stages make comes by links
         if tensor in self._on_both or bool(made) == bool(block):
             return
         self._on_both.add(tensor)

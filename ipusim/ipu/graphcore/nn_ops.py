@@ -129,7 +129,9 @@ def _ctc(
     rows = _whole("labels", labels, [batch, None])
     counts = _whole("label_length", label_length, [batch])
     steps = _whole(f"{kind.removesuffix('s')}_length", data_length, [batch])
-    loss = layers.CTC(rows.shape[1], checks.integer("blank_index", blank), timed=True, log_probabilities=kind == "data")
+    loss = layers.CTC(
+        rows.shape.as_list()[1], checks.integer("blank_index", blank), timed=True, log_probabilities=kind == "data"
+    )
     operation = _CheckedCTC(loss)
     outputs = tf.transpose(x, [1, 0, 2])
     for known in [each for each in (tf.get_static_value(rows), tf.get_static_value(counts)) if each is not None][1:]:

@@ -20,7 +20,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
         ProgramError: for a tensor of another type or rank.
     """
     values = tf.convert_to_tensor(inputs)
-    if not values.dtype.is_floating or values.shape.rank != 1 or not values.shape[0]:
+    if not values.dtype.is_floating or values.shape.rank != 1 or not values.shape.as_list()[0]:
         got = (values.dtype.name, values.shape.as_list())
         checks.wrong_value("inputs", "a rank-1 tensor of floating-point values", got)
     bins = checks.whole("n_bins", n_bins, 1)
@@ -43,7 +43,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
         raise ProgramError("Only float16 and float32 types are supported for histogram computation.")
     if not values.shape.rank == bounds.shape.rank == 1:
         raise ProgramError("histogram expects rank-1 tensor inputs.")
-    return _counted(values, bounds, tf.zeros([bounds.shape[0] + 1]), absolute_of_input)
+    return _counted(values, bounds, tf.zeros([int(bounds.shape[0]) + 1]), absolute_of_input)
 
 
 def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:

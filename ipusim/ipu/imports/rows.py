@@ -26,12 +26,13 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": (),
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config distributed functional_ops horovod utils"
+_SHARED: Final = "config distributed functional_ops horovod"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
-    custom_ops dataset_benchmark image_ops internal_ops ipu_run_config math_ops nn_ops rand_ops statistics_ops
+    all_to_all_op cross_replica_ops custom_ops dataset_benchmark embedding_ops image_ops internal_ops ipu_run_config
+    math_ops nn_ops normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops summary_ops utils
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
@@ -52,7 +53,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
     modules |= {f"optimizers.{name}": f"{_GRAPHCORE}.optimizers" for name in _OPTIMIZERS.split()}
     rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_GRAPHCORE}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
-    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith("_ops")}
+    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith(("_op", "_ops"))}
     return rows
 
 

@@ -159,7 +159,8 @@ def _measured(value: Any, side: str, itemsize: int) -> Work:
     return models.MeasuredWork(cycles=cycles, itemsize=itemsize)
 
 
-def _outputs(outs: Any) -> tuple[Any, ...]:
+def outputs_of(outs: Any) -> tuple[Any, ...]:
+    """Return type and shape of each result; raises ProgramTypeError and ProgramError for what says none."""
     if outs is None:
         return ()
     if not isinstance(outs, dict) or outs.keys() != {"output_types", "output_shapes"}:
@@ -173,7 +174,8 @@ def _outputs(outs: Any) -> tuple[Any, ...]:
     )
 
 
-def _library(library: str) -> ModuleType:
+def library_of(library: str) -> ModuleType:
+    """Return the module of a file of Python; raises UnsupportedProgramError for a compiled library."""
     path = Path(library)
     if path.suffix != ".py":
         raise UnsupportedProgramError(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.api import Array, Request, Session, Timeline, analysis, assemble, models, pipelines, runs
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
@@ -17,6 +19,23 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+#: Last runs of programs in each session, since they were asked for.
+_RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
+#: Most runs that are kept where nobody asks for them.
+_KEPT: Final = 64
+
+
+def events_of(session: Any) -> list[str]:
+    """Return the runs of programs in a session as events, each a JSON text, and forget them."""
+    return [
+        json.dumps({"type": "EXECUTE", "module_name": name, "execution_report": _report(timeline)})
+        for name, timeline in _RUNS.pop(session, ())
+    ]
+
+
+def _report(timeline: Timeline) -> str:
+    return json.dumps(analysis.run_times_of(timeline).times_dict())
 
 
 @dataclass(eq=False)
@@ -120,6 +139,7 @@ class DeviceProgram:
         )
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         self.timelines[running.session] = session.run(executions, sink=sink)
+        _RUNS.setdefault(running.session, deque(maxlen=_KEPT)).append((self.name, self.timelines[running.session]))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
