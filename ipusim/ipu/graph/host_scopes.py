@@ -93,6 +93,7 @@ class HostCalls:
     def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
         """Take the stage."""
         self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
+        #: Names of the nodes of this stage: what others make comes to the IPU.
         self._made: set[str] = set()
         self._on_both: set[Output] = set()
         self._bytes: dict[Output, int] = {}
@@ -141,9 +142,7 @@ class HostCalls:
             return
         if maker is not None and maker.type == "ReadVariableOp":
             tensor = maker.inputs[0]
-        made = (
-            self._scopes.of(tensor.node) if tensor.node in self._made else ""
-        )  # what other stages make comes by links
+        made = self._scopes.of(tensor.node) if tensor.node in self._made else ""
         if tensor in self._on_both or bool(made) == bool(block):
             return
         self._on_both.add(tensor)
