@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 
 from ipusim.app.scenario import load_job
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime.import_names import install
-from ipusim.ipu.runtime.run import Pipeline
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled, slowest
 from tests.ran_programs import PROGRAMS, Ran, once
+from tests.ran_traced import once_traced, run_traced
+from tests.tensorflow_tests import needs_tensorflow
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
 #: Of each tutorial program: epochs, arguments, its scenario, and what that must change to be the same.
@@ -147,15 +146,11 @@ def test_training_and_evaluation_share_variables():
     assert train.variables["global_step"] == 40
 
 
-def losses_in_numpy(program, steps, rate=0.01):
-    """Train a model of Keras' initial weights by the formulas; returns the loss of each step."""
-    model = tf.keras.models.Sequential(
-        [tf.keras.layers.Flatten(), tf.keras.layers.Dense(128, activation="relu"), tf.keras.layers.Dense(10)]
-    )
-    model.build((None, 28, 28))
-    w, b, v, c = (array.astype(float) for array in model.get_weights())
+def losses_in_numpy(weights, batches, rate=0.01):
+    """Train a model of these initial weights by the formulas; returns the loss of each step."""
+    w, b, v, c = (array.astype(float) for array in weights)
     losses = []
-    for _, (images, labels) in zip(range(steps), program["create_dataset"](), strict=False):
+    for images, labels in batches:
         x, rows = images.reshape(32, 784).astype(float), np.arange(32)
         h = np.maximum(x @ w + b, 0)
         shares = np.exp(h @ v + c)
@@ -168,43 +163,71 @@ def losses_in_numpy(program, steps, rate=0.01):
     return losses
 
 
+def learnt(monkeypatch, name):
+    """A program run on TensorFlow, the weights that it begins with, and the elements that its infeed gives."""
+    needs_tensorflow()
+    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
+    from ipusim.ipu.traced.function_loops import IteratorFeed  # noqa: PLC0415
+
+    begins, elements, place, pull = [], [], DeviceProgram._place, IteratorFeed.pull
+
+    def placed(program, variables, values):
+        begins.append({np.shape(each.value): np.array(each.value) for each in reversed(variables.values())})
+        return place(program, variables, values)
+
+    def pulled(feed):
+        elements.append(pull(feed))
+        return elements[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeviceProgram, "_place", placed)
+        patch.setattr(IteratorFeed, "pull", pulled)
+        ran = run_traced(PROGRAMS / f"{name}.py")
+    return ran, [begins[0][shape] for shape in ((784, 128), (128,), (128, 10), (10,))], elements
+
+
 @slowest
-def test_the_mean_losses_of_a_queue_that_is_iterated_over():
-    ran = once("outfeed_iteration")
+def test_the_mean_losses_of_a_queue_that_is_iterated_over(monkeypatch):
+    ran, weights, elements = learnt(monkeypatch, "outfeed_iteration")
     means = [float(mean) for mean in re.findall(r"^Loss: ([\d.]+)$", ran.out, re.MULTILINE)]
-    expected = np.reshape(ran.context.run(losses_in_numpy, ran.names, 60), (6, 10)).mean(axis=1)
+    expected = np.reshape(losses_in_numpy(weights, elements[:60]), (6, 10)).mean(axis=1)
     assert means[:6] == pytest.approx(expected.tolist(), rel=1e-4)
     assert (len(means), means[-1] < 0.05) == (100, True)
 
 
 def test_a_thread_prints_each_step_while_the_run_goes_on(monkeypatch):
     """The infeed's element of step 80 comes when step 40 has been printed, which is before the run ends."""
-    printed, take, run = threading.Event(), IPUInfeedQueue.take, Pipeline.run
-    shown, at_the_end = [], []
+    needs_tensorflow()
+    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
+    from ipusim.ipu.traced.function_loops import IteratorFeed  # noqa: PLC0415
+
+    printed, pull, run = threading.Event(), IteratorFeed.pull, DeviceProgram.run
+    shown, at_the_end, pulled = [], [], []
 
     def show(*words):
         shown.append(words)
         if len(shown) == 41:
             printed.set()
 
-    def take_later(queue, index):
-        assert index != 80 or printed.wait(20)
-        return take(queue, index)
+    def pull_later(feed):
+        pulled.append(feed)
+        assert len(pulled) != 81 or printed.wait(20)
+        return pull(feed)
 
     def run_to_the_end(*args):
         found = run(*args)
         at_the_end.append(len(shown))
         return found
 
-    monkeypatch.setattr(builtins, "print", show)
-    monkeypatch.setattr(IPUInfeedQueue, "take", take_later)
-    monkeypatch.setattr(Pipeline, "run", run_to_the_end)
-    ran = Ran(PROGRAMS / "outfeed_example.py", ())
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "print", show)
+        patch.setattr(DeviceProgram, "run", run_to_the_end)
+        patch.setattr(IteratorFeed, "pull", pull_later)
+        _, weights, elements = learnt(monkeypatch, "outfeed_example")
     assert [words[:3] for words in shown] == [("Step", step, "loss = ") for step in range(100)]
     assert at_the_end[0] > 40
     losses = [float(words[3]) for words in shown]
-    assert losses == pytest.approx(ran.context.run(losses_in_numpy, ran.names, 100), rel=1e-3)
+    assert losses == pytest.approx(losses_in_numpy(weights, elements), rel=1e-3)
 
 
 @slowest
@@ -218,7 +241,7 @@ def test_concurrent_stages_learn():
 
 def test_the_measured_rate_of_a_dataset_is_a_scenarios():
     """The times are real: what holds is how much was read, and that the scenario's host needs as long for it."""
-    out = once("dataset_benchmark").out
+    out = once_traced("dataset_benchmark").out
     assert len(re.findall(r"^Epoch [01]: [\d,]+ elements/second, [\d.]+ GB/s\.$", out, re.MULTILINE)) == 2
     assert "\n2 epochs of 100 elements\n100480 bytes in each\n" in out
     (rate,) = re.findall(r"^--set 'system\.host\.data_rate=([\d.]+) GB/s'$", out, re.MULTILINE)
@@ -229,13 +252,13 @@ def test_the_measured_rate_of_a_dataset_is_a_scenarios():
 
 @slowest
 def test_sequences_are_read():
-    ran = once("sequences")
-    out, (program,) = ran.out, ran.compiled
+    ran = once_traced("sequences")
+    out, (program,) = ran.out, ran.programs
     found = re.findall(r"^Epoch \d: loss ([\d.]+), words read (\d+)%$", out, re.MULTILINE)
     losses = [float(loss) for loss, _ in found]
     assert losses == sorted(losses, reverse=True)
     assert (losses[0] > 5, losses[-1] < 0.5, int(found[0][1]) < 50, int(found[-1][1]) > 90) == (True,) * 4
-    assert program.program.shape.mapping == (0, 1)
+    assert program.job.program.shape.mapping == (0, 1)
 
 
 def test_pictures_are_normalised_cut_and_counted():
@@ -250,8 +273,8 @@ def test_pictures_are_normalised_cut_and_counted():
 
 
 def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
-    ran = once("custom_operation")
-    out, (program,) = ran.out, ran.compiled
+    ran = once_traced("custom_operation")
+    out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 0.5) == (True, True)
     # The same program beside an operation of other cycles, 1,000 more there and 700 more back.
@@ -260,8 +283,8 @@ def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
         (tmp_path / f"{name}.py").write_text(
             text.replace('"forward": 200', '"forward": 1200').replace(": 200", ": 900")
         )
-    again = Ran(tmp_path / "custom_operation.py", ())
-    (other,) = again.compiled
+    again = run_traced(tmp_path / "custom_operation.py")
+    (other,) = again.programs
     assert again.out == out
     for kind, more in ((SpanKind.FORWARD, 1000), (SpanKind.BACKWARD, 700)):
         lasting = [
@@ -273,16 +296,16 @@ def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
 
 
 def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp_path):
-    ran = once("outside_compilation")
-    out, (program,) = ran.out, ran.compiled
+    ran = once_traced("outside_compilation")
+    out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 1.5) == (True, True)
     text = (PROGRAMS / "outside_compilation.py").read_text(encoding="utf-8")
     scope = 'with scopes.outside_compilation_scope("squash"):'
     assert scope in text
     (tmp_path / "on_ipu.py").write_text(text.replace(scope, "if True:"))
-    again = Ran(tmp_path / "on_ipu.py", ())
-    (other,) = again.compiled
+    again = run_traced(tmp_path / "on_ipu.py")
+    (other,) = again.programs
     assert again.out == out
     timeline = program.timeline
     moved = timeline.rows(SpanKind.OUTSIDE)
@@ -342,7 +365,7 @@ def test_hosts_train_as_one_host_does(strategy, hosts, monkeypatch):
 
 
 def imports(text):
-    return {line for line in text.splitlines() if re.match(r"(from|import) .*\b(ipusim|tensorflow)\b", line)}
+    return {line for line in text.splitlines() if re.match(r"(from|import) .*\bipusim\b", line)}
 
 
 def in_graphcores_names(line):
@@ -378,8 +401,8 @@ def test_graphcores_imports_give_the_same_modules(path):
 @slowest
 def test_a_table_on_the_host_learns_what_was_looked_up():
     """Forty items stand in the baskets, and no other row of the table changes."""
-    ran = once("host_embedding")
-    out, (program,) = ran.out, ran.compiled
+    ran = once_traced("host_embedding")
+    out, (program,) = ran.out, ran.programs
     means = [float(found) for found in re.findall(r"mean loss: ([\d.]+)", out)]
     assert len(means) == 10
     assert means[0] > 0.1

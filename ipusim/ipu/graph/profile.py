@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ipusim.api import Array, functions, models
 from ipusim.ipu.graph.cut import StageCut, Trace, cut
 from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.prices.nodes import FREE
 from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
@@ -36,6 +37,9 @@ class ObservedStage:
         seen: nodes of both passes.
         training: whether it has a backward pass.
         forward_collectives, backward_collectives: collectives that its passes call.
+        forward_host_calls, backward_host_calls: what its passes have the host do.
+        tables: what look-ups in tables of the host move.
+        stash_bytes: bytes that stay on the IPU for the backward pass.
     """
 
     cut: StageCut
@@ -48,6 +52,10 @@ class ObservedStage:
     training: bool
     forward_collectives: tuple[models.CollectiveCall, ...] = ()
     backward_collectives: tuple[models.CollectiveCall, ...] = ()
+    forward_host_calls: tuple[models.HostCall, ...] = ()
+    backward_host_calls: tuple[models.HostCall, ...] = ()
+    tables: models.TableBytes = field(default_factory=models.TableBytes)
+    stash_bytes: int = 0
 
 
 def observe(
@@ -68,28 +76,65 @@ def observe(
     values: tuple[Any, ...] = tuple(inputs)
     forward: list[tuple[Any, ...]] = []
     calls: list[models.CollectiveCall]
+    moved: list[models.TableBytes]
+    scopes = HostScopes(trace.graph)
     with np.errstate(all="ignore"):
         for stage in stages:
-            with functions.Surrounded(collectives=(calls := [])):
+            with functions.Surrounded(collectives=(calls := []), look_ups=(moved := [])):
                 given, kept = stage.forward(Invocation(now), values, constants)
             seen = [each for each in observation.take() if each.node.name not in uncounted]
-            forward.append((values, given, kept, seen, tuple(calls)))
+            forward.append((values, given, kept, seen, tuple(calls), sum(moved, models.TableBytes())))
             values = given
         result: list[ObservedStage] = []
         arriving: tuple[Any, ...] = ()
         for number in reversed(range(len(stages))):
-            taken, given, kept, seen, ahead = forward[number]
+            taken, given, kept, seen, ahead, tables = forward[number]
             calls = []
             if training:
-                with functions.Surrounded(collectives=calls):
+                with functions.Surrounded(collectives=calls, look_ups=[]):
                     arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
             behind = observation.take()
             of_stage = work_of_stage if training else _work_of_body
-            work = of_stage(trace.graph, cuts[number], seen, behind)
-            every = [*seen, *behind]
-            one = ObservedStage(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
+            own_seen, own_behind = ([each for each in some if not scopes.of(each.node.name)] for some in (seen, behind))
+            work = of_stage(trace.graph, cuts[number], own_seen, own_behind)
+            hosts = _host_calls(trace.graph, scopes, cuts[number], seen, behind)
+            one = ObservedStage(
+                cuts[number],
+                work,
+                taken,
+                given,
+                kept,
+                arriving,
+                [*own_seen, *own_behind],
+                training,
+                ahead,
+                tuple(calls),
+                *hosts,
+                tables,
+                _bytes(_staying(cuts[number], kept, scopes, own_behind)),
+            )
             result.append(one)
     return result[::-1]
+
+
+def _host_calls(
+    graph: Graph, scopes: HostScopes, one: StageCut, seen: Sequence[ObservedNode], behind: Sequence[ObservedNode]
+) -> tuple[tuple[models.HostCall, ...], tuple[models.HostCall, ...]]:
+    """Return what both passes of a stage have the host do."""
+    if not scopes.any:
+        return (), ()
+    calls = HostCalls(graph, scopes, one)
+    ahead = calls.of_pass(seen, one.gives, lambda own: work_of_stage(graph, one, own, []).forward)
+    leaving = (*one.returns, *one.gradients.values())
+    return ahead, calls.of_pass(behind, leaving, lambda own: work_of_stage(graph, one, seen, own).backward)
+
+
+def _staying(one: StageCut, kept: Sequence[Any], scopes: HostScopes, behind: Sequence[ObservedNode]) -> Iterator[Any]:
+    """Yield the values that the backward pass on the IPU reads: what the host alone reads stays there."""
+    read = {tensor for each in behind for tensor in each.node.inputs}
+    for tensor, value in zip(one.keeps, kept, strict=True):
+        if not scopes.any or tensor in read:
+            yield value
 
 
 def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[ObservedNode], _: Sequence[ObservedNode]) -> StageWork:
@@ -140,6 +185,8 @@ def profile_stage(
         working_bytes=_most_touched(observed),
         layers=tuple(layer.name for layer in observed.work.layers),
         forward_collectives=observed.forward_collectives,
+        forward_host_calls=observed.forward_host_calls,
+        tables=observed.tables if observed.training else replace(observed.tables, gradients=0),
         untrained_bytes=_bytes(untrained.values()),
     )
     if not observed.training or update is None:
@@ -153,11 +200,12 @@ def profile_stage(
         profile,
         backward=(*observed.work.backward, *adding),
         backward_collectives=observed.backward_collectives,
+        backward_host_calls=observed.backward_host_calls,
         backward_input=observed.work.backward,
         backward_weights=adding,
         rest_bytes=_bytes(trained.values()),
         gradient_bytes=_bytes(observed.returns),
-        stash_bytes=_bytes(observed.keeps),
+        stash_bytes=observed.stash_bytes,
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
     return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)

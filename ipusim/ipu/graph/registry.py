@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.node import Node
 
@@ -13,6 +14,8 @@ from ipusim.ipu.graph.node import Node
 Kernel = Callable[..., Any]
 #: Reads the attributes of a node and returns its kernel.
 Maker = Callable[[Node], Kernel]
+#: Takes the values of a node's inputs and the numbers of its results that are read; returns the node's work.
+Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Entry:
         effect: whether a node runs although nothing reads its results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
         invoked: whether the kernel takes the invocation of its part before its inputs.
-        layer: layer of the simulator with the price of an operation of Graphcore's; None without a layer.
+        price: price of an operation of Graphcore's; None for an operation that costs nothing.
         value: object behind an operation of Graphcore's, such as a queue.
     """
 
@@ -32,7 +35,7 @@ class Entry:
     effect: bool = False
     draws: bool = False
     invoked: bool = False
-    layer: Any = None
+    price: Price | None = None
     value: Any = None
 
 

@@ -26,13 +26,14 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": (),
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config utils"
+_SHARED: Final = "config functional_ops"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
-    custom_ops ipu_run_config nn_ops
-    distributed horovod
+    all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops internal_ops
+    ipu_run_config math_ops nn_ops normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops
+    summary_ops utils
 """
 #: Where strategies of several hosts lie.
 _STRATEGIES: Final = """
@@ -60,7 +61,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
     modules["distributed.host_collective_ops"] = modules["distributed"]
     rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_GRAPHCORE}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
-    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith("_ops")}
+    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith(("_op", "_ops"))}
     return rows
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +23,23 @@ from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+#: Last runs of programs in each session, since they were asked for.
+_RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
+#: Most runs that are kept where nobody asks for them.
+_KEPT: Final = 64
+
+
+def events_of(session: Any) -> list[str]:
+    """Return the runs of programs in a session as events, each a JSON text, and forget them."""
+    return [
+        json.dumps({"type": "EXECUTE", "module_name": name, "execution_report": _report(timeline)})
+        for name, timeline in _RUNS.pop(session, ())
+    ]
+
+
+def _report(timeline: Timeline) -> str:
+    return json.dumps(analysis.run_times_of(timeline).times_dict())
 
 
 @dataclass(eq=False)
@@ -147,10 +166,11 @@ class DeviceProgram:
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        timeline = self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
         active = recorder() or self._recorder
         if active is not None:
-            active.note(session, self.timeline)
+            active.note(session, timeline)
+        _RUNS.setdefault(running.session, deque(maxlen=_KEPT)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
