@@ -211,7 +211,8 @@ def pipeline(
         if accumulates(result.opt):
             raise ProgramError(
                 "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
-                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {result.opt.get_name()}"
+                "pipeline always accumulates gradients: give it gradient_accumulation_count, got "
+                f"{result.opt.get_name()}"
             )
         return result.training()
 
