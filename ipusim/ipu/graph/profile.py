@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, functions, models
-from ipusim.ipu.graph.cut import StageCut, Trace, cut
+from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
@@ -69,49 +69,51 @@ def observe(
         inputs: values of what the first stage takes.
         constants: values of tensors of outside of the step.
     """
-    cuts, observation, uncounted = cut(trace), Observation(trace.graph), frozenset(trace.uncounted)
-    stages = [StagePasses(trace.graph, one, observation) for one in cuts]
+    cuts, uncounted = cut(trace), frozenset(trace.uncounted)
+    graph = with_sums(trace.graph, cuts)
+    observation = Observation(graph)
+    stages = [StagePasses(graph, one, observation) for one in cuts]
     training = bool(trace.gradients)
     now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
-    values: tuple[Any, ...] = tuple(inputs)
-    forward: list[tuple[Any, ...]] = []
+    known = dict(zip(cuts[0].takes, inputs, strict=True))
+    ahead: list[tuple[Any, ...]] = []
     calls: list[models.CollectiveCall]
     moved: list[models.TableBytes]
     scopes = HostScopes(trace.graph)
     with np.errstate(all="ignore"):
         for stage in stages:
+            values = tuple(known[tensor] for tensor in stage.cut.takes)
             with functions.Surrounded(collectives=(calls := []), look_ups=(moved := [])):
                 given, kept = stage.forward(Invocation(now), values, constants)
+            known.update(zip(stage.cut.gives, given, strict=True))
             seen = [each for each in observation.take() if each.node.name not in uncounted]
-            forward.append((values, given, kept, seen, tuple(calls), sum(moved, models.TableBytes())))
-            values = given
+            ahead.append((values, given, kept, seen, tuple(calls), sum(moved, models.TableBytes())))
         result: list[ObservedStage] = []
-        arriving: tuple[Any, ...] = ()
-        for number in reversed(range(len(stages))):
-            taken, given, kept, seen, ahead, tables = forward[number]
-            calls = []
+        back: dict[Output, Any] = {}
+        for stage, (values, given, kept, seen, called, tables) in zip(reversed(stages), reversed(ahead), strict=True):
+            calls, returned = [], ()
             if training:
+                arriving = [back[tensor] for tensor in stage.cut.arrives]
                 with functions.Surrounded(collectives=calls, look_ups=[]):
-                    arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
+                    returned, _ = stage.backward(Invocation(now), kept, arriving, constants)
+                back.update(zip(stage.cut.returns, returned, strict=True))
             behind = observation.take()
             of_stage = work_of_stage if training else _work_of_body
             own_seen, own_behind = ([each for each in some if not scopes.of(each.node.name)] for some in (seen, behind))
-            work = of_stage(trace.graph, cuts[number], own_seen, own_behind)
-            hosts = _host_calls(trace.graph, scopes, cuts[number], seen, behind)
             one = ObservedStage(
-                cuts[number],
-                work,
-                taken,
+                stage.cut,
+                of_stage(graph, stage.cut, own_seen, own_behind),
+                values,
                 given,
                 kept,
-                arriving,
+                returned,
                 [*own_seen, *own_behind],
                 training,
-                ahead,
+                called,
                 tuple(calls),
-                *hosts,
+                *_host_calls(graph, scopes, stage.cut, seen, behind),
                 tables,
-                _bytes(_staying(cuts[number], kept, scopes, own_behind)),
+                _bytes(_staying(stage.cut, kept, scopes, own_behind)),
             )
             result.append(one)
     return result[::-1]
@@ -160,6 +162,7 @@ def profile_stage(
     update: GraphUpdate | None,
     accumulators: Mapping[str, np.dtype[Any]],
     reduction: models.Reduction,
+    summed: models.Summed | None = None,
 ) -> models.StageProfile:
     """Return the profile of a stage for one micro-batch.
 
@@ -173,11 +176,12 @@ def profile_stage(
         update: the weight update; None in inference.
         accumulators: dtype of the gradient accumulator of each variable.
         reduction: how gradients come to their accumulators.
+        summed: results of the last stage that an execution sums up; None where none are.
     """
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
         name=name,
-        forward=observed.work.forward,
+        forward=(*observed.work.forward, *models.summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
         output_bytes=0 if is_last else _bytes(observed.gives),
         label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
         parameter_bytes=_bytes(trained[each] for each in owned),
@@ -195,7 +199,7 @@ def profile_stage(
         each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
         for each, value in trained.items()
     }
-    adding = models.accumulation_work(sizes.values(), None, reduction)
+    adding = models.accumulation_work([sizes[each] for each in observed.cut.gradients], None, reduction)
     profile = replace(
         profile,
         backward=(*observed.work.backward, *adding),
@@ -209,6 +213,12 @@ def profile_stage(
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
     return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def _itemsize(values: Iterable[Any]) -> int:
+    """Return the bytes of the widest floating-point element."""
+    found = [np.asarray(value).dtype for value in values]
+    return max((dtype.itemsize for dtype in found if dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
 def _bytes(values: Iterable[Any]) -> int:

@@ -199,4 +199,3 @@ def _updates_on_host() -> Iterator[None]:
         yield
     finally:
         _OPTIMIZER.apply_gradients = apply
-

@@ -31,8 +31,8 @@ _SHARED: Final = "config functional_ops"
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
-    all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops internal_ops
-    ipu_run_config math_ops nn_ops normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops
+    all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops
+    internal_ops ipu_run_config math_ops nn_ops normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops
     summary_ops utils
 """
 #: Where strategies of several hosts lie.

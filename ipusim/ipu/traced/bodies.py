@@ -58,6 +58,11 @@ def program_of_body(
         names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
     )
 
+    accumulators = {
+        each: mark.dtype
+        for each, tensor in step.accumulators.items()
+        if (mark := accumulation_of(graph.nodes[tensor.node])) is not None and mark.dtype is not None
+    }
     return DeviceProgram(
         name,
         step,
@@ -68,6 +73,7 @@ def program_of_body(
         reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
+        accumulators=accumulators,
     )
 
 
@@ -101,7 +107,7 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
     """Return how a body accumulates gradients; raises ProgramError in Graphcore's words for another count."""
     found = [each for name in sorted(nodes) if (each := accumulation_of(graph.nodes[name])) is not None]
-    if len({id(each) for each in found}) > 1:
+    if len({id(each.options) for each in found}) > 1:
         raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
     result = found[0] if found else Accumulation(1)
     if iterations % result.count:

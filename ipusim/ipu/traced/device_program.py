@@ -28,6 +28,8 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 _RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
 #: Most runs that are kept where nobody asks for them.
 _KEPT: Final = 64
+#: Accumulators in the dtype of their variables.
+_OWN: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
 def events_of(session: Any) -> list[str]:
@@ -85,7 +87,8 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
-        functions: Sequence[str] = (),
+        accumulators: Mapping[str, np.dtype[Any]] = _OWN,
+        shown: Sequence[str] = (),
     ) -> None:
         """Take the step.
 
@@ -99,11 +102,14 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
-            functions: names of the stages' Python functions; empty for a function without a name.
+            accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
+            shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
         """
+        self._accumulators = accumulators
+        self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction, self._functions = sent, reduction, tuple(functions)
+        self._sent, self._reduction = sent, reduction
         self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
@@ -210,9 +216,10 @@ class DeviceProgram:
             lambda index: self._element(placed, index),
             self._reduction,
             self._sent,
-            constants=constants,
-            first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
-            functions=self._functions,
+            self._accumulators,
+            constants,
+            () if self._infeed is None else self._of_element(self._infeed.zeros()),
+            self._shown,
         )
         job = job_of_request(Request(runs.validate(options), name=self.name, functions=functions))
         hosts = self._distribution
