@@ -23,7 +23,8 @@ _SWITCHING: Final[dict[str, Row]] = {
     "disable_resource_variables": f"{_SWITCHES}:no_change",
     "disable_control_flow_v2": f"{_SWITCHES}:no_change",
     "compat": ("tensorflow.compat",),
-    "estimator": (),
+    "estimator": f"{_GRAPHCORE}.estimators",
+    "train.Saver": f"{_OURS}.imports.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
 _SHARED: Final = "config distributed horovod utils"
@@ -31,7 +32,7 @@ _SHARED: Final = "config distributed horovod utils"
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
-    custom_ops ipu_run_config nn_ops
+    custom_ops ipu_estimator ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks nn_ops
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"

@@ -15,7 +15,7 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
-from ipusim.ipu.traced.queues import Infeed, Outfeed
+from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 
@@ -54,7 +54,7 @@ class DeviceProgram:
         options: Callable[[], Mapping[str, Any]],
         *,
         infeed: Infeed | None = None,
-        outfeed: Outfeed | None = None,
+        outfeed: Outfeed | OutfeedGroup | None = None,
         sent: pipelines.Outfeed,
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),

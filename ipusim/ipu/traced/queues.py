@@ -160,6 +160,25 @@ class Outfeed:
         ]
 
 
+class OutfeedGroup:
+    """Several outfeeds of a program, each of which takes its part of an element."""
+
+    def __init__(self, parts: Sequence[tuple[Outfeed, int]]) -> None:
+        """Take the outfeeds, each with the number of its tensors."""
+        self._parts = parts
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return sum(queue.element_bytes for queue, _ in self._parts)
+
+    def add(self, session: Any, element: Sequence[Array]) -> None:
+        """Hand the parts of an element to the outfeeds."""
+        values = iter(element)
+        for queue, count in self._parts:
+            queue.add(session, [next(values) for _ in range(count)])
+
+
 class EnqueueItem:
     """The queue behind the node of an enqueue.
 
