@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore import loops
 from ipusim.ipu.graphcore.estimators.calls import check_model_fn, features_and_labels
 from ipusim.ipu.graphcore.estimators.on_ipus import EstimatorOnIpus, last_of, mean_of, run_and_dequeue
 from ipusim.ipu.graphcore.estimators.spec import (
@@ -21,8 +22,6 @@ from ipusim.ipu.graphcore.estimators.spec import (
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.graphcore.ipu_run_config import RunConfig
-from ipusim.ipu.runtime.program_request import options_of_loop
-from ipusim.ipu.traced.loops import add_loop
 
 __all__ = ["IPUEstimator", "IPUEstimatorSpec"]
 
@@ -147,9 +146,8 @@ class IPUEstimator(EstimatorOnIpus):
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
         run, queue = self._config.ipu_run_config, IPUOutfeedQueue()
         body = _Body(self, mode, queue)
-        options = options_of_loop(run.ordinal, infeed.prefetch_depth, run.ipu_options)
         operation, sent = run_and_dequeue(
-            lambda: add_loop(run.iterations_per_loop, body, options, infeed=infeed.feed), queue
+            lambda: loops.repeat(run.iterations_per_loop, body, [], infeed, config=run.ipu_options), queue
         )
         spec = body.spec
         if mode == ModeKeys.PREDICT:
