@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, functions, models
-from ipusim.ipu.graph.cut import StageCut, Trace, cut
+from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.prices.nodes import FREE
@@ -61,34 +61,39 @@ def observe(
         inputs: values of what the first stage takes.
         constants: values of tensors of outside of the step.
     """
-    cuts, observation, uncounted = cut(trace), Observation(trace.graph), frozenset(trace.uncounted)
-    stages = [StagePasses(trace.graph, one, observation) for one in cuts]
+    cuts, uncounted = cut(trace), frozenset(trace.uncounted)
+    graph = with_sums(trace.graph, cuts)
+    observation = Observation(graph)
+    stages = [StagePasses(graph, one, observation) for one in cuts]
     training = bool(trace.gradients)
     now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
-    values: tuple[Any, ...] = tuple(inputs)
-    forward: list[tuple[Any, ...]] = []
+    known = dict(zip(cuts[0].takes, inputs, strict=True))
+    ahead: list[tuple[Any, ...]] = []
     calls: list[models.CollectiveCall]
     with np.errstate(all="ignore"):
         for stage in stages:
+            values = tuple(known[tensor] for tensor in stage.cut.takes)
             with functions.Surrounded(collectives=(calls := [])):
                 given, kept = stage.forward(Invocation(now), values, constants)
+            known.update(zip(stage.cut.gives, given, strict=True))
             seen = [each for each in observation.take() if each.node.name not in uncounted]
-            forward.append((values, given, kept, seen, tuple(calls)))
-            values = given
+            ahead.append((values, given, kept, seen, tuple(calls)))
         result: list[ObservedStage] = []
-        arriving: tuple[Any, ...] = ()
-        for number in reversed(range(len(stages))):
-            taken, given, kept, seen, ahead = forward[number]
-            calls = []
+        back: dict[Output, Any] = {}
+        for stage, (values, given, kept, seen, called) in zip(reversed(stages), reversed(ahead), strict=True):
+            calls, returned = [], ()
             if training:
+                arriving = [back[tensor] for tensor in stage.cut.arrives]
                 with functions.Surrounded(collectives=calls):
-                    arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
+                    returned, _ = stage.backward(Invocation(now), kept, arriving, constants)
+                back.update(zip(stage.cut.returns, returned, strict=True))
             behind = observation.take()
             of_stage = work_of_stage if training else _work_of_body
-            work = of_stage(trace.graph, cuts[number], seen, behind)
+            work = of_stage(graph, stage.cut, seen, behind)
             every = [*seen, *behind]
-            one = ObservedStage(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
-            result.append(one)
+            result.append(
+                ObservedStage(stage.cut, work, values, given, kept, returned, every, training, called, tuple(calls))
+            )
     return result[::-1]
 
 
@@ -115,6 +120,7 @@ def profile_stage(
     update: GraphUpdate | None,
     accumulators: Mapping[str, np.dtype[Any]],
     reduction: models.Reduction,
+    summed: models.Summed | None = None,
 ) -> models.StageProfile:
     """Return the profile of a stage for one micro-batch.
 
@@ -128,11 +134,12 @@ def profile_stage(
         update: the weight update; None in inference.
         accumulators: dtype of the gradient accumulator of each variable.
         reduction: how gradients come to their accumulators.
+        summed: results of the last stage that an execution sums up; None where none are.
     """
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
         name=name,
-        forward=observed.work.forward,
+        forward=(*observed.work.forward, *models.summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
         output_bytes=0 if is_last else _bytes(observed.gives),
         label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
         parameter_bytes=_bytes(trained[each] for each in owned),
@@ -148,7 +155,7 @@ def profile_stage(
         each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
         for each, value in trained.items()
     }
-    adding = models.accumulation_work(sizes.values(), None, reduction)
+    adding = models.accumulation_work([sizes[each] for each in observed.cut.gradients], None, reduction)
     profile = replace(
         profile,
         backward=(*observed.work.backward, *adding),
@@ -161,6 +168,12 @@ def profile_stage(
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
     return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def _itemsize(values: Iterable[Any]) -> int:
+    """Return the bytes of the widest floating-point element."""
+    found = [np.asarray(value).dtype for value in values]
+    return max((dtype.itemsize for dtype in found if dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
 def _bytes(values: Iterable[Any]) -> int:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import Array, functions
+from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.executable import Invocation
-from ipusim.ipu.graph.node import Variable
+from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 
 #: Values that travel between stages.
@@ -31,6 +32,8 @@ class GraphStage:
         untrained: initial values of other variables by shared name.
         layers: names of the layers found among its nodes.
         constants: values of tensors of outside of the step.
+        handed: values of the last micro-batch for the weight update, which the last stage writes.
+        hands: tensors of these values, behind the others that the stage gives.
     """
 
     name: str
@@ -39,6 +42,8 @@ class GraphStage:
     untrained: Mapping[str, Array]
     layers: tuple[str, ...] = ()
     constants: Constants = field(default_factory=dict)
+    handed: dict[Output, Any] = field(default_factory=dict)
+    hands: tuple[Output, ...] = ()
     recomputes_itself: ClassVar[bool] = False
     stores: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[tuple[str, ...]] = ()
@@ -80,7 +85,9 @@ class BoundGraph:
             for name in stage.untrained:
                 if variables[name].assigned:
                     now.write(name, variables[name].value)
-        return tuple(map(self._own, given)), (kept, variables, invocation.key)
+        results = tuple(map(self._own, given))
+        stage.handed.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
+        return results[: len(results) - len(stage.hands)], (kept, variables, invocation.key)
 
     def backward(
         self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
@@ -94,8 +101,14 @@ class BoundGraph:
         self, saved: Any, grad: Values | None, need_input_gradient: bool
     ) -> tuple[Values, dict[str, Array]]:
         """Run the whole backward pass; keep the gradients of variables."""
-        kept, variables, key = saved
-        return self._stage.passes.backward(Invocation(variables, key), kept, grad or (), self._stage.constants)
+        (kept, variables, key), cut = saved, self._stage.passes.cut
+        arriving: Values = grad or ()
+        if cut.packs is not None:
+            merged = {tensor: value for each in arriving if each is not None for tensor, value in each.items()}
+            arriving = tuple(merged[tensor] for tensor in cut.arrives)
+        invocation = Invocation(variables, key)
+        returned, gradients = self._stage.passes.backward(invocation, kept, arriving, self._stage.constants)
+        return returned if cut.packs is None else _packed(returned, cut), gradients
 
     def backward_weights(self, rest: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
         """Hand out the gradients of variables."""
@@ -109,3 +122,19 @@ class BoundGraph:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         return array.copy() if id(owner) in self._owned else array
+
+
+class _Gradients(dict[Output, Any]):
+    """Gradients on their way back, by tensor: those of concurrent stages are put together."""
+
+    def __add__(self, other: _Gradients) -> _Gradients:
+        """Return the gradients of both."""
+        return _Gradients(self | other)
+
+
+def _packed(returned: Values, cut: StageCut) -> Values:
+    """Return gradients apart for each stage before, in as many places as it has outputs."""
+    values, places = dict(zip(cut.returns, returned, strict=True)), []
+    for width, tensors in cut.packs or ():
+        places += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]
+    return tuple(places)

@@ -12,7 +12,7 @@ from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.loop_body import check_body
-from ipusim.ipu.runtime.program_request import options_of_loop
+from ipusim.ipu.runtime.program_request import options_of_loop, placed
 from ipusim.ipu.traced.loops import add_loop
 from ipusim.ipu.traced.pipelines import listed
 
@@ -55,5 +55,6 @@ def repeat(
         options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth, config),
         inputs=[tf.convert_to_tensor(each) for each in listed(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
+        place=placed,
     )
     return results[0] if len(results) == 1 else results

@@ -61,17 +61,26 @@ def job_of(
     """
     chosen = IPUConfig() if config is None else config
     chosen.check()
+    job = placed(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
+    sent = () if arguments.outfeed is None else arguments.outfeed.notes
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
+    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
+
+
+def placed(request: Request) -> Job:
+    """Return the job of a request, or raise in Graphcore's words and names of options; raises what :func:`job_of` does.
+
+    Args:
+        request: the request.
+    """
     try:
-        job = assemble(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
+        return assemble(request)
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
     except RequestError as error:
         first = error.problems[0]
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
-    sent = () if arguments.outfeed is None else arguments.outfeed.notes
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
-    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
 
 
 def options_of_loop(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.api import Array, Job, Request, Session, Timeline, assemble, models, pipelines, runs
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
@@ -17,6 +17,9 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+#: Accumulators in the dtype of their variables.
+_OWN: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
 @dataclass(eq=False)
@@ -59,6 +62,9 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
+        accumulators: Mapping[str, np.dtype[Any]] = _OWN,
+        shown: Sequence[str] = (),
+        place: Callable[[Request], Job] = assemble,
     ) -> None:
         """Take the step.
 
@@ -72,7 +78,12 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
+            accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
+            shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
+            place: returns the job of a request.
         """
+        self._accumulators, self._place_request = accumulators, place
+        self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction = sent, reduction
@@ -149,10 +160,12 @@ class DeviceProgram:
             lambda index: self._element(placed, index),
             self._reduction,
             self._sent,
-            constants=constants,
-            first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
+            self._accumulators,
+            constants,
+            () if self._infeed is None else self._of_element(self._infeed.zeros()),
+            self._shown,
         )
-        job = assemble(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
+        job = self._place_request(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
         placed = PlacedProgram(Session(replace(job)), constants)
         return placed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipusim.api import Job, Request, assemble
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import read_graph
 from ipusim.ipu.graph.registry import Entry
@@ -24,6 +25,7 @@ def add_loop(
     name: str = "loop",
     inputs: Sequence[Any] = (),
     infeed: Infeed | None = None,
+    place: Callable[[Request], Job] = assemble,
 ) -> list[Any]:
     """Trace a loop into the graph that is being built, and write its node.
 
@@ -35,6 +37,7 @@ def add_loop(
         name: name of the program.
         inputs: the loop's values before the first iteration.
         infeed: queue with an element for each iteration.
+        place: returns the job of a request.
 
     Returns:
         The loop's values behind the last iteration, or a list with the operation if there are no values.
@@ -62,7 +65,7 @@ def add_loop(
     CLAIMED.setdefault(graph, set()).update(written)
     nodes = read_graph(graph)
     carries = [each.name for each in carried]
-    program = program_of_body(name, nodes, set(written) - initial, options, infeed, carries, iterations)
+    program = program_of_body(name, nodes, set(written) - initial, options, infeed, carries, iterations, place)
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
     forms = [(each.tensor.dtype, each.tensor.shape) for each in carried]
