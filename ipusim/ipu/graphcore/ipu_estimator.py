@@ -8,6 +8,9 @@ from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.graph.averaging import Averaged
+from ipusim.ipu.graph.reading import read_node
+from ipusim.ipu.graph.registry import entry_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore import loops
 from ipusim.ipu.graphcore.estimators.calls import check_model_fn, features_and_labels
@@ -147,7 +150,9 @@ class IPUEstimator(EstimatorOnIpus):
         run, queue = self._config.ipu_run_config, IPUOutfeedQueue()
         body = _Body(self, mode, queue)
         operation, sent = run_and_dequeue(
-            lambda: loops.repeat(run.iterations_per_loop, body, [], infeed, config=run.ipu_options), queue
+            lambda: loops.repeat(run.iterations_per_loop, body, [], infeed, config=run.ipu_options),
+            queue,
+            run.num_replicas,
         )
         spec = body.spec
         if mode == ModeKeys.PREDICT:
@@ -201,7 +206,10 @@ class _Body:
             return [sent]
         if self.spec.train_op is None:
             raise ProgramError("EstimatorSpec must contain train_op when training")
-        _check_global_step(graph.get_operations()[start:])
+        written = graph.get_operations()[start:]
+        _check_global_step(written)
+        if self.estimator.config.ipu_run_config.num_replicas > 1:
+            _check_replicated(written)
         train = self.spec.train_op
         return [train if isinstance(train, tf.Operation) else train.op, sent]
 
@@ -234,6 +242,17 @@ def _check_global_step(operations: Any) -> None:
             "Illegal increment of the `global_step` variable in the `model_fn`. This is usually caused by "
             "passing it as an argument to the `Optimizer.minimize()` function. Please remove this argument as the "
             "IPUEstimator itself is responsible for incrementing it."
+        )
+
+
+def _check_replicated(operations: Any) -> None:
+    """Refuse replicas that train by themselves; raises ProgramError in Graphcore's words."""
+    entries = (entry_of(read_node(each)) for each in operations if each.type == "PyFunc")
+    if not any(isinstance(entry.value, Averaged) for entry in entries if entry is not None):
+        raise ProgramError(
+            "This is not a valid replicated training graph because no IpuCrossReplicaSum or IpuCrossReplicaMean"
+            "operations were found. Did you remember to use the "
+            "`tensorflow.python.ipu.optimizers.CrossReplicaOptimizer`?"
         )
 
 

@@ -134,7 +134,12 @@ class IPUPipelineEstimator(EstimatorOnIpus):
         spec, run, queue = self._stages(mode), self._config.ipu_run_config, IPUOutfeedQueue()
         training: dict[str, Any] = {}
         if mode == ModeKeys.TRAIN:
-            training = {"optimizer_function": spec.optimizer_function, "outfeed_loss": True}
+            training = {
+                "optimizer_function": spec.optimizer_function,
+                "outfeed_loss": True,
+                "accumulate_outfeed": True,
+                "accumulate_outfeed_dtype": spec.loss_accumulator_dtype,
+            }
         repeats = _repeats(run.iterations_per_loop, spec.gradient_accumulation_count)
         operation, sent = run_and_dequeue(
             lambda: pipelining_ops.pipeline(
@@ -148,11 +153,12 @@ class IPUPipelineEstimator(EstimatorOnIpus):
                 **{"name": f"ipu_pipeline_estimator_{_NAMES[mode]}"} | training | spec.pipeline_op_kwargs,
             ),
             queue,
+            run.num_replicas,
         )
         if mode == ModeKeys.PREDICT:
             return EstimatorSpec(mode, predictions=_prediction(sent), prediction_hooks=spec.prediction_hooks)
         if mode == ModeKeys.TRAIN:
-            loss = mean_of(sent)
+            loss = mean_of(sent) / spec.gradient_accumulation_count
             train = self._counted([operation, loss])
             return EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=spec.training_hooks)
         metrics = _metrics(spec.eval_metrics_fn, sent)

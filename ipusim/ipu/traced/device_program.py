@@ -122,11 +122,13 @@ class DeviceProgram:
         session = placed.session
         state = session.state()
         known = {name: np.asarray(variable.value) for name, variable in variables.items()}
+        # Replicas go on from untrained values of their own, of which the host sees those of the first replica.
+        changed = {name: known[name] for name, old in state.untrained[0].items() if not _same(old, known[name])}
         session.set_state(
             state._replace(
                 variables={name: known[name] for name in state.variables},
                 slots=tuple({name: known[name] for name in slots} for slots in state.slots),
-                untrained=tuple({name: known[name] for name in values} for values in state.untrained),
+                untrained=tuple({**values, **changed} for values in state.untrained),
             )
         )
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
@@ -147,7 +149,7 @@ class DeviceProgram:
             values |= slots
         values |= state.untrained[0]
         for name, value in values.items():
-            if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
+            if not _same(value, variables[name].value):
                 variables[name].assign(np.asarray(value))
 
     def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
@@ -181,3 +183,7 @@ class DeviceProgram:
             placed.elements[placed.taken] = self._of_element(self._infeed.pull())
             placed.taken += 1
         return placed.elements.pop(index)
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

@@ -87,7 +87,10 @@ class Outfeed:
         keeps_all: whether the queue keeps all elements, or the last element.
         buffer_depth: elements that the host's buffer holds.
         deleter: operation that ends the queue.
+        replicas: replicas of a program of a known number of them, each with a part of an element.
     """
+
+    replicas = 1
 
     def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3) -> None:
         """Begin without elements."""
@@ -134,8 +137,9 @@ class Outfeed:
             return self._structure
         tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
         flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+        axes = [None] * self.keeps_all + [self.replicas] * (self.replicas > 1)
         for tensor, spec in zip(flat, specs, strict=True):
-            tensor.set_shape([None, *spec.shape] if self.keeps_all else spec.shape)
+            tensor.set_shape([*axes, *spec.shape])
         return tf.nest.pack_sequence_as(self._structure, flat)
 
     def __len__(self) -> int:

@@ -91,7 +91,7 @@ class Estimator:
         self._model_fn, self._arguments = model_fn, calls.arguments_of(model_fn)
         self._params: dict[str, Any] = deepcopy(params or {})
         self._warm_start = _settings(warm_start_from)
-        self._workers = {mode: Workers(strategy, config._cluster) for mode, strategy in _strategies(config).items()}
+        self._workers = {mode: Workers(strategy, config) for mode, strategy in _strategies(config).items()}
         self._batch_sizes: dict[str, int | None] = {}
 
     @property
@@ -152,7 +152,7 @@ class Estimator:
                 refuse_arrays(self._warm_start.ckpt_to_initialize_from)
                 _TRAIN.warm_start(*self._warm_start)
             stop = [] if steps is None and max_steps is None else [_StopAtStep(steps, max_steps)]
-            loss = self._trained(spec, [*own, *stop], listeners, workers)
+            loss = self._trained(spec, start, [*own, *stop], listeners, workers)
         _LOG.info(f"Loss for final step: {loss}.")
         return self
 
@@ -305,8 +305,10 @@ class Estimator:
         options = {"mode": mode, "params": self.params, "config": self._config}
         return self._spec(mode, calls.dataset_of(input_fn, options | workers.input_arguments()))
 
-    def _trained(self, spec: Any, own: Sequence[Any], listeners: Sequence[Any], workers: Workers) -> Any:
-        """Train, in TensorFlow's order of hooks; return the last loss."""
+    def _trained(
+        self, spec: Any, start: str | None, own: Sequence[Any], listeners: Sequence[Any], workers: Workers
+    ) -> Any:
+        """Train on from a checkpoint, in TensorFlow's order of hooks; return the last loss."""
         config, loss = self._config, workers.mean(spec.loss)
         every = [*own, _TRAIN.NanTensorHook(loss)]
         if config.log_step_count_steps is not None and workers.is_chief:
@@ -316,7 +318,8 @@ class Estimator:
         saving = [hook for hook in (*every, *spec.training_chief_hooks) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
         chief: list[Any] = []
         if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
-            chief = saving = [self._saving(spec.scaffold)]
+            saving = [self._saving(spec.scaffold)]
+            chief = [*saving]
         if listeners:
             if not saving:
                 raise ProgramError(
@@ -324,26 +327,27 @@ class Estimator:
                     "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
                 )
             saving[0]._listeners.extend(listeners)
-        chief = [*chief, *spec.training_chief_hooks]
-        for hook in (*chief, *every):
+        chief += [*spec.training_chief_hooks, *self._counting(spec.scaffold)]
+        hooks = [*(chief if workers.is_chief else ()), *every, *workers.hooks()]
+        for hook in hooks:
             if hasattr(hook, "_set_steps_per_run"):
                 hook._set_steps_per_run(self._steps_per_run)
-        with _TRAIN.MonitoredTrainingSession(
-            is_chief=workers.is_chief,
-            checkpoint_dir=self._model_dir,
-            scaffold=spec.scaffold,
-            hooks=every,
-            chief_only_hooks=chief,
-            save_checkpoint_secs=None,
-            save_checkpoint_steps=None,
-            save_summaries_steps=config.save_summary_steps,
-            config=config.session_config,
-            log_step_count_steps=config.log_step_count_steps,
-        ) as session:
+        with _TRAIN.MonitoredSession(self._creator(spec, start), hooks) as session:
             last = None
             while not session.should_stop():
                 _, last = session.run([spec.train_op, loss])
         return last
+
+    def _counting(self, scaffold: Any) -> list[Any]:
+        """Return the hooks that log steps a second and write summaries."""
+        config, result = self._config, []
+        if config.log_step_count_steps:
+            steps = config.log_step_count_steps
+            result.append(_TRAIN.StepCounterHook(every_n_steps=steps, output_dir=self._model_dir))
+        if config.save_summary_steps:
+            steps = config.save_summary_steps
+            result.append(_TRAIN.SummarySaverHook(save_steps=steps, output_dir=self._model_dir, scaffold=scaffold))
+        return result
 
     def _saving(self, scaffold: Any) -> Any:
         config = self._config

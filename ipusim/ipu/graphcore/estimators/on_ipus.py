@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any, Final
 
-import numpy as np
-
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore import ipu_compiler
@@ -92,8 +90,9 @@ class EstimatorOnIpus(Estimator):
             return _V1.train.get_global_step().assign_add(self._steps_per_run, read_value=False)
 
 
-def run_and_dequeue(program: Any, queue: IPUOutfeedQueue) -> tuple[Any, Any]:
-    """Compile a program; return its operation, and the tensors that it has sent in one run."""
+def run_and_dequeue(program: Any, queue: IPUOutfeedQueue, replicas: int) -> tuple[Any, Any]:
+    """Compile a program of replicas; return its operation, and the tensors that it has sent in one run."""
+    queue.feed.replicas = replicas
     operation = ipu_compiler.compile(program)
     with tf.control_dependencies([operation]):
         return operation, queue.dequeue()
@@ -105,13 +104,11 @@ def last_of(values: Any) -> tuple[Any, Any]:
     Args:
         values: what a run has sent, with the iterations as its first axis.
     """
-    last = tf.reduce_mean(tf.cast(values[-1], tf.float32), axis=list(range(values.shape.rank - 1)))
-    held = _V1.get_local_variable(
-        f"{values.op.name}/last", [], tf.float32, _V1.zeros_initializer(), use_resource=True
-    )
-    return held.read_value(), held.assign(last)
+    local = [_V1.GraphKeys.LOCAL_VARIABLES]
+    held = _V1.Variable(0.0, trainable=False, collections=local, use_resource=True, name="last")
+    return held.read_value(), held.assign(mean_of(values[-1]))
 
 
-def mean_of(losses: Any) -> Any:
-    """Return the mean of the losses of a run, over mini-batches and replicas."""
-    return tf.reduce_mean(tf.cast(losses, tf.as_dtype(np.float32)))
+def mean_of(values: Any) -> Any:
+    """Return the mean of values over mini-batches and replicas, which add an axis when a program runs."""
+    return tf.reduce_mean(tf.reshape(tf.cast(values, tf.float32), [-1]))

@@ -7,12 +7,8 @@ from os import PathLike
 from typing import Any, Final, Self
 
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graphcore.estimators.workers import Cluster
 from ipusim.ipu.runtime import checks
-
-tf = load()
-
+from ipusim.ipu.tensorflow.distribute import cluster_config, cluster_of
 
 class _Default:
     """That an argument was not given."""
@@ -90,7 +86,8 @@ class RunConfig:
                 raise ProgramError(f"Either `{name}` or `experimental_distribute.{name}` can be set.")
             options[name] = inside if options[name] is None else options[name]
         self._strategies = options["train_distribute"], options["eval_distribute"]
-        self._cluster = Cluster.of(options["train_distribute"])
+        strategy = options["train_distribute"]
+        self._cluster = cluster_config() if strategy is None else cluster_of(strategy)
 
     def __getattr__(self, name: str) -> Any:
         """Return an argument, or a fact of the cluster."""
