@@ -50,6 +50,10 @@ class IPULoggingTensorHook(_TRAIN.LoggingTensorHook):  # type: ignore[misc]
             raise ProgramError("Cannot provide both every_n_iter and every_n_secs")
         if every_n_iter is None and every_n_secs is None and not at_end:
             raise ProgramError("Either every_n_iter, every_n_secs or at_end should be provided")
+        if every_n_iter is not None:
+            checks.whole("every_n_iter", every_n_iter, 1)
+        if every_n_secs is not None:
+            checks.not_negative("every_n_secs", every_n_secs)
         checks.instance("logging_mode", logging_mode, IPUOutfeedMode, "an IPUOutfeedMode")
         checks.function("formatter", formatter, "a function of a dictionary", optional=True)
         check_deprecated(feed_name, replication_factor)

@@ -149,8 +149,7 @@ class Estimator:
         with self._graph(ModeKeys.TRAIN) as workers:
             spec = self._built(ModeKeys.TRAIN, input_fn, workers)
             if start is None and self._warm_start is not None:
-                refuse_arrays(self._warm_start.ckpt_to_initialize_from)
-                _TRAIN.warm_start(*self._warm_start)
+                _warm_start(self._warm_start)
             stop = [] if steps is None and max_steps is None else [_StopAtStep(steps, max_steps)]
             loss = self._trained(spec, start, [*own, *stop], listeners, workers)
         _LOG.info(f"Loss for final step: {loss}.")
@@ -373,6 +372,8 @@ class Estimator:
         """Return the checkpoint to use, None for initial variables."""
         if value is not None:
             refuse_arrays(checks.text("checkpoint_path", value))
+            if not _TRAIN.checkpoint_exists(value):
+                raise ProgramError(f"The passed save_path is not a valid checkpoint: {value}")
             return value
         result = self.latest_checkpoint()
         if result is None:
@@ -455,6 +456,16 @@ def _settings(value: Any) -> WarmStartSettings | None:
         return value
     checks.instance("warm_start_from", value, str | PathLike, "a path, or WarmStartSettings")
     return WarmStartSettings(fspath(value))
+
+
+def _warm_start(settings: WarmStartSettings) -> None:
+    """Let initial values be those of a checkpoint; raises ProgramError where there is none."""
+    source = settings.ckpt_to_initialize_from
+    refuse_arrays(source)
+    prefix = tf.train.latest_checkpoint(source) if Path(source).is_dir() else source
+    if prefix is None or not _TRAIN.checkpoint_exists(prefix):
+        raise ProgramError(f"warm_start_from: expected a checkpoint, or a folder with one, got {source!r}")
+    _TRAIN.warm_start(*settings)
 
 
 def _chosen(predictions: Any, keys: Any) -> Any:

@@ -65,7 +65,7 @@ class RunConfig:
             device_fn, protocol, experimental_max_worker_delay_secs, session_creation_timeout_secs: without effect.
 
         Raises:
-            ProgramError: in TensorFlow's words.
+            ProgramError: in TensorFlow's words; ProgramTypeError for what is no strategy.
         """
         options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
@@ -80,13 +80,11 @@ class RunConfig:
         self._arguments: dict[str, Any] = options | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
         self._arguments["model_dir"] = None if model_dir is None else _path(model_dir)
         self._check()
-        for name in ("train_distribute", "eval_distribute"):
-            inside = getattr(experimental_distribute, name, None)
-            if options[name] is not None and inside is not None:
-                raise ProgramError(f"Either `{name}` or `experimental_distribute.{name}` can be set.")
-            options[name] = inside if options[name] is None else options[name]
-        self._strategies = options["train_distribute"], options["eval_distribute"]
-        strategy = options["train_distribute"]
+        self._strategies = {
+            name: _strategy(name, options[name], experimental_distribute)
+            for name in ("train_distribute", "eval_distribute")
+        }
+        strategy = self.train_distribute
         self._cluster = cluster_config() if strategy is None else cluster_of(strategy)
 
     def __getattr__(self, name: str) -> Any:
@@ -100,12 +98,12 @@ class RunConfig:
     @property
     def train_distribute(self) -> Any:
         """The strategy that trains."""
-        return self._strategies[0]
+        return self._strategies["train_distribute"]
 
     @property
     def eval_distribute(self) -> Any:
         """The strategy that evaluates."""
-        return self._strategies[1]
+        return self._strategies["eval_distribute"]
 
     @property
     def evaluation_master(self) -> str:
@@ -140,6 +138,19 @@ class RunConfig:
 
     def _with_arguments(self, options: Mapping[str, Any]) -> Self:
         return type(self)(**options)
+
+
+def _strategy(name: str, value: Any, both: Any) -> Any:
+    """Return a strategy; raises ProgramError in TensorFlow's words where a configuration says it too."""
+    if both is not None and not hasattr(both, name):
+        checks.wrong_type("experimental_distribute", "a DistributeConfig, or None", both)
+    inside = getattr(both, name, None)
+    if value is not None and inside is not None:
+        raise ProgramError(f"Either `{name}` or `experimental_distribute.{name}` can be set.")
+    strategy = inside if value is None else value
+    if strategy is not None and not hasattr(strategy, "scope"):
+        checks.wrong_type(name, "a strategy of several hosts, such as IPUMultiWorkerStrategy, or None", strategy)
+    return strategy
 
 
 def _path(model_dir: Any) -> str:
