@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ipusim.base.errors import ProgramTypeError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
@@ -24,6 +25,8 @@ def repeat(
     inputs: Any = None,
     infeed_queue: IPUInfeedQueue | None = None,
     use_while_v1: bool = True,
+    *,
+    config: IPUConfig | None = None,
 ) -> Any:
     """Trace a loop of a known number of iterations.
 
@@ -34,6 +37,7 @@ def repeat(
         inputs: the tensors of the first iteration.
         infeed_queue: gives an element for each iteration.
         use_while_v1: without effect.
+        config: the device; by default the configured one.
 
     Returns:
         The tensors behind the last iteration: one by itself, several in a list, and without any the operation.
@@ -48,7 +52,7 @@ def repeat(
     results = add_loop(
         iterations,
         body,
-        options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth),
+        options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth, config),
         inputs=[tf.convert_to_tensor(each) for each in listed(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
     )

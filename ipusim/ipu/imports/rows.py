@@ -23,7 +23,8 @@ _SWITCHING: Final[dict[str, Row]] = {
     "disable_resource_variables": f"{_SWITCHES}:no_change",
     "disable_control_flow_v2": f"{_SWITCHES}:no_change",
     "compat": ("tensorflow.compat",),
-    "estimator": (),
+    "estimator": f"{_GRAPHCORE}.estimators",
+    "train.Saver": f"{_OURS}.imports.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
 _SHARED: Final = "config functional_ops"
@@ -32,8 +33,8 @@ _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
     all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops
-    internal_ops ipu_run_config math_ops nn_ops normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops
-    summary_ops utils
+    internal_ops ipu_estimator ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks math_ops nn_ops
+    normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops summary_ops utils
 """
 #: Where strategies of several hosts lie.
 _STRATEGIES: Final = """

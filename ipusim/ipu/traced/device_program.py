@@ -21,7 +21,7 @@ from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.program_request import job_of_request
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.host_strategy import Distribution, distribution
-from ipusim.ipu.traced.queues import Infeed, Outfeed
+from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 #: Last runs of programs in each session, since they were asked for.
@@ -82,7 +82,7 @@ class DeviceProgram:
         options: Callable[[], Mapping[str, Any]],
         *,
         infeed: Infeed | None = None,
-        outfeed: Outfeed | None = None,
+        outfeed: Outfeed | OutfeedGroup | None = None,
         sent: pipelines.Outfeed,
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
@@ -162,11 +162,13 @@ class DeviceProgram:
         session = placed.session
         state = session.state()
         known = {name: np.asarray(variable.value) for name, variable in variables.items()}
+        # Replicas go on from untrained values of their own, of which the host sees those of the first replica.
+        changed = {name: known[name] for name, old in state.untrained[0].items() if not _same(old, known[name])}
         session.set_state(
             state._replace(
                 variables={name: known[name] for name in state.variables},
                 slots=tuple({name: known[name] for name in slots} for slots in state.slots),
-                untrained=tuple({name: known[name] for name in values} for values in state.untrained),
+                untrained=tuple({**values, **changed} for values in state.untrained),
             )
         )
         self._begin_alike(session)
@@ -201,7 +203,7 @@ class DeviceProgram:
             values |= slots
         values |= state.untrained[0]
         for name, value in values.items():
-            if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
+            if not _same(value, variables[name].value):
                 variables[name].assign(np.asarray(value))
 
     def _place(
@@ -253,3 +255,7 @@ class DeviceProgram:
             placed.elements[placed.taken] = self._of_element(self._infeed.pull())
             placed.taken += 1
         return placed.elements.pop(index)
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")

@@ -40,7 +40,7 @@ def add_loop(
         The loop's values behind the last iteration, or a list with the operation if there are no values.
 
     Raises:
-        UnsupportedProgramError: for a body that sends to several outfeeds.
+        UnsupportedProgramError: for a body that sends to an outfeed twice.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
@@ -57,7 +57,8 @@ def add_loop(
     for each, tensor in zip(carried, tensors, strict=bool(carried)):
         each.assign(tensor)
     written = [node.name for node in graph.get_operations()[start:]]
-    initial = {variable.initializer.name for variable in tf.compat.v1.global_variables()}
+    variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+    initial = {variable.initializer.name for variable in variables}
     CLAIMED.setdefault(graph, set()).update(written)
     nodes = read_graph(graph)
     carries = [each.name for each in carried]

@@ -119,7 +119,10 @@ class Outfeed:
         keeps_all: whether the queue keeps all elements, or the last element.
         buffer_depth: elements that the host's buffer holds.
         deleter: operation that ends the queue.
+        replicas: replicas of a program of a known number of them, each with a part of an element.
     """
+
+    replicas = 1
 
     def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3) -> None:
         """Begin without elements."""
@@ -166,8 +169,9 @@ class Outfeed:
             return self._structure
         tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
         flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+        axes = [None] * self.keeps_all + [self.replicas] * (self.replicas > 1)
         for tensor, spec in zip(flat, specs, strict=True):
-            tensor.set_shape([None, *spec.shape] if self.keeps_all else spec.shape)
+            tensor.set_shape([*axes, *spec.shape])
         return tf.nest.pack_sequence_as(self._structure, flat)
 
     def __len__(self) -> int:
@@ -196,6 +200,25 @@ class Outfeed:
             else np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
             for place, spec in enumerate(specs)
         ]
+
+
+class OutfeedGroup:
+    """Several outfeeds of a program, each of which takes its part of an element."""
+
+    def __init__(self, parts: Sequence[tuple[Outfeed, int]]) -> None:
+        """Take the outfeeds, each with the number of its tensors."""
+        self._parts = parts
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return sum(queue.element_bytes for queue, _ in self._parts)
+
+    def add(self, session: Any, element: Sequence[Array]) -> None:
+        """Hand the parts of an element to the outfeeds."""
+        values = iter(element)
+        for queue, count in self._parts:
+            queue.add(session, [next(values) for _ in range(count)])
 
 
 class EnqueueItem:
