@@ -4,7 +4,7 @@ from threading import Thread
 
 from ipusim import ipu
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras.datasets import synthetic
+from ipusim.ipu.keras.datasets import synthetic
 
 NUM_ITERATIONS = 100
 

@@ -2,7 +2,7 @@
 
 from ipusim import ipu
 from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras.datasets import synthetic
+from ipusim.ipu.keras.datasets import synthetic
 
 config = ipu.config.IPUConfig()
 config.auto_select_ipus = 1

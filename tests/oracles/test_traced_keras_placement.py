@@ -9,7 +9,6 @@ import pytest
 
 from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_strategy import IPUStrategy
 from ipusim.ipu.keras import PipelineStage
 from tests.tensorflow_tests import needs_tensorflow
 
@@ -33,6 +32,8 @@ def _with_ipus(count, function):
         config = IPUConfig()
         config.auto_select_ipus = count
         config.configure_ipu_system()
+        from ipusim.ipu.graphcore.ipu_strategy import IPUStrategy  # noqa: PLC0415
+
         with IPUStrategy().scope():
             return function()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
@@ -16,13 +17,13 @@ from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from ipusim.ipu.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
-from ipusim.ipu.runtime.function_body import in_strategy
+from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.pipeline_options import LoopSchedule
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
-from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.traced.keras import execution
 from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
 from ipusim.ipu.traced.keras.steps import StageOf
@@ -47,6 +48,8 @@ _NOT_OVERRIDDEN: Final = tuple(
     name for kind in ("train", "test", "predict") for name in (f"{kind}_step", f"make_{kind}_function")
 )
 _INSTALLED: Final[list[bool]] = []
+#: Whether models that are made run on simulated IPUs.
+_IN_STRATEGY: Final = Scoped("in_strategy", False)
 
 
 class _OfModel:
@@ -256,6 +259,12 @@ def extension_of(model: Any) -> Any:
     return placement.extension
 
 
+def models_on_ipus() -> AbstractContextManager[None]:
+    """Put models that are made in the block on simulated IPUs."""
+    install()
+    return _IN_STRATEGY.set_to(True)
+
+
 def install() -> None:
     """Let models that are made in a strategy's scope run on simulated IPUs, and give them Graphcore's methods."""
     if _INSTALLED:
@@ -312,7 +321,7 @@ def _note_call(node: Any) -> None:
 
 def _place(model: Any) -> None:
     """Put a model on simulated IPUs if it is made in a strategy's scope."""
-    if not in_strategy() or execution.placement_of(model) is not None:
+    if not _IN_STRATEGY() or execution.placement_of(model) is not None:
         return
     if isinstance(model, tf.keras.Sequential):
         kind: Any = _Sequential

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, Shape
+from ipusim.api import Array, LayerCost, Shape, layers
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
@@ -74,6 +75,9 @@ def _node(
         values = [np.asarray(value) for value in function(*map(np.asarray, arrays))]
         return values[0] if len(values) == 1 else tuple(values)
 
+    if tf.executing_eagerly():
+        found = function(*(tensor.numpy() for tensor in tensors))
+        return [tf.constant(value, dtype) for value, (dtype, _) in zip(found, forms, strict=True)]
     results = add_node(Entry(lambda node: run, layer=layer), tensors, forms, name)
     node = results[0].op
     _OF_THE_HOST._funcs[node.get_attr("token").decode()] = run
@@ -87,19 +91,43 @@ class PricedOperation:
     def __init__(self, operation: Any, tensors: Sequence[Any]) -> None:
         """Take the operation, and the tensors that it is called with."""
         self._operation = operation
-        self._arrays = [_example(tensor) for tensor in tensors]
-        self._argnums = [number for number, array in enumerate(self._arrays) if array.dtype.kind == "f"]
+        self._tensors = [(tf.get_static_value(each), each.shape, each.dtype.as_numpy_dtype) for each in tensors]
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of both passes; the shapes are those of the tensors."""
-        argnums = self._argnums if need_input_gradient else self._argnums[1:]
-        cost: LayerCost = self._operation.cost(self._arrays, argnums)
+        arrays = [np.zeros(shape, dtype) if value is None else value for value, shape, dtype in self._tensors]
+        argnums = [number for number, array in enumerate(arrays) if array.dtype.kind == "f"]
+        cost: LayerCost = self._operation.cost(arrays, argnums if need_input_gradient else argnums[1:])
         return cost
 
 
-def _example(tensor: Any) -> Array:
-    """Return a constant as it is, and any other tensor as zeros of its shape."""
-    value = tf.get_static_value(tensor)
-    if value is not None:
-        return np.asarray(value)
-    return np.zeros(tensor.shape.as_list(), tensor.dtype.as_numpy_dtype)
+@dataclass(frozen=True)
+class LayerOperation:
+    """A layer of the simulator that draws nothing, as an operation on (x, parameters); x is (batch, ...).
+
+    Attributes:
+        layer: the layer.
+        names: its names of the parameters.
+    """
+
+    layer: layers.Layer
+    names: tuple[str, ...]
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the output."""
+        x, *values = arrays
+        parameters = dict(zip(self.names, values, strict=True))
+        y, saved = self.layer.forward(parameters, x)
+        return (y,), (parameters, saved)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the arguments ``argnums``."""
+        parameters, inner = saved
+        dx, own = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
+        found: list[Any] = [dx, *(own[name] for name in self.names)]
+        return [found[number] for number in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the layer's own work."""
+        batch, *shape = arrays[0].shape
+        return self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
