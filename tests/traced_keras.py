@@ -25,6 +25,8 @@ class Placed:
     schedule: str = "grouped"
     sums_results: bool = False
     synthetic: bool = False
+    tells_steps: bool = False
+    replicas: int = 1
 
     @property
     def stage_of(self) -> Any:

@@ -11,16 +11,18 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
 
-from ipusim.api import models
+from ipusim.api import hardware, models
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.keras import batches, saving
 from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
 from ipusim.ipu.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
 from ipusim.ipu.runtime.context import Scoped
+from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.pipeline_options import LoopSchedule
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
@@ -83,6 +85,12 @@ class _OfModel:
     def graph(self) -> Any:
         """The calls of the model's layers; None before a subclass of Model is built."""
         return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
+
+    @property
+    def stages(self) -> int:
+        """Number of pipeline stages; 1 for a model that is not pipelined."""
+        assigned = self.__dict__.get("_assigned") or []
+        return 1 + max((each.pipeline_stage for each in assigned), default=0)
 
     def see(self, batch: Any) -> None:
         """See the first batch of an execution."""
@@ -152,6 +160,30 @@ class ModelPlacement:
         """Whether the outfeed sends sums of an execution's results."""
         asked = self.extension.options
         return asked.is_pipelined and bool(asked.accumulate_outfeed)
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas of the model: as many as fit on the device that is configured."""
+        config, options = configured(), self.extension.options
+        stages = self.extension.stages
+        mapping = options.device_mapping or range(stages)
+        device = (config or IPUConfig()).device(
+            mapping, options.is_pipelined, configured=config is not None, ordinal=device_ordinal()
+        )
+        system = hardware.build_system(
+            device["name"],
+            mapping=mapping,
+            ipus=device["auto_select_ipus"],
+            select=device["select_ipus"],
+            pipelined=options.is_pipelined,
+        )
+        return system.replicas
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether callbacks are asynchronous: called for each step."""
+        asked: bool = self.extension.options.asynchronous
+        return asked
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions that Graphcore's Keras refuses, in its words."""
@@ -277,6 +309,14 @@ def install() -> None:
     _behind(import_module("tf_keras.src.engine.node").Node, _note_call)
     _behind(tf.keras.Model, _place)
     _behind(functional(), _take_scopes)
+    batches.install(_replicas_of)
+    saving.install(lambda model: getattr(execution.placement_of(model), "extension", None))
+
+
+def _replicas_of(model: Any) -> int | None:
+    """Return the replicas of a model; None for a model of the host."""
+    placement = None if model is None else execution.placement_of(model)
+    return placement.replicas if isinstance(placement, ModelPlacement) else None
 
 
 def _method(name: str) -> Callable[..., Any]:

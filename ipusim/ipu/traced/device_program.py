@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -59,6 +59,7 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
+        summed: Collection[str] = (),
     ) -> None:
         """Take the step.
 
@@ -72,10 +73,11 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
+            summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
         """
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction = sent, reduction
+        self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
@@ -87,6 +89,7 @@ class DeviceProgram:
         running: RunningSession | EagerHost,
         values: Sequence[Any],
         executions: int | None = None,
+        begun: int | None = None,
     ) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
@@ -95,6 +98,7 @@ class DeviceProgram:
             running: the session that runs it.
             values: values of the tensors of :attr:`outside`, then values of the carried variables.
             executions: executions of the program, by default as many as its options say.
+            begun: executions before this run, on which random draws go on; by default those of this program.
 
         Returns:
             The values of the carried variables behind the run.
@@ -116,8 +120,11 @@ class DeviceProgram:
                 variables={name: known[name] for name in state.variables},
                 slots=tuple({name: known[name] for name in slots} for slots in state.slots),
                 untrained=tuple({name: known[name] for name in values} for values in state.untrained),
+                executions=begun,
             )
         )
+        if begun is not None:
+            placed.taken = session.elements
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         self.timelines[running.session] = session.run(executions, sink=sink)
         self._assign(variables, session)
@@ -127,14 +134,17 @@ class DeviceProgram:
         assert self._outfeed is not None
         self._outfeed.add(running.session, element)
 
-    @staticmethod
-    def _assign(variables: Mapping[str, Variable], session: Session) -> None:
+    def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign the changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:
             values |= slots
         values |= state.untrained[0]
+        for name in self._summed.intersection(values) if len(state.untrained) > 1 else ():
+            before = np.asarray(variables[name].value)
+            changes = sum(each[name] - before for each in state.untrained)
+            values[name] = (before + changes).astype(before.dtype)
         for name, value in values.items():
             if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
                 variables[name].assign(np.asarray(value))
