@@ -333,12 +333,12 @@ def test_tensorflow_executes_no_node_of_a_model(stages, monkeypatch):
     def refuse(*arguments, **keywords):
         raise AssertionError(f"TensorFlow executed {arguments[0]}")
 
-    def running(program, *arguments, **keywords):
+    def running(program, *arguments):
         with monkeypatch.context() as patched:
             for name in ("TFE_Py_Execute", "TFE_Py_FastPathExecute"):
                 patched.setattr(execute.pywrap_tfe, name, refuse)
             ran.append(program.name)
-            return run(program, *arguments, **keywords)
+            return run(program, *arguments)
 
     monkeypatch.setattr(DeviceProgram, "run", running)
     x, y = _vectors()

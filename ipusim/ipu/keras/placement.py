@@ -11,6 +11,8 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
 
+import numpy as np
+
 from ipusim.api import hardware, models
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import pipelining_ops
@@ -18,7 +20,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.keras import batches, saving
-from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from ipusim.ipu.keras.of_models import OfFunctional, OfSequential, OfSubclass, functional
 from ipusim.ipu.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
 from ipusim.ipu.runtime.context import Scoped
@@ -26,8 +28,8 @@ from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.pipeline_options import LoopSchedule
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
+from ipusim.ipu.runtime.queues import BUFFER_DEPTH
 from ipusim.ipu.traced.keras import execution
-from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
 from ipusim.ipu.traced.keras.steps import StageOf
 
 tf = load()
@@ -52,73 +54,6 @@ _NOT_OVERRIDDEN: Final = tuple(
 _INSTALLED: Final[list[bool]] = []
 #: Whether models that are made run on simulated IPUs.
 _IN_STRATEGY: Final = Scoped("in_strategy", False)
-
-
-class _OfModel:
-    """The part of an extension that knows the model.
-
-    Attributes:
-        model: the model.
-        name: its name.
-        layers: its layers.
-        found: calls of a subclass of Model; None before it is built.
-    """
-
-    def __init__(self, model: Any) -> None:
-        """Take the model."""
-        super().__init__()
-        self.model = model
-        self.found: ModelCalls | None = None
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        name: str = self.model.name
-        return name
-
-    @property
-    def layers(self) -> list[Any]:
-        """The model's layers."""
-        return list(self.model.layers)
-
-    @property
-    def graph(self) -> Any:
-        """The calls of the model's layers; None before a subclass of Model is built."""
-        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
-
-    @property
-    def stages(self) -> int:
-        """Number of pipeline stages; 1 for a model that is not pipelined."""
-        assigned = self.__dict__.get("_assigned") or []
-        return 1 + max((each.pipeline_stage for each in assigned), default=0)
-
-    def see(self, batch: Any) -> None:
-        """See the first batch of an execution."""
-
-
-class _Sequential(_OfModel, SequentialExtension):
-    """Options and stages of a Sequential model."""
-
-
-class _Functional(_OfModel, FunctionalExtension):
-    """Options and stages of a functional model."""
-
-
-class _Subclassed(_OfModel, ModelExtension):
-    """Options and stages of a subclass of Model, whose calls are known when it is built."""
-
-    def build(self, element: Any) -> None:
-        """Find the calls by a symbolic call for a batch's inputs, and take the stages of the scopes in it."""
-        if self.found is None:
-            self.found = symbolic_calls(self.model, element)
-            self._take_scopes()
-
-    def see(self, batch: Any) -> None:
-        """Build a model that is to be pipelined."""
-        asked = self.options
-        if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
-            x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
-            self.build(tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +97,12 @@ class ModelPlacement:
         return asked.is_pipelined and bool(asked.accumulate_outfeed)
 
     @property
+    def buffer_depth(self) -> int:
+        """Number of results that the host's buffer holds."""
+        depth: int = self.extension.options.outfeed.get("buffer_depth", BUFFER_DEPTH)
+        return depth
+
+    @property
     def replicas(self) -> int:
         """Number of replicas of the model: as many as fit on the device that is configured."""
         config, options = configured(), self.extension.options
@@ -184,6 +125,15 @@ class ModelPlacement:
         """Whether callbacks are asynchronous: called for each step."""
         asked: bool = self.extension.options.asynchronous
         return asked
+
+    def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
+        """Return the dtype in which a variable's gradients are accumulated, as the options say."""
+        asked = self.extension.options
+        pipelined, looped = asked.pipelining.get("gradient_accumulation_dtype"), asked.accumulating.get("dtype")
+        dtype = pipelined if asked.is_pipelined else looped
+        if callable(dtype) and not isinstance(dtype, type):
+            dtype = dtype(variable)
+        return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions that Graphcore's Keras refuses, in its words."""
@@ -341,11 +291,6 @@ def _behind(kind: Any, then: Callable[[Any], object]) -> None:
     kind.__init__ = init
 
 
-def functional() -> Any:
-    """Return tf_keras' class of functional models."""
-    return import_module("tf_keras.src.engine.functional").Functional
-
-
 def _note_scope(layer: Any) -> None:
     """Note the stage of the scope that a layer is made in."""
     layer.__dict__["_pipeline_stage"] = pipeline_stage()
@@ -364,14 +309,14 @@ def _place(model: Any) -> None:
     if not _IN_STRATEGY() or execution.placement_of(model) is not None:
         return
     if isinstance(model, tf.keras.Sequential):
-        kind: Any = _Sequential
+        kind: Any = OfSequential
     else:
-        kind = _Functional if isinstance(model, functional()) else _Subclassed
+        kind = OfFunctional if isinstance(model, functional()) else OfSubclass
     execution.place(model, ModelPlacement(kind(model)))
 
 
 def _take_scopes(model: Any) -> None:
     """Assign the calls of a functional model to the stages of the scopes that they were written in."""
     placement = execution.placement_of(model)
-    if isinstance(placement, ModelPlacement) and isinstance(placement.extension, _Functional):
+    if isinstance(placement, ModelPlacement) and isinstance(placement.extension, OfFunctional):
         placement.extension._take_scopes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,6 +17,9 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+#: Accumulators in the dtype of their variables.
+_OWN: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
 @dataclass(eq=False)
@@ -59,6 +62,7 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
+        accumulators: Mapping[str, np.dtype[Any]] = _OWN,
         summed: Collection[str] = (),
     ) -> None:
         """Take the step.
@@ -73,8 +77,10 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
+            accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
             summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
         """
+        self._accumulators = accumulators
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
@@ -159,6 +165,7 @@ class DeviceProgram:
             lambda index: self._element(placed, index),
             self._reduction,
             self._sent,
+            self._accumulators,
             constants=constants,
             first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
         )

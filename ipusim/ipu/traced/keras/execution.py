@@ -35,6 +35,7 @@ class Placement(Protocol):
         accumulation: number of batches of a weight update.
         reduction: how gradients are accumulated.
         version: another number after each change, behind which programs are placed anew.
+        buffer_depth: number of results that the host's buffer holds.
         replicas: number of replicas, each of which takes a batch of its own in a step.
         sums_results: whether results are summed up on the IPUs.
         tells_steps: whether callbacks are called for each step of an execution.
@@ -57,6 +58,10 @@ class Placement(Protocol):
         """Number of the last change."""
 
     @property
+    def buffer_depth(self) -> int:
+        """Number of results that the host's buffer holds."""
+
+    @property
     def replicas(self) -> int:
         """Number of replicas."""
 
@@ -67,6 +72,9 @@ class Placement(Protocol):
     @property
     def tells_steps(self) -> bool:
         """Whether callbacks are called for each step of an execution, or for its last one alone."""
+
+    def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
+        """Return the dtype in which a variable's gradients are accumulated; None for the variable's own."""
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions that the placement does not allow.
@@ -224,10 +232,17 @@ class Execution:
                 program.traced.feed.elements.append([tensor.numpy() for tensor in tf.nest.flatten(batch)])
             program.results.elements.clear()
             variables = self._captures.variables()
-            program.device.run(Invocation(variables), program.host, (), begun=self._updates())
+            program.device.run(Invocation(variables), program.host, (), None, self._updates())
             self._captures.assign(variables.values())
             self.timelines.append(program.device.timelines[program.host])
             return [each for element in program.results.elements for each in self._of_step(program, element, replicas)]
+
+    def _accumulators(self, placement: Placement) -> Iterator[tuple[Any, np.dtype[Any]]]:
+        """Return the variables whose gradients are accumulated in another dtype, each with that."""
+        for variable in self._model.trainable_variables if self._kind.training else ():
+            dtype = placement.accumulator_dtype(variable)
+            if dtype is not None:
+                yield variable, dtype
 
     def _updates(self) -> int | None:
         """Return the weight updates before this execution, on which random draws go on; None if nothing is trained."""
@@ -260,6 +275,7 @@ class Execution:
         sent = pipelines.Outfeed(
             names=names,
             mask=(False,) * len(names),
+            buffer_depth=placement.buffer_depth,
             element_bytes=sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs),
         )
         results = StepResults()
@@ -272,6 +288,7 @@ class Execution:
             sent=sent,
             reduction=placement.reduction,
             outside=outside_of(traced.step),
+            accumulators={self._captures.name_of(each.handle): dtype for each, dtype in self._accumulators(placement)},
             summed=[self._captures.name_of(each.handle) for metric in self._model.metrics for each in metric.variables],
         )
         return _Program(traced, device, EagerHost(), results)
