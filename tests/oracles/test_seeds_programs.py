@@ -9,8 +9,8 @@ import re
 
 import pytest
 
+from ipusim.ipu.keras import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
-from ipusim.ipu.tensorflow.keras import datasets
 from tests.cli.commands import ipusim
 from tests.effort import draws_everything, rarest, sampled, slowest
 from tests.seed_programs import names, seed_program, seeds_folder

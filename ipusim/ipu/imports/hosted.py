@@ -23,6 +23,8 @@ _LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]
 _INSTALLED: Final = ("site-packages", "dist-packages")
 #: Advice to use names that the program's version of TensorFlow does not have.
 _LATER_VERSIONS: Final = ".*is deprecated and will be removed in a future version"
+#: Words on the seed that a graph of the program's has been given here.
+_OF_SEEDS: Final = "Seed .* from outer graph might be getting used by function"
 
 
 @contextmanager
@@ -64,7 +66,8 @@ def hosted(major: int) -> Iterator[Faces]:
         return result
 
     with process_of(major), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _LATER_VERSIONS, UserWarning)
+        for words in (_LATER_VERSIONS, _OF_SEEDS):
+            warnings.filterwarnings("ignore", words, UserWarning)
         builtins.__import__ = own_import
         try:
             yield faces

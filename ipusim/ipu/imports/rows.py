@@ -27,7 +27,7 @@ _SWITCHING: Final[dict[str, Row]] = {
     "train.Saver": f"{_OURS}.imports.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config functional_ops"
+_SHARED: Final = "config functional_ops keras"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
@@ -43,6 +43,8 @@ _STRATEGIES: Final = """
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
+#: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
+_ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
 #: Modules of the optimizers' package, each with the names of that.
 _OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
 
@@ -80,6 +82,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.contrib": (),
         "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
         "keras": (keras, _KERAS_SOURCE),
+        "tf_keras": (keras, _KERAS_SOURCE),
         "tensorflow.keras": (keras,),
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
@@ -90,6 +93,10 @@ def rows_for(major: int) -> dict[str, Row]:
         "popdist": f"{_OURS}.popdist",
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
+        "ipu_tensorflow_addons.keras.layers": f"{_OURS}.keras.addons",
+        "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
+        "ipu_tensorflow_addons.v1": (),
+        **{f"ipu_tensorflow_addons.{name}": f"{_GRAPHCORE}.rnn_ops" for name in _ADDED_LAYERS.split()},
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
@@ -97,8 +104,9 @@ def rows_for(major: int) -> dict[str, Row]:
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
         rows[f"{parent}.nn.compute_average_loss"] = f"{_GRAPHCORE}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
-    for parent in ("keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
-        rows[f"{parent}.datasets"] = f"{_OURS}.tensorflow.keras.datasets"
+    for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
+        rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
+        rows[f"{parent}.ipu"] = f"{_OURS}.keras"
     rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
     rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
     return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -89,6 +89,7 @@ class DeviceProgram:
         carried: Sequence[str] = (),
         accumulators: Mapping[str, np.dtype[Any]] = _OWN,
         shown: Sequence[str] = (),
+        summed: Collection[str] = (),
     ) -> None:
         """Take the step.
 
@@ -104,12 +105,13 @@ class DeviceProgram:
             carried: shared names of variables that exist in the program alone: values of a loop.
             accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
             shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
+            summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
         """
         self._accumulators = accumulators
         self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction = sent, reduction
+        self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
         self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
@@ -133,6 +135,7 @@ class DeviceProgram:
         running: RunningSession | EagerHost,
         values: Sequence[Any],
         executions: int | None = None,
+        begun: int | None = None,
     ) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
@@ -141,6 +144,7 @@ class DeviceProgram:
             running: the session that runs it.
             values: values of the tensors of :attr:`outside`, then values of the carried variables.
             executions: executions of the program, by default as many as its options say.
+            begun: executions before this run, on which random draws go on; by default those of this program.
 
         Returns:
             The values of the carried variables behind the run.
@@ -169,8 +173,11 @@ class DeviceProgram:
                 variables={name: known[name] for name in state.variables},
                 slots=tuple({name: known[name] for name in slots} for slots in state.slots),
                 untrained=tuple({**values, **changed} for values in state.untrained),
+                executions=begun,
             )
         )
+        if begun is not None:
+            placed.taken = session.elements
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
@@ -194,14 +201,17 @@ class DeviceProgram:
         name = f"the first variables of the program {self.name!r}"
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
-    @staticmethod
-    def _assign(variables: Mapping[str, Variable], session: Session) -> None:
+    def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign the changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:
             values |= slots
         values |= state.untrained[0]
+        for name in self._summed.intersection(values) if len(state.untrained) > 1 else ():
+            before = np.asarray(variables[name].value)
+            changes = sum(each[name] - before for each in state.untrained)
+            values[name] = (before + changes).astype(before.dtype)
         for name, value in values.items():
             if not _same(value, variables[name].value):
                 variables[name].assign(np.asarray(value))

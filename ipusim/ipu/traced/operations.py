@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, Work
+from ipusim.api import Array, LayerCost, Work, layers
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry, Price
 from ipusim.ipu.graph.tensorflow_import import load
@@ -111,6 +112,9 @@ def add_function(
         values = [np.asarray(value) for value in function(*map(np.asarray, arrays))]
         return values[0] if len(values) == 1 else tuple(values) or None
 
+    if tf.executing_eagerly():
+        found = function(*(tensor.numpy() for tensor in tensors))
+        return [tf.constant(value, dtype) for value, (dtype, _) in zip(found, forms, strict=True)]
     results = add_node(Entry(lambda node: run, effect=not forms, price=price), tensors, forms, name)
     node = results[0] if not forms else results[0].op
     let_host_run(node, run)
@@ -125,3 +129,35 @@ def let_host_run(node: Any, function: Callable[..., Any]) -> None:
 
 def _arrays(values: Sequence[Any]) -> list[Array]:
     return [np.asarray(value) for value in values]
+
+
+@dataclass(frozen=True)
+class LayerOperation:
+    """A layer of the simulator that draws nothing, as an operation on (x, parameters); x is (batch, ...).
+
+    Attributes:
+        layer: the layer.
+        names: its names of the parameters.
+    """
+
+    layer: layers.Layer
+    names: tuple[str, ...]
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the output."""
+        x, *values = arrays
+        parameters = dict(zip(self.names, values, strict=True))
+        y, saved = self.layer.forward(parameters, x)
+        return (y,), (parameters, saved)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the arguments ``argnums``."""
+        parameters, inner = saved
+        dx, own = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
+        found: list[Any] = [dx, *(own[name] for name in self.names)]
+        return [found[number] for number in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the layer's own work."""
+        batch, *shape = arrays[0].shape
+        return self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
