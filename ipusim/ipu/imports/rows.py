@@ -80,6 +80,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "popdist": f"{_OURS}.popdist",
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
+        "tensorflow.compiler.plugin": (),
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
