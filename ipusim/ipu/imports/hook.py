@@ -7,6 +7,7 @@ notebook calls :class:`install`; ``ipusim run program.py`` does the same for a p
 from __future__ import annotations
 
 import ast
+import atexit
 import builtins
 import importlib
 import os
@@ -47,6 +48,10 @@ def is_own(importing: Mapping[str, Any] | None) -> bool:
     return not str(file).startswith(_LIBRARIES) and set(_INSTALLED).isdisjoint(Path(file).parts)
 
 
+#: Imports that hold to the end of the process or of their block.
+_IN_EFFECT: Final[list[install]] = []
+
+
 class install:  # noqa: N801 - a function to callers
     """Let imports of TensorFlow, Keras, Horovod and PopDist find Graphcore's names.
 
@@ -76,6 +81,7 @@ class install:  # noqa: N801 - a function to callers
         self._version, self._stack, self._begun = tensorflow, ExitStack(), False
         self._before = builtins.__import__, importlib.import_module
         builtins.__import__, importlib.import_module = self._import, self._import_module
+        _IN_EFFECT.append(self)
 
     def __enter__(self) -> Self:
         """Return this."""
@@ -83,6 +89,7 @@ class install:  # noqa: N801 - a function to callers
 
     def __exit__(self, *_: object) -> None:
         """Give the process its own imports again."""
+        _IN_EFFECT.remove(self)
         self._stack.close()
         builtins.__import__, importlib.import_module = self._before
 
@@ -93,6 +100,7 @@ class install:  # noqa: N801 - a function to callers
             from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
 
             self._stack.enter_context(hosted(self._version or _version_of_main()))
+            atexit.register(self._stack.close)  # while TensorFlow is there
             self._begun = True
         return self._begun
 
