@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.keras.placement import models_on_ipus
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call, check_takes
 from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
-from ipusim.ipu.runtime.loop_body import check_call, check_takes
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.functions import run_function
 

@@ -10,8 +10,8 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_body
 from ipusim.ipu.runtime.devices import device_ordinal
-from ipusim.ipu.runtime.loop_body import check_body
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.loops import add_loop
 from ipusim.ipu.traced.pipelines import listed

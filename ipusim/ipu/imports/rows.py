@@ -97,6 +97,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_GRAPHCORE}.rnn_ops" for name in _ADDED_LAYERS.split()},
+        "tensorflow.compiler.plugin": (),
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
