@@ -133,7 +133,7 @@ class HostCalls:
         return tuple(calls)
 
     def _operands(self, seen: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
-        """Yield the tensors that a node reads; those of a sum are added up where they lie before one of them crosses."""
+        """Yield the tensors that a node reads; parts of a sum are added up where they lie first."""
         other = False
         for tensor, form in zip(seen.node.inputs, seen.inputs, strict=True):
             crosses = seen.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
