@@ -6,14 +6,14 @@ backward pass too. The gradient of a node runs where the node runs; variables li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ipusim.api import Work, models
 from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.observed import ObservedNode
-from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.registry import is_users
 
 #: Attribute of a node that the host runs: number and name of the block of the program around the node.
 SCOPE: Final = "_ipusim_host"
@@ -25,8 +25,6 @@ _ON_IPU: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVari
 _FORMS: Final = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike", "OnesLike"})
 #: Nodes that hand tensors on.
 _HANDED_ON: Final = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape"})
-#: Python functions of the program's own, which the host runs.
-_PYTHON: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 
 def scope_text(number: int, name: str) -> str:
@@ -42,7 +40,7 @@ class HostScopes:
         self._nodes = graph.nodes
         self._found: dict[str, str] = {}
         self._readers: dict[str, list[Node]] = {}
-        self.any = any(SCOPE in node.attributes or _is_users(node) for node in graph.nodes.values())
+        self.any = any(SCOPE in node.attributes or is_users(node) for node in graph.nodes.values())
         if self.any:
             for node in graph.nodes.values():
                 for tensor in node.inputs:
@@ -63,7 +61,7 @@ class HostScopes:
             return ""
         if SCOPE in node.attributes:
             return str(node.attributes[SCOPE])
-        if _is_users(node):
+        if is_users(node):
             return scope_text(0, node.name)
         if node.origin:
             return self.of(node.origin)
@@ -93,7 +91,7 @@ class HostCalls:
     def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
         """Take the stage."""
         self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
-        #: Names of the nodes of this stage: what others make comes to the IPU.
+        #: Names of the nodes of this stage.
         self._made: set[str] = set()
         self._on_both: set[Output] = set()
         self._bytes: dict[Output, int] = {}
@@ -122,8 +120,8 @@ class HostCalls:
             if block:
                 blocks.setdefault(block, []).append(each)
             if each.node.type not in _FORMS and each.node.type not in _HANDED_ON:
-                for tensor, form in zip(each.node.inputs, each.inputs, strict=True):
-                    self._use(tensor, block, form.nbytes)
+                for tensor, size in self._operands(each, block):
+                    self._use(tensor, block, size)
         for tensor in leaving:
             self._use(tensor, "", self._bytes.get(tensor, 0))
         calls = []
@@ -134,6 +132,19 @@ class HostCalls:
                 calls.append(models.HostCall(block.partition(_SEPARATOR)[2], work, sent, returned))
         return tuple(calls)
 
+    def _operands(self, seen: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
+        """Yield the tensors that a node reads; parts of a sum are added up where they lie first."""
+        other = False
+        for tensor, form in zip(seen.node.inputs, seen.inputs, strict=True):
+            crosses = seen.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
+            if not (crosses and other):
+                yield tensor, form.nbytes
+            other = other or crosses
+
+    def _side(self, tensor: Output) -> str:
+        """Return the block that makes a tensor; what other stages make comes to the IPU."""
+        return self._scopes.of(tensor.node) if tensor.node in self._made else ""
+
     def _use(self, tensor: Output, block: str, size: int) -> None:
         """Count a copy of a tensor to the side that reads it, unless it is there."""
         tensor = self._scopes.source(tensor)
@@ -142,7 +153,7 @@ class HostCalls:
             return
         if maker is not None and maker.type == "ReadVariableOp":
             tensor = maker.inputs[0]
-        made = self._scopes.of(tensor.node) if tensor.node in self._made else ""
+        made = self._side(tensor)
         if tensor in self._on_both or bool(made) == bool(block):
             return
         self._on_both.add(tensor)
@@ -150,8 +161,3 @@ class HostCalls:
             self._sent[block] = self._sent.get(block, 0) + size
         else:
             self._returned[made] = self._returned.get(made, 0) + size
-
-
-def _is_users(node: Node) -> bool:
-    """Tell whether a node is a Python function of the program's own."""
-    return node.type in _PYTHON and entry_of(node) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
@@ -39,6 +39,8 @@ class Entry:
     value: Any = None
 
 
+#: Types of nodes of Python functions: the program's own, and operations of Graphcore's.
+USERS: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _ENTRIES: dict[str, Entry] = {}
 #: Graphcore's operations by the token of their ``PyFunc`` node.
 _BY_TOKEN: dict[str, Entry] = {}
@@ -95,8 +97,13 @@ def forget_token(token: str) -> None:
 def entry_of(node: Node) -> Entry | None:
     """Return the entry of a node's operation; None without a kernel."""
     if node.type == "PyFunc":
-        return _BY_TOKEN.get(node.attributes.get("token", ""))
+        return _BY_TOKEN.get(node.attributes.get("token", "")) or _ENTRIES.get(node.type)
     return _ENTRIES.get(node.type)
+
+
+def is_users(node: Node) -> bool:
+    """Tell whether a node is a Python function of the program's own."""
+    return node.type in USERS and node.attributes.get("token", "") not in _BY_TOKEN
 
 
 def find(node: Node) -> Entry:

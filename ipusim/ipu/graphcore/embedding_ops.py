@@ -240,10 +240,10 @@ def _looked_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: 
     ids = tf.convert_to_tensor(indices)
     if not ids.dtype.is_integer:
         checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
-    known = tf.get_static_value(ids)
+    table, known = _table(variable, spec), tf.get_static_value(ids)
     if known is not None and not clip:
         check_ids(variable.name, int(variable.shape[0]), known)
-    return _table(variable, spec).look_up(ids, clip=clip)
+    return table.look_up(ids, clip=clip)
 
 
 def _register(variable: Any, spec: HostEmbeddingOptimizerSpec | None, change: int) -> None:

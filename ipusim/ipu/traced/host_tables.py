@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array, functions, models
-from ipusim.base.errors import ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.own_nodes import add_node
@@ -184,12 +184,10 @@ class HostTable:
 
 
 def check_ids(name: str, tokens: int, ids: Array) -> None:
-    """Refuse numbers that a table does not have; raises ProgramStateError."""
+    """Refuse numbers that a table does not have; raises ProgramError."""
     if ids.size and (ids.min() < 0 or ids.max() >= tokens):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
-        raise ProgramStateError(
-            f"indices: expected numbers from 0 to {tokens - 1}, as the table {name!r} has, got {wrong}"
-        )
+        raise ProgramError(f"indices: expected numbers from 0 to {tokens - 1}, as the table {name!r} has, got {wrong}")
 
 
 def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTable]:

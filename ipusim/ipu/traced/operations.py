@@ -114,7 +114,7 @@ def add_function(
 
     if tf.executing_eagerly():
         found = function(*(tensor.numpy() for tensor in tensors))
-        return [tf.constant(value, dtype) for value, (dtype, _) in zip(found, forms, strict=True)]
+        return [tf.constant(value, dtype) for value, (dtype, _) in zip(found, forms, strict=True)] or [None]
     results = add_node(Entry(lambda node: run, effect=not forms, price=price), tensors, forms, name)
     node = results[0] if not forms else results[0].op
     let_host_run(node, run)

@@ -21,6 +21,7 @@ from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer, variable_name
+from ipusim.ipu.traced import python_functions as _python_functions  # noqa: F401 - registers their kernel
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession

@@ -101,5 +101,5 @@ class Observation:
 
 def _price_of(node: Node, values: Sequence[Any]) -> Callable[[Collection[int]], Work] | None:
     """Return the price of an operation of Graphcore's on these values; None for any other node."""
-    entry = entry_of(node) if node.type == "PyFunc" else None
+    entry = entry_of(node)
     return None if entry is None or entry.price is None else partial(entry.price, values)
