@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Job, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.api import Array, Job, Request, Session, Timeline, assemble, models, pipelines, rules, runs, schedules
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
@@ -153,6 +153,7 @@ class DeviceProgram:
     def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
+        options = runs.validate(dict(self._options()))
         functions = StepFunctions(
             self.name,
             self.step,
@@ -164,8 +165,9 @@ class DeviceProgram:
             constants,
             () if self._infeed is None else self._of_element(self._infeed.zeros()),
             self._shown,
+            from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = self._place_request(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
+        job = self._place_request(Request(options, name=self.name, functions=functions))
         placed = PlacedProgram(Session(replace(job)), constants)
         return placed
 
@@ -181,3 +183,10 @@ class DeviceProgram:
             placed.elements[placed.taken] = self._of_element(self._infeed.pull())
             placed.taken += 1
         return placed.elements.pop(index)
+
+
+def _recomputes_inside(pipeline: Any) -> bool:
+    """Tell whether backward passes compute activations again, by the options of a pipeline."""
+    modes = schedules.find(pipeline.schedule).recomputation_modes
+    mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode
+    return bool(pipeline.allow_recompute and mode == rules.INTERLEAVED)

@@ -58,7 +58,8 @@ def add_loop(
     returned = [each for each in listed(body(*values, **named)) if each is not None]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
     for each, tensor in zip(carried, tensors, strict=bool(carried)):
-        each.assign(tensor)
+        if tensor is not each.read:  # a value that stays is a constant of the run
+            each.assign(tensor)
     written = [node.name for node in graph.get_operations()[start:]]
     initial = {variable.initializer.name for variable in tf.compat.v1.global_variables()}
     CLAIMED.setdefault(graph, set()).update(written)
