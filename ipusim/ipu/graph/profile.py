@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, functions, models
+from ipusim.ipu.graph.checkpoints import Sections
 from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
@@ -162,6 +163,8 @@ def profile_stage(
     update: GraphUpdate | None,
     accumulators: Mapping[str, np.dtype[Any]],
     reduction: models.Reduction,
+    graph: Graph,
+    sections: Sections | None = None,
     summed: models.Summed | None = None,
 ) -> models.StageProfile:
     """Return the profile of a stage for one micro-batch.
@@ -176,6 +179,8 @@ def profile_stage(
         update: the weight update; None in inference.
         accumulators: dtype of the gradient accumulator of each variable.
         reduction: how gradients come to their accumulators.
+        graph: the graph.
+        sections: the forward pass between checkpoints; None where the backward pass computes nothing again from them.
         summed: results of the last stage that an execution sums up; None where none are.
     """
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
@@ -212,7 +217,60 @@ def profile_stage(
         stash_bytes=observed.stash_bytes,
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
+    if sections is not None:
+        profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
     return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
+    """Return the tensors that a stage computes again: of the last stage, those before the last checkpoint.
+
+    Args:
+        cut: the stage.
+        sections: its forward pass between checkpoints.
+        is_last: whether no stage follows.
+    """
+    end = len(sections.names) - is_last
+    return frozenset(tensor for tensor in cut.keeps if 0 <= sections.section_of(tensor.node) < end)
+
+
+def _with_checkpoints(
+    profile: models.StageProfile, observed: ObservedStage, graph: Graph, sections: Sections, *, is_last: bool
+) -> models.StageProfile:
+    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
+
+    Kept are the inputs of the sections that run again, and in the last stage all of the section that does not.
+    """
+    count = len(sections.names) - is_last
+    stash = [0] * len(sections.names)
+    kept = dict(zip(observed.cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
+    makers = {each.node.name: each.node for each in observed.seen}
+    counted: set[Output] = set()
+    for tensor, size in kept.items():
+        source = _handed_on(makers, tensor)
+        if source not in counted:
+            stash[sections.section_of(tensor.node)] += size
+        counted.add(source)
+    for number, values in enumerate(sections.values, 1):  # a section's input, which the one before makes
+        stash[number] += sum(kept.get(tensor, 0) for tensor in values)
+    first = next((number for number in range(count) if stash[number]), count)
+    again = frozenset().union(*sections.names[first:count])
+    seen = [each for each in observed.seen if each.node.name in again]
+    outputs = {each.node.name: each.outputs[0].nbytes for each in observed.seen if each.outputs}
+    inner = sections.values[:-1] if is_last else sections.values
+    read = {tensor for names in sections.names[:count] for name in names for tensor in graph.nodes[name].inputs}
+    taken = [
+        form_of(value).nbytes
+        for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)
+        if not is_last or tensor in read
+    ]
+    tail = stash[-1] if is_last else 0
+    return replace(
+        profile,
+        recompute=work_of_stage(graph, observed.cut, seen, []).forward,
+        checkpoint_bytes=sum(taken) + sum(outputs[each.node] for values in inner for each in values) + tail,
+        cluster_bytes=max([0, *(size - tail for size in stash[first:count])]),
+    )
 
 
 def _itemsize(values: Iterable[Any]) -> int:

@@ -14,9 +14,10 @@ import numpy as np
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.averaging import Averaging
-from ipusim.ipu.graph.cut import cut
-from ipusim.ipu.graph.node import Output
-from ipusim.ipu.graph.profile import ObservedStage, observe, profile_stage
+from ipusim.ipu.graph.checkpoints import Sections, sections_of
+from ipusim.ipu.graph.cut import cut, with_sums
+from ipusim.ipu.graph.node import Graph, Output
+from ipusim.ipu.graph.profile import ObservedStage, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -57,6 +58,7 @@ class StepFunctions:
         first: values of a micro-batch that is tried; empty for zeros like ``elements(0)``.
         shown: name of each stage in pictures; an empty name stands for that of the stage.
         averages: whether replicas average gradients; None if a node of the update says so.
+        from_checkpoints: whether backward passes compute stages again from their checkpoints.
     """
 
     name: str
@@ -70,6 +72,7 @@ class StepFunctions:
     first: Sequence[Any] | None = None
     shown: Sequence[str] = ()
     averages: bool | None = None
+    from_checkpoints: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,7 +111,9 @@ class StepFunctions:
             used = {each: self.variables[each] for each in dict.fromkeys((*passes.variables, *one.gradients))}
             trained = {each: value for each, value in used.items() if each in trained_at_all}
             others = {each: value for each, value in used.items() if each not in trained_at_all}
-            result.append(GraphStage(name, passes, trained, others, constants=self.constants))
+            sections, is_last = self._sections[number], position == len(self.parts) - 1
+            again = None if sections is None else computed_again(one, sections, is_last=is_last)
+            result.append(GraphStage(name, passes, trained, others, constants=self.constants, again=again))
         result[-1] = replace(result[-1], hands=self.step.trace.handed)
         return tuple(result)
 
@@ -124,6 +129,17 @@ class StepFunctions:
         known = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
         constants = ChainMap(dict[Output, Any](), self.constants, known)  # type: ignore[arg-type]
         return GraphUpdate(self.step.graph, nodes, trained, slots, constants, self.step.rule, self._averaging)
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return with_sums(self.step.graph, cut(self.step.trace))
+
+    @cached_property
+    def _sections(self) -> list[Sections | None]:
+        """The forward pass of each stage between the checkpoints from which it is computed again."""
+        cuts = cut(self.step.trace)
+        uses = self.training and self.from_checkpoints
+        return [sections_of(self._graph, one) if uses else None for one in cuts]
 
     @cached_property
     def _averaging(self) -> Averaging | None:
@@ -176,6 +192,8 @@ class StepFunctions:
                     update=self.update,
                     accumulators={**own, **self.accumulators},
                     reduction=self.reduction,
+                    graph=self._graph,
+                    sections=self._sections[number],
                     summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
                 )
             )

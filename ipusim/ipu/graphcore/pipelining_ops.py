@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.graph.checkpoints import CHECKPOINT
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
@@ -237,10 +238,16 @@ def pipeline(
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return tensors as they are.
+    """Note tensors as a checkpoint of a stage, which recomputation inside the backward pass keeps.
 
     Args:
         tensors: one or a structure of them.
-        name: without effect.
+        name: name of the nodes.
+
+    Returns:
+        The tensors behind the checkpoint.
     """
-    return tensors
+    graph = tf.compat.v1.get_default_graph()
+    attribute = tf.compat.v1.AttrValue(i=len(graph.get_operations()))
+    with graph._attr_scope({CHECKPOINT: attribute}):
+        return tf.nest.map_structure(lambda tensor: tf.identity(tensor, name or "recomputation_checkpoint"), tensors)

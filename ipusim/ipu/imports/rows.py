@@ -27,14 +27,14 @@ _SWITCHING: Final[dict[str, Row]] = {
     "train.Saver": f"{_OURS}.imports.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config functional_ops keras"
+_SHARED: Final = "autoshard config functional_ops keras"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
     all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops
     internal_ops ipu_estimator ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks math_ops nn_ops
-    normalization_ops rand_ops reduce_scatter_op replication_ops statistics_ops summary_ops utils
+    normalization_ops rand_ops reduce_scatter_op replication_ops sharding statistics_ops summary_ops utils
 """
 #: Where strategies of several hosts lie.
 _STRATEGIES: Final = """

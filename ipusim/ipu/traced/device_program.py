@@ -11,7 +11,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, analysis, machine, models, pipelines, runs
+from ipusim.api import (
+    Array,
+    Request,
+    Session,
+    Timeline,
+    analysis,
+    machine,
+    models,
+    pipelines,
+    rules,
+    runs,
+    schedules,
+)
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
@@ -217,10 +229,11 @@ class DeviceProgram:
                 variables[name].assign(np.asarray(value))
 
     def _place(
-        self, key: Any, options: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
+        self, key: Any, asked: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
     ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
+        options = runs.validate(asked)
         functions = StepFunctions(
             self.name,
             self.step,
@@ -232,8 +245,9 @@ class DeviceProgram:
             constants,
             () if self._infeed is None else self._of_element(self._infeed.zeros()),
             self._shown,
+            from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = job_of_request(Request(runs.validate(options), name=self.name, functions=functions))
+        job = job_of_request(Request(options, name=self.name, functions=functions))
         hosts = self._distribution
         if hosts is None:
             session = Session(job)
@@ -269,3 +283,10 @@ class DeviceProgram:
 
 def _same(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _recomputes_inside(pipeline: Any) -> bool:
+    """Tell whether backward passes compute activations again, by the options of a pipeline."""
+    modes = schedules.find(pipeline.schedule).recomputation_modes
+    mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode
+    return bool(pipeline.allow_recompute and mode == rules.INTERLEAVED)

@@ -264,8 +264,8 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
                     f"The PipelineStage with ID {positions[number]} is trying to use an input ({name}) which is "
                     f"already used by the PipelineStage with ID {positions[first]}. This violates the dataflow "
                     "constraints because an input can only be used by pipeline stages on the same IPU.\nIf the model "
-                    "requires for multiple pipeline stages to access the same `tf.Variable` then these pipeline stages "
-                    "need to placed onto the same IPU using the `device_mapping` argument to "
+                    "requires for multiple pipeline stages to access the same `tf.Variable` then these pipeline "
+                    "stages need to placed onto the same IPU using the `device_mapping` argument to "
                     "`tf.python.ipu.pipelining_ops.pipeline`."
                 )
 
