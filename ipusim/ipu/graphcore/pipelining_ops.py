@@ -11,7 +11,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
-from ipusim.ipu.runtime.devices import device_ordinal
+from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
@@ -47,6 +47,7 @@ class OptimizerFunctionOutput(NamedTuple):
     loss: Any
 
 
+@building
 @in_any_release
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
@@ -105,6 +106,9 @@ def pipeline(
     if outfeed_queue is None and optimizer_function is None:
         raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")
     ordinal = device_ordinal()
+    for queue, argument in ((infeed_queue, "infeed_queue"), (outfeed_queue, "outfeed_queue")):
+        if queue is not None:
+            check_queue_on_device(argument, queue.ordinal)
 
     def options() -> Mapping[str, Any]:
         chosen = config or configured()
