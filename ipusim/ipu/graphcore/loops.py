@@ -11,7 +11,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_body
-from ipusim.ipu.runtime.devices import device_ordinal
+from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.loops import add_loop
 from ipusim.ipu.traced.pipelines import listed
@@ -19,6 +19,7 @@ from ipusim.ipu.traced.pipelines import listed
 tf = load()
 
 
+@building
 def repeat(
     n: int,
     body: Callable[..., Any],
@@ -48,6 +49,7 @@ def repeat(
     return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue, config=config)
 
 
+@building
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],
@@ -88,6 +90,8 @@ def _loop(
     check_body("body", body)
     if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
+    if infeed_queue is not None:
+        check_queue_on_device("infeed_queue", infeed_queue.ordinal)
     results = add_loop(
         iterations,
         body,

@@ -14,7 +14,7 @@ from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.graphcore.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
-from ipusim.ipu.runtime.devices import check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
@@ -140,6 +140,7 @@ def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
         raise ProgramTypeError(f"{_NAME}.{text}")
 
 
+@building
 @in_any_release
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
@@ -198,6 +199,9 @@ def pipeline(
         if queue is not None:
             check_queue_on_device(argument, queue.ordinal)
     ordinal = device_ordinal()
+    for queue, argument in ((infeed_queue, "infeed_queue"), (outfeed_queue, "outfeed_queue")):
+        if queue is not None:
+            check_queue_on_device(argument, queue.ordinal)
 
     def options() -> Mapping[str, Any]:
         chosen = config or configured()

@@ -12,8 +12,8 @@ from ipusim.ipu.graph.host_scopes import SCOPE, scope_text
 from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.devices import ordinal_of
-from ipusim.ipu.scopes import frontend_attribute, ipu_jit_scope, ipu_scope, partials_type, stochastic_rounding
+from ipusim.ipu.runtime.devices import builds_program, device_ordinal, on_device, ordinal_of
+from ipusim.ipu.scopes import frontend_attribute, ipu_jit_scope, partials_type, stochastic_rounding
 
 __all__ = [
     "frontend_attribute",
@@ -26,6 +26,27 @@ __all__ = [
 ]
 
 tf = load()
+
+
+@contextmanager
+def ipu_scope(device: str) -> Iterator[None]:
+    """Build programs in the block for a device.
+
+    Args:
+        device: its name, such as ``/device:IPU:1``; a name of the host changes nothing.
+
+    Raises:
+        ProgramTypeError: for what is no text; ProgramError for an IPU device without a number.
+        UnsupportedProgramError: in a function of a program that runs on another IPU device.
+    """
+    ordinal = ordinal_of(device)
+    if ordinal is not None and builds_program() and ordinal != device_ordinal():
+        raise UnsupportedProgramError(
+            f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
+            "build what another device runs as a program by itself, in the scope of that device"
+        )
+    with on_device(device_ordinal() if ordinal is None else ordinal):
+        yield
 
 
 @contextmanager

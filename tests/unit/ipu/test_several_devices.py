@@ -44,10 +44,11 @@ def sizes(count):
     return [utils.get_num_of_ipus_in_device(f"/device:IPU:{ordinal}") for ordinal in range(count)]
 
 
-def run(*fetches, feeds=None):
+def run(*operations):
     with v1.Session() as session:
         session.run([queue.initializer for queue in QUEUES])
-        return session.run(fetches, feeds)
+        for operation in operations:
+            session.run(operation)
 
 
 @pytest.fixture
@@ -96,8 +97,8 @@ def test_devices_share_no_ipu_on_the_smallest_machine_that_has_all(attributes, m
     compiled = []
     for ordinal in range(len(ipus)):
         with ipu_scope(f"/device:IPU:{ordinal}"):
-            operation = ipu_compiler.compile(lambda of=ordinal: piped(lambda x: x, data(of), queue(of)))
-        compiled.append(operation)
+            infeed, outfeed = data(ordinal), queue(ordinal)
+            compiled.append(ipu_compiler.compile(lambda: piped(lambda x: x, infeed, outfeed)))
     with recording(Recorder()) as recorder:
         run(*compiled)
     assert sorted(sorted(each.job.system.ipus) for each in recorder.programs) == sorted(ipus)
@@ -142,16 +143,17 @@ def test_each_program_runs_on_the_device_in_whose_scope_it_was_built():
             return outfeed.enqueue(element * 2)
 
     with ipu_scope("/device:IPU:0"):
-        first = ipu_compiler.compile(lambda: piped(lambda x: x, data(0), queue(0)))
+        queues = data(0), queue(0)
+        first = ipu_compiler.compile(lambda: piped(lambda x: x, *queues))
     with ipu_scope("/job:localhost/replica:0/task:0/device:IPU:1"):
-        second = ipu_compiler.compile(lambda: piped(lambda x: x, data(1), queue(1)))
+        others = data(1), queue(1)
+        second = ipu_compiler.compile(lambda: piped(lambda x: x, *others))
         with ipu_scope("cpu"):
             infeed, outfeed = data(1), queue(1)
             looped = ipu_compiler.compile(lambda: loops.repeat(2, body, infeed_queue=infeed))
     configuration(auto_select_ipus=[1, 2]).configure_ipu_system()
     with recording(Recorder()) as recorder:
-        for each in (first, second, looped):
-            run(each)
+        run(first, second, looped)
     assert [each.job.system.count for each in recorder.programs] == [1, 2, 2]
     assert [each.ran for each in recorder.programs] == [1, 1, 1]
 
