@@ -64,7 +64,7 @@ class TracedRan(ProgramFile):
         with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
             patch.setattr(datasets, "synthetic_classes", _drawn)
             patch.setattr(DeviceProgram, "run", noted)
-            contextvars.Context().run(lambda: self.run(arguments, traced=True))
+            contextvars.Context().run(lambda: self.run(arguments))
         self.out, self.compiled = printed.getvalue(), tuple(found.values())
 
 

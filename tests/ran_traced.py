@@ -82,7 +82,7 @@ def run_traced(path: Path, arguments: Sequence[str] = ()) -> RanTraced:
         patch.setattr(os, "environ", os.environ.copy())
         patch.setattr(datasets, "synthetic_classes", _drawn)
         patch.setattr(DeviceProgram, "run", noted)
-        contextvars.Context().run(functools.partial(File(path).run, arguments, traced=True))
+        contextvars.Context().run(functools.partial(File(path).run, arguments))
     ran.out, ran.programs = printed.getvalue(), list(found.values())
     return ran
 

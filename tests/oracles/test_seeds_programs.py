@@ -26,11 +26,7 @@ AGAIN = (
     *("002_inference", "002_training", "003_outfeed_while_it_runs"),
 )
 #: What TensorFlow does not run yet, by what is missing; the other programs run both ways.
-NOT_TRACED = {
-    "hosts": ("002_estimator_host_call", "002_horovod", "002_multi_worker"),
-    "Keras": ("003_cast_gradients", "004_stages_of_calls", "004_stages_of_layers"),
-    "concurrent stages": ("003_concurrent_stages",),
-}
+NOT_TRACED: dict[str, tuple[str, ...]] = {}
 LATER = {name for names_of_one in NOT_TRACED.values() for name in names_of_one}
 PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", re.MULTILINE)
 

@@ -28,7 +28,7 @@ from ipusim.ipu.runtime.hosts import (
     shutdown,
     size,
 )
-from ipusim.ipu.runtime.loop_body import check_call
+from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.traced import host_collectives
 
 __all__ = [
