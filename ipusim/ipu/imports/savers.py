@@ -44,7 +44,9 @@ def refuse_arrays(path: Any) -> None:
     prefix = Path(fspath(path))
     if prefix.is_dir():
         listed = prefix / "checkpoint"
-        named = re.search(r'^model_checkpoint_path: "(.*)"', listed.read_text() if listed.is_file() else "", re.MULTILINE)
+        named = re.search(
+            r'^model_checkpoint_path: "(.*)"', listed.read_text() if listed.is_file() else "", re.MULTILINE
+        )
         if named is None:
             return
         prefix /= named[1]

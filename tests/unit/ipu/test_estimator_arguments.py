@@ -47,7 +47,9 @@ def loop_model(hook):
             return ipu.ipu_estimator.IPUEstimatorSpec(mode, predictions=y * params.get("factor", 1), **hooks)
         if mode == tf.estimator.ModeKeys.EVAL:
             return ipu.ipu_estimator.IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"last": (loss, loss)}, **hooks)
-        return ipu.ipu_estimator.IPUEstimatorSpec(mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss), **hooks)
+        return ipu.ipu_estimator.IPUEstimatorSpec(
+            mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss), **hooks
+        )
 
     return model_fn
 

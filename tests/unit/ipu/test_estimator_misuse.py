@@ -149,7 +149,10 @@ def specs():
             predictions=(("None", "empty dictionary"), TENSOR),
             loss=((), f"{TENSOR}|^Missing loss|^Loss must be scalar"),
             train_op=((), "^Missing train_op|^train_op must be Operation or Tensor"),
-            eval_metric_ops=(("None", "empty dictionary"), "^eval_metric_ops must be a dict|^Values of eval_metric_ops"),
+            eval_metric_ops=(
+                ("None", "empty dictionary"),
+                "^eval_metric_ops must be a dict|^Values of eval_metric_ops",
+            ),
             eval_metrics=(("None",), CALLED),
             host_call=(("None",), CALLED),
             training_hooks=(NOTHING, "^All hooks must be SessionRunHook"),

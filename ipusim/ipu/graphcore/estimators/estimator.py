@@ -377,7 +377,9 @@ class Estimator:
             return value
         result = self.latest_checkpoint()
         if result is None:
-            _LOG.info(f"Could not find trained model in model_dir: {self._model_dir}, running initialization to {verb}.")
+            _LOG.info(
+                f"Could not find trained model in model_dir: {self._model_dir}, running initialization to {verb}."
+            )
         return result
 
     def _trained_checkpoint(self) -> str:

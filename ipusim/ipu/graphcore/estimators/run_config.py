@@ -10,6 +10,7 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.distribute import cluster_config, cluster_of
 
+
 class _Default:
     """That an argument was not given."""
 

@@ -149,9 +149,7 @@ class _Evaluates(_TRAIN.CheckpointSaverListener):  # type: ignore[misc]
         elif self._timer.should_trigger_for_step(global_step_value):
             self._evaluate(global_step_value)
         else:
-            _LOG.info(
-                f"Skip the current checkpoint eval due to throttle secs ({self._spec.throttle_secs} secs)."
-            )
+            _LOG.info(f"Skip the current checkpoint eval due to throttle secs ({self._spec.throttle_secs} secs).")
 
     def end(self, session: Any, global_step_value: int) -> None:
         if global_step_value != self._timer.last_triggered_step():

@@ -65,7 +65,9 @@ class Workers:
 
     def input_arguments(self) -> dict[str, Any]:
         """Return what an input function is given besides: an ``input_context`` under a strategy."""
-        return {} if self._strategy is None else {"input_context": tf.distribute.InputContext(self.count, 0, self.count)}
+        return (
+            {} if self._strategy is None else {"input_context": tf.distribute.InputContext(self.count, 0, self.count)}
+        )
 
     def mean(self, loss: Any) -> Any:
         """Return the mean of a loss over all hosts."""
