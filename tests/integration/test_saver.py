@@ -174,22 +174,22 @@ config = ipu.config.IPUConfig()
 config.auto_select_ipus = 1
 config.configure_ipu_system()
 x = np.random.default_rng(3).normal(size=(4, 6)).astype(np.float32)
-weight = tf.Variable(tf.ones([6, 2]))
-optimizer = tf.keras.optimizers.legacy.Adam(0.01)
+weight, velocity = tf.Variable(tf.ones([6, 2])), tf.Variable(tf.zeros([6, 2]))
 strategy = ipu.ipu_strategy.IPUStrategyV1()
 
 @tf.function
 def train(x):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(x @ weight))
-    optimizer.apply_gradients([(tape.gradient(loss, weight), weight)])
+    velocity.assign(0.9 * velocity + tape.gradient(loss, weight))
+    weight.assign_sub(0.01 * velocity)
     return loss
 
 def losses(count):
     with strategy.scope():
         return [float(strategy.run(train, [tf.constant(x)])) for _ in range(count)]
 
-checkpoint = tf.train.Checkpoint(weight=weight, optimizer=optimizer)
+checkpoint = tf.train.Checkpoint(weight=weight, velocity=velocity)
 first = losses(3)
 prefix = checkpoint.save("saved")
 second = losses(3)
