@@ -189,7 +189,7 @@ class Estimator:
             with _TRAIN.MonitoredSession(self._creator(spec, path), every) as session:
                 while not session.should_stop():
                     session.run(updates)
-            result = {each: value for each, value in sorted(final.final_ops_values.items())}
+            result = dict(sorted(final.final_ops_values.items()))
             told = ", ".join(f"{each} = {value}" for each, value in result.items())
             _LOG.info(f"Saving dict for global step {result['global_step']}: {told}")
             self._write(result, self.eval_dir(name))
