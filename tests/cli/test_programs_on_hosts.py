@@ -146,10 +146,13 @@ def test_what_ends_a_host_of_a_program_that_starts_them_says_who_waits_for_it():
     assert (ran.returncode, ran.stderr) == (3, f"program.py: {waits} (exit code 3)\n")
     Path("program.py").write_text(f"{HEAD}{ends.format('1 / 0')}")
     ran = ipusim("run", "program.py")
-    assert (ran.returncode, ran.stderr.splitlines()[-2:]) == (1, [
-        "ZeroDivisionError: division by zero",
-        f"program.py: {waits} (exit code 1)",
-    ])
+    assert (ran.returncode, ran.stderr.splitlines()[-2:]) == (
+        1,
+        [
+            "ZeroDivisionError: division by zero",
+            f"program.py: {waits} (exit code 1)",
+        ],
+    )
 
 
 def test_each_host_has_the_main_module_of_its_own():

@@ -9,8 +9,8 @@ import re
 
 import pytest
 
+from ipusim.ipu.keras import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
-from ipusim.ipu.tensorflow.keras import datasets
 from tests.cli.commands import ipusim
 from tests.effort import draws_everything, rarest, sampled, slowest
 from tests.seed_programs import names, seed_program, seeds_folder
@@ -26,16 +26,7 @@ AGAIN = (
     *("002_inference", "002_training", "003_outfeed_while_it_runs"),
 )
 #: What TensorFlow does not run yet, by what is missing; the other programs run both ways.
-NOT_TRACED = {
-    "estimators": ("001_estimator", "002_estimator_host_call", "002_estimator_metrics"),
-    "hosts": ("002_horovod", "002_multi_worker"),
-    "nn_ops": ("002_ctc", "002_nce_loss", "002_sampled_softmax"),
-    "outside_compilation_scope": ("002_outside_compilation",),
-    "internal_ops": ("002_print_before", "002_print_in_run", "002_print_returned"),
-    "dataset_benchmark": ("003_benchmark",),
-    "Keras": ("003_cast_gradients", "004_stages_of_calls", "004_stages_of_layers"),
-    "concurrent stages": ("003_concurrent_stages",),
-}
+NOT_TRACED: dict[str, tuple[str, ...]] = {}
 LATER = {name for names_of_one in NOT_TRACED.values() for name in names_of_one}
 PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", re.MULTILINE)
 

@@ -28,8 +28,8 @@ from ipusim.ipu.runtime.hosts import (
     shutdown,
     size,
 )
-from ipusim.ipu.runtime.loop_body import check_call
-from ipusim.ipu.traced import collectives
+from ipusim.ipu.runtime.call_checks import check_call
+from ipusim.ipu.traced import host_collectives
 
 __all__ = [
     "Adasum",
@@ -142,7 +142,7 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
     if operation is Adasum:
         raise UnsupportedProgramError("op: expected one of Average, Sum, Min, Max and Product, got Adasum")
     if not isinstance(tensor, tf.IndexedSlices):
-        return collectives.reduced(_named("allreduce", None), _tensor(tensor), operation.value)
+        return host_collectives.reduced(_named("allreduce", None), _tensor(tensor), operation.value)
     if operation not in (Average, Sum):
         checks.wrong_value("op", "Average or Sum of tf.IndexedSlices", operation.name)
     values, indices = allgather(tensor.values), allgather(tensor.indices)
@@ -162,7 +162,7 @@ def allgather(tensor: Any, name: str | None = None) -> Any:
         ProgramTypeError: for what is no tensor.
         ProgramError: for one without axes, and for other shapes or types.
     """
-    return collectives.gathered(_named("allgather", name), _tensor(tensor))
+    return host_collectives.gathered(_named("allgather", name), _tensor(tensor))
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
@@ -178,7 +178,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
         ProgramError: for a rank out of range, and for tensors of several shapes or types.
     """
     rank_of = checks.integer("root_rank", root_rank)
-    return collectives.broadcasted(_named("broadcast", name), _tensor(tensor), rank_of)
+    return host_collectives.broadcasted(_named("broadcast", name), _tensor(tensor), rank_of)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
@@ -200,7 +200,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
     def sent(*arrays: Array) -> list[Array]:
         return [machine.broadcast(host, name, array, root) for array in arrays]
 
-    values = collectives.together(sent, variables, [variable.shape for variable in variables])
+    values = host_collectives.together(sent, variables, [variable.shape for variable in variables])
     assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
     return None if tf.executing_eagerly() else tf.group(*assigned)
 

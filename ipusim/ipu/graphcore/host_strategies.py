@@ -15,7 +15,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribute import TFConfigClusterResolver
 from ipusim.ipu.runtime.hosts import rank, size
 from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
-from ipusim.ipu.traced.collectives import reduced
+from ipusim.ipu.traced.host_collectives import reduced
 from ipusim.ipu.traced.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host
 
 tf = load()
@@ -199,4 +199,3 @@ def _updates_on_host() -> Iterator[None]:
         yield
     finally:
         _OPTIMIZER.apply_gradients = apply
-

@@ -1,22 +1,127 @@
-"""Configurations of estimators in Graphcore's names, whose cluster is TensorFlow's."""
+"""How an estimator runs on IPUs, in Graphcore's names."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
-from ipusim.ipu import ipu_run_config
-from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.ipu_run_config import IPURunConfig
+from ipusim.api import rules
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.graphcore.estimators import run_config
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import device_count
 
 __all__ = ["IPURunConfig", "RunConfig"]
 
-tf = load()
+
+class _Fields(NamedTuple):
+    iterations_per_loop: int
+    ipu_options: IPUConfig | None
+    compile_summary: bool
+    num_replicas: int
+    num_shards: int
+    ordinal: int
+    prefetch_depth: int | None
 
 
-class RunConfig(ipu_run_config.RunConfig):
-    """How estimators run, with the cluster that the environment describes."""
+class IPURunConfig(_Fields):
+    """The IPUs of an estimator.
+
+    Args:
+        iterations_per_loop: mini-batches of one run, by which the global step grows.
+        ipu_options: the configuration of the device.
+        compile_summary: False; True is refused, as by Graphcore.
+        num_replicas, num_shards: replicas, and IPUs of each.
+        ordinal: number of the device, of those that ipu_options asks for.
+        prefetch_depth: of the infeed queue.
+
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        iterations_per_loop: int = 1,
+        ipu_options: IPUConfig | None = None,
+        compile_summary: bool = False,
+        num_replicas: int = 1,
+        num_shards: int = 1,
+        ordinal: int = 0,
+        prefetch_depth: int | None = None,
+    ) -> IPURunConfig:
+        """Check the arguments."""
+        checks.whole("iterations_per_loop", iterations_per_loop, 1)
+        replicas, shards = checks.whole("num_replicas", num_replicas, 1), checks.whole("num_shards", num_shards, 1)
+        checks.whole("ordinal", ordinal)
+        if prefetch_depth is not None:
+            rules.check_prefetch_depth(checks.integer("prefetch_depth", prefetch_depth))
+        if checks.truth("compile_summary", compile_summary):
+            raise UnsupportedProgramError(
+                "Generating compilation summaries for the IPUEstimator through IPURunConfig.compile_summary is "
+                "deprecated, is non-functional and will be removed in a future release. Use the PopVision suite of "
+                "analysis tools to profile IPU programs."
+            )
+        if replicas * shards > 1 and ipu_options is None:
+            raise ProgramError("IPU configuration requires more than one device, but `ipu_options` is None")
+        available = 1 if ipu_options is None else _devices(ipu_options)
+        if ordinal >= available:
+            raise ProgramError(
+                f"Only {available} device(s) available to choose from. You tried to pick a device at ordinal {ordinal}"
+            )
+        configured = _ipus(ipu_options, ordinal) or replicas * shards
+        if replicas * shards != configured:
+            raise ProgramError(
+                f"`IPURunConfig` configured with {replicas * shards} devices ({replicas} replicas times {shards} "
+                f"shards), but `ipu_options` configured with {configured} devices"
+            )
+        return super().__new__(
+            cls, iterations_per_loop, ipu_options, compile_summary, replicas, shards, ordinal, prefetch_depth
+        )
+
+
+def _devices(ipu_options: object) -> int:
+    """Return the number of devices of a configuration; raises ProgramTypeError for what is none."""
+    if not isinstance(ipu_options, IPUConfig):
+        raise ProgramTypeError("ipu_options must be an IPUConfig instance.")
+    return max(1, device_count(ipu_options))
+
+
+def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
+    """Return the IPUs of a device of a configuration; 0 where that does not say how many they are."""
+    count = () if ipu_options is None else ipu_options.auto_select_ipus
+    return count if isinstance(count, int) else count[ordinal] if count else 0
+
+
+class RunConfig(run_config.RunConfig):
+    """How an estimator runs, on which IPUs."""
+
+    def __init__(self, ipu_run_config: IPURunConfig | None = None, master: str | None = None, **kwargs: Any) -> None:
+        """Check the arguments.
+
+        Args:
+            ipu_run_config: an IPURunConfig; one IPU by default.
+            master: address of a master, without effect.
+            kwargs: as of ``tf.estimator.RunConfig``.
+
+        Raises:
+            ProgramTypeError: for what is no IPURunConfig; ProgramError as ``tf.estimator.RunConfig`` does.
+        """
+        checks.instance("ipu_run_config", ipu_run_config, IPURunConfig | None, "an IPURunConfig")
+        super().__init__(**kwargs)
+        self._ipu_run_config = ipu_run_config or IPURunConfig()
+        self._own_master = None if master is None else checks.text("master", master)
 
     @property
-    def cluster_spec(self) -> Any:  # type: ignore[override]
-        """The cluster, as a ``tf.train.ClusterSpec``."""
-        return tf.train.ClusterSpec(dict(super().cluster_spec))
+    def ipu_run_config(self) -> IPURunConfig:
+        """The IPUs."""
+        return self._ipu_run_config
+
+    @property
+    def master(self) -> str:
+        """The address given, or that of TF_CONFIG."""
+        return self._cluster.master if self._own_master is None else self._own_master
+
+    def _with_arguments(self, options: Mapping[str, Any]) -> Self:
+        return type(self)(self._ipu_run_config, self._own_master, **options)

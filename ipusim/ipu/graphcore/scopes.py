@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.host_scopes import SCOPE, scope_text
 from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
@@ -18,6 +20,7 @@ __all__ = [
     "ipu_jit_scope",
     "ipu_scope",
     "ipu_shard",
+    "outside_compilation_scope",
     "partials_type",
     "stochastic_rounding",
 ]
@@ -62,6 +65,30 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     attribute = tf.compat.v1.AttrValue(i=checks.whole("index", value))
     with tf.compat.v1.get_default_graph()._attr_scope({SHARD: attribute}):
         yield
+
+
+@contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Run what is traced in the block on the host, in the middle of a stage's passes, and its gradients as well.
+
+    What the block reads of the IPU goes there once in each pass, and what is read of it outside comes back; variables
+    stay on the IPU. Meanwhile the IPU waits. A block inside of another one is a part of it.
+
+    Args:
+        name: name of the block in traces.
+
+    Raises:
+        ProgramTypeError: for what is no text.
+    """
+    inner = functions.surroundings().scope is not None
+    with functions.on_host(checks.text("name", name)):
+        graph = tf.compat.v1.get_default_graph()
+        if inner:
+            yield
+            return
+        text = scope_text(len(graph.get_operations()), name)
+        with graph._attr_scope({SCOPE: tf.compat.v1.AttrValue(s=text.encode())}):
+            yield
 
 
 def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:

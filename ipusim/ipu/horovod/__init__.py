@@ -25,6 +25,7 @@ from typing import Any, Final
 from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.runtime.distribution import broadcasted, gathered, reduced
 from ipusim.ipu.runtime.host import Fetch
 from ipusim.ipu.runtime.hosts import (
@@ -38,7 +39,6 @@ from ipusim.ipu.runtime.hosts import (
     shutdown,
     size,
 )
-from ipusim.ipu.runtime.loop_body import check_call
 from ipusim.ipu.runtime.offered import rows
 from ipusim.ipu.runtime.recording import recorder, recording
 

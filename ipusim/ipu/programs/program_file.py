@@ -25,11 +25,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import functions, machine
+from ipusim.api import machine
 from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.horovod import on_hosts, rank
+from ipusim.ipu.imports.hook import located
 from ipusim.ipu.runtime.import_names import install
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.tensor_shape import TensorShape
@@ -161,13 +162,9 @@ class ProgramFile:
         except (PlacedError, ProgramEnded):  # of a host that the program has started
             raise
         except IpusimError as error:
-            cause = error.__cause__
-            line = (functions.line_of(cause) if cause else "") or functions.line_of(error) or self._file
-            if line.startswith(self._file):  # as it was named
-                line = f"{self.path}{line.removeprefix(self._file)}"
             host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise PlacedError(f"{line}: {who}{functions.message_of(error)}") from error
+            raise PlacedError(located(error, self._file, str(self.path), who)) from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)

@@ -62,6 +62,7 @@ def job_of(
         OutOfMemoryError: for a program that does not fit its IPUs.
     """
     chosen = IPUConfig() if config is None else config
+    chosen.check()
     job = _assembled(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
     sent = () if arguments.outfeed is None else arguments.outfeed.notes
     left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
@@ -91,16 +92,19 @@ def _assembled(request: Request) -> Job:
         raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
 
 
-def options_of_loop(ordinal: int, prefetch_depth: int | None = None) -> Callable[[], dict[str, Any]]:
+def options_of_loop(
+    ordinal: int, prefetch_depth: int | None = None, own: IPUConfig | None = None
+) -> Callable[[], dict[str, Any]]:
     """Return a function that gives the options of a loop's system, for the configuration in effect when it is called.
 
     Args:
         ordinal: number of the device.
         prefetch_depth: elements of the infeed that the host keeps ready; None for a loop without an infeed.
+        own: the loop's own configuration; None for the one in effect.
     """
 
     def options() -> dict[str, Any]:
-        config = configured()
+        config = own or configured()
         chosen = IPUConfig() if config is None else config
         device = chosen.device((0,), False, configured=config is not None, ordinal=ordinal)
         result = _options_of_device(chosen, device, _SINGLE)

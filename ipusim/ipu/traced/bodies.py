@@ -16,7 +16,7 @@ from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, 
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import outside_of
-from ipusim.ipu.traced.queues import EnqueueItem, Infeed
+from ipusim.ipu.traced.queues import EnqueueItem, Infeed, OutfeedGroup
 
 
 def program_of_body(
@@ -40,7 +40,7 @@ def program_of_body(
         iterations: iterations of a run.
 
     Raises:
-        UnsupportedProgramError: for a body that sends to several outfeeds.
+        UnsupportedProgramError: for a body that sends to an outfeed twice.
     """
     items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
     sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
@@ -58,6 +58,11 @@ def program_of_body(
         names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
     )
 
+    accumulators = {
+        each: mark.dtype
+        for each, tensor in step.accumulators.items()
+        if (mark := accumulation_of(graph.nodes[tensor.node])) is not None and mark.dtype is not None
+    }
     return DeviceProgram(
         name,
         step,
@@ -68,6 +73,7 @@ def program_of_body(
         reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
+        accumulators=accumulators,
     )
 
 
@@ -101,7 +107,7 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
     """Return how a body accumulates gradients; raises ProgramError in Graphcore's words for another count."""
     found = [each for name in sorted(nodes) if (each := accumulation_of(graph.nodes[name])) is not None]
-    if len({id(each) for each in found}) > 1:
+    if len({id(each.options) for each in found}) > 1:
         raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
     result = found[0] if found else Accumulation(1)
     if iterations % result.count:
@@ -114,9 +120,10 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
 
 
 def _sent(sending: Sequence[Node], items: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the outfeed of a body, and the tensors of an element."""
-    queues = {id(items[node.name].queue): items[node.name].queue for node in sending}
-    if len(sending) > 1:
+    """Return the outfeed of a body, and the tensors of an element; several outfeeds share elements."""
+    queues = [items[node.name].queue for node in sending]
+    if len(set(map(id, queues))) < len(queues):
         raise UnsupportedProgramError(f"body: expected one enqueue to an outfeed in a loop, got {len(sending)}")
-    queue = next(iter(queues.values()), None)
-    return queue, list(sending[0].inputs) if sending else []
+    tensors = [list(node.inputs) for node in sending]
+    joined = OutfeedGroup([*zip(queues, map(len, tensors), strict=True)]) if len(queues) > 1 else None
+    return joined or next(iter(queues), None), [tensor for each in tensors for tensor in each]

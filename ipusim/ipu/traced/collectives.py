@@ -1,51 +1,58 @@
-"""What hosts make of tensors together, as operations of the host's graph."""
+"""Nodes in which the replicas of a stage meet, each with its transpose as gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipusim.api import Array, machine
+import numpy as np
+
+from ipusim.api import Array, functions
+from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.operations import add_function
-from ipusim.ipu.traced.sessions import install
 
 tf = load()
 
 
-def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """Return what a function makes of tensors: at once in eager execution, else whenever a session or function runs.
+def add_collective(
+    function: Callable[[Array], Any],
+    gradient: Callable[[Array, Array], Any] | None,
+    x: Any,
+    shape: Sequence[int | None],
+    name: str,
+) -> Any:
+    """Write a node in which replicas meet.
 
     Args:
-        function: takes and returns arrays, of the tensors' dtypes, on every host at the same time.
-        tensors: its arguments.
-        shapes: static shapes of the results.
+        function: takes the array of a replica, returns its result.
+        gradient: takes the array and the gradient of the result, returns that of the array; None without a gradient.
+        x: tensor of a replica.
+        shape: static shape of the result.
+        name: name of the node.
     """
-    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
-    if tf.executing_eagerly():
-        return [tf.constant(array) for array in function(*(value.numpy() for value in values))]
-    install()
-    forms = [(value.dtype, shape) for value, shape in zip(values, shapes, strict=True)]
-    return add_function(lambda *arrays: function(*arrays), values, forms, "collective") if values else []
+    called = f"collective {name!r} is called"
+    functions.check_on_ipu(called, "replicas meet on their IPUs, so call it outside of the scope")
+
+    @tf.custom_gradient
+    def call(value: Any) -> Any:
+        (result,) = add_node(_entry(function), [value], [(value.dtype, shape)], name)
+
+        def back(upstream: Any) -> Any:
+            if gradient is None:
+                return None
+            (found,) = add_node(_entry(gradient), [value, upstream], [(value.dtype, value.shape)], f"{name}_grad")
+            return found
+
+        return result, back
+
+    return call(x)
 
 
-def reduced(name: str, value: Any, operation: str) -> Any:
-    """Return a tensor reduced over all hosts, as ``host_collectives.all_reduce`` does."""
-    host = machine.this_host()
-    tensor = tf.convert_to_tensor(value)
-    return together(lambda array: [machine.all_reduce(host, name, array, operation)], [tensor], [tensor.shape])[0]
+def _entry(function: Callable[..., Any]) -> Entry:
+    return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))))
 
 
-def gathered(name: str, value: Any) -> Any:
-    """Return the tensors of all hosts one after the other, as ``host_collectives.all_gather`` does."""
-    host = machine.this_host()
-    tensor = tf.convert_to_tensor(value)
-    rows = [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
-    return together(lambda array: [machine.all_gather(host, name, array)], [tensor], [rows])[0]
-
-
-def broadcasted(name: str, value: Any, root: int) -> Any:
-    """Return the tensor of the host with rank ``root``, as ``host_collectives.broadcast`` does."""
-    host = machine.this_host()
-    tensor = tf.convert_to_tensor(value)
-    return together(lambda array: [machine.broadcast(host, name, array, root)], [tensor], [tensor.shape])[0]
+def add_replica_index(name: str) -> Any:
+    """Write the node of the number of the replica, an int32."""
+    return add_node(_entry(lambda: np.int32(functions.replica_index())), [], [(tf.int32, [])], name)[0]

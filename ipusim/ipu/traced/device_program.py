@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, analysis, machine, models, pipelines, runs
+from ipusim.api import (
+    Array,
+    Request,
+    Session,
+    Timeline,
+    analysis,
+    machine,
+    models,
+    pipelines,
+    rules,
+    runs,
+    schedules,
+)
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
@@ -19,8 +33,27 @@ from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.program_request import job_of_request
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.host_strategy import Distribution, distribution
-from ipusim.ipu.traced.queues import Infeed, Outfeed
+from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
+
+#: Last runs of programs in each session, since they were asked for.
+_RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
+#: Most runs that are kept where nobody asks for them.
+_KEPT: Final = 64
+#: Accumulators in the dtype of their variables.
+_OWN: Final[Mapping[str, np.dtype[Any]]] = {}
+
+
+def events_of(session: Any) -> list[str]:
+    """Return the runs of programs in a session as events, each a JSON text, and forget them."""
+    return [
+        json.dumps({"type": "EXECUTE", "module_name": name, "execution_report": _report(timeline)})
+        for name, timeline in _RUNS.pop(session, ())
+    ]
+
+
+def _report(timeline: Timeline) -> str:
+    return json.dumps(analysis.run_times_of(timeline).times_dict())
 
 
 @dataclass(eq=False)
@@ -61,12 +94,14 @@ class DeviceProgram:
         options: Callable[[], Mapping[str, Any]],
         *,
         infeed: Infeed | None = None,
-        outfeed: Outfeed | None = None,
+        outfeed: Outfeed | OutfeedGroup | None = None,
         sent: pipelines.Outfeed,
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
-        functions: Sequence[str] = (),
+        accumulators: Mapping[str, np.dtype[Any]] = _OWN,
+        shown: Sequence[str] = (),
+        summed: Collection[str] = (),
     ) -> None:
         """Take the step.
 
@@ -80,11 +115,15 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
-            functions: names of the stages' Python functions; empty for a function without a name.
+            accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
+            shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
+            summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
         """
+        self._accumulators = accumulators
+        self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction, self._functions = sent, reduction, tuple(functions)
+        self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
         self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
@@ -108,6 +147,7 @@ class DeviceProgram:
         running: RunningSession | EagerHost,
         values: Sequence[Any],
         executions: int | None = None,
+        begun: int | None = None,
     ) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
@@ -116,6 +156,7 @@ class DeviceProgram:
             running: the session that runs it.
             values: values of the tensors of :attr:`outside`, then values of the carried variables.
             executions: executions of the program, by default as many as its options say.
+            begun: executions before this run, on which random draws go on; by default those of this program.
 
         Returns:
             The values of the carried variables behind the run.
@@ -137,20 +178,26 @@ class DeviceProgram:
         session = placed.session
         state = session.state()
         known = {name: np.asarray(variable.value) for name, variable in variables.items()}
+        # Replicas go on from untrained values of their own, of which the host sees those of the first replica.
+        changed = {name: known[name] for name, old in state.untrained[0].items() if not _same(old, known[name])}
         session.set_state(
             state._replace(
                 variables={name: known[name] for name in state.variables},
                 slots=tuple({name: known[name] for name in slots} for slots in state.slots),
-                untrained=tuple({name: known[name] for name in values} for values in state.untrained),
+                untrained=tuple({**values, **changed} for values in state.untrained),
+                executions=begun,
             )
         )
+        if begun is not None:
+            placed.taken = session.elements
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        timeline = self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
         active = recorder() or self._recorder
         if active is not None:
-            active.note(session, self.timeline)
+            active.note(session, timeline)
+        _RUNS.setdefault(running.session, deque(maxlen=_KEPT)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
@@ -166,23 +213,27 @@ class DeviceProgram:
         name = f"the first variables of the program {self.name!r}"
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
-    @staticmethod
-    def _assign(variables: Mapping[str, Variable], session: Session) -> None:
+    def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign the changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:
             values |= slots
         values |= state.untrained[0]
+        for name in self._summed.intersection(values) if len(state.untrained) > 1 else ():
+            before = np.asarray(variables[name].value)
+            changes = sum(each[name] - before for each in state.untrained)
+            values[name] = (before + changes).astype(before.dtype)
         for name, value in values.items():
-            if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
+            if not _same(value, variables[name].value):
                 variables[name].assign(np.asarray(value))
 
     def _place(
-        self, key: Any, options: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
+        self, key: Any, asked: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
     ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
+        options = runs.validate(asked)
         functions = StepFunctions(
             self.name,
             self.step,
@@ -190,11 +241,13 @@ class DeviceProgram:
             lambda index: self._element(placed, index),
             self._reduction,
             self._sent,
-            constants=constants,
-            first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
-            functions=self._functions,
+            self._accumulators,
+            constants,
+            () if self._infeed is None else self._of_element(self._infeed.zeros()),
+            self._shown,
+            from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = job_of_request(Request(runs.validate(options), name=self.name, functions=functions))
+        job = job_of_request(Request(options, name=self.name, functions=functions))
         hosts = self._distribution
         if hosts is None:
             session = Session(job)
@@ -226,3 +279,14 @@ class DeviceProgram:
             placed.elements[placed.taken] = self._of_element(self._infeed.pull())
             placed.taken += 1
         return placed.elements.pop(index)
+
+
+def _same(one: Array, other: Array) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _recomputes_inside(pipeline: Any) -> bool:
+    """Tell whether backward passes compute activations again, by the options of a pipeline."""
+    modes = schedules.find(pipeline.schedule).recomputation_modes
+    mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode
+    return bool(pipeline.allow_recompute and mode == rules.INTERLEAVED)

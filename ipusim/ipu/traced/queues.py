@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ from ipusim.base.errors import EndOfDataError, UnsupportedProgramError
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, session_token
+from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, failing, install, session_token
 
 tf = load()
 
@@ -26,6 +26,7 @@ class Infeed:
     """A queue of a data set's elements.
 
     Attributes:
+        dataset: the data set.
         structure: element of the data set, with a ``tf.TensorSpec`` for each tensor.
         initializer: operation that begins the data set.
         deleter: operation that ends the queue.
@@ -33,7 +34,7 @@ class Infeed:
 
     def __init__(self, dataset: Any) -> None:
         """Make an iterator in the current graph, or a running iterator in TensorFlow 2."""
-        self.structure = dataset.element_spec
+        self.dataset, self.structure = dataset, dataset.element_spec
         self._session: RunningSession | EagerHost | None = None
         if tf.executing_eagerly():
             self._elements, self.initializer, self.deleter = iter(dataset), None, None
@@ -80,24 +81,62 @@ class Infeed:
         return take
 
 
+def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], Any]) -> Any:
+    """Return the tensor of a text of a data set's elements, which are made from the first one on.
+
+    Args:
+        dataset: the data set.
+        function: takes the elements, returns an array of texts.
+    """
+    if tf.executing_eagerly():
+        return tf.constant(function([value.numpy() for value in tf.nest.flatten(element)] for element in dataset))
+    install()
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    following = tf.nest.flatten(iterator.get_next())
+
+    def elements(running: RunningSession) -> Iterator[Sequence[Array]]:
+        running.run([iterator.initializer])
+        while True:
+            try:
+                yield [np.asarray(value) for value in running.run(following)]
+            except tf.errors.OutOfRangeError:
+                return
+
+    def run(token: Any) -> Any:
+        running = RunningSession(int(token))
+        with failing(running):
+            return function(elements(running))
+
+    result = tf.numpy_function(run, [session_token()], tf.string)
+    result.set_shape([None])
+    return result
+
+
 class Outfeed:
     """A queue of results of a program, separate for each session.
 
     Attributes:
         keeps_all: whether the queue keeps all elements, or the last element.
+        buffer_depth: elements that the host's buffer holds.
         deleter: operation that ends the queue.
+        replicas: replicas of a program of a known number of them, each with a part of an element.
     """
 
-    def __init__(self, *, keeps_all: bool = True) -> None:
+    replicas = 1
+
+    def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3) -> None:
         """Begin without elements."""
+        self.buffer_depth = buffer_depth
         self.keeps_all, self.deleter = keeps_all, None if tf.executing_eagerly() else tf.no_op()
         self._structure: Any = None
         self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def describe(self, structure: Any) -> None:
-        """Take the structure of an element, with a tensor at each place."""
-        self._structure = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), structure)
+    def describe(self, structure: Any, dtype: Any = None) -> None:
+        """Take the structure of an element, with a tensor at each place, and the dtype that it is sent in."""
+        self._structure = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, dtype or tensor.dtype), structure
+        )
 
     def enqueue(self, structure: Any) -> Any:
         """Write the node that sends an element out of the body of a loop, and return its operation."""
@@ -126,10 +165,13 @@ class Outfeed:
         specs = tf.nest.flatten(self._structure)
         if tf.executing_eagerly():
             return tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in self._taken(EAGER)])
+        if not specs:
+            return self._structure
         tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
         flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+        axes = [None] * self.keeps_all + [self.replicas] * (self.replicas > 1)
         for tensor, spec in zip(flat, specs, strict=True):
-            tensor.set_shape([None, *spec.shape] if self.keeps_all else spec.shape)
+            tensor.set_shape([*axes, *spec.shape])
         return tf.nest.pack_sequence_as(self._structure, flat)
 
     def __len__(self) -> int:
@@ -158,6 +200,25 @@ class Outfeed:
             else np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
             for place, spec in enumerate(specs)
         ]
+
+
+class OutfeedGroup:
+    """Several outfeeds of a program, each of which takes its part of an element."""
+
+    def __init__(self, parts: Sequence[tuple[Outfeed, int]]) -> None:
+        """Take the outfeeds, each with the number of its tensors."""
+        self._parts = parts
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element."""
+        return sum(queue.element_bytes for queue, _ in self._parts)
+
+    def add(self, session: Any, element: Sequence[Array]) -> None:
+        """Hand the parts of an element to the outfeeds."""
+        values = iter(element)
+        for queue, count in self._parts:
+            queue.add(session, [next(values) for _ in range(count)])
 
 
 class EnqueueItem:

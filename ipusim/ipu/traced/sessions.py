@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from itertools import count
 from typing import Any, Final
@@ -53,6 +54,16 @@ class RunningSession:
         """Run nodes of the host inside of the session's run, and return the values of fetches."""
         values: list[Any] = _RUN(self.session, list(fetches), feeds, _INSIDE)
         return values
+
+
+@contextmanager
+def failing(running: RunningSession) -> Iterator[None]:
+    """Let the session's run end with the error of ours that ends the block."""
+    try:
+        yield
+    except IpusimError as error:
+        FAILED[running.session] = error
+        raise
 
 
 class EagerHost:

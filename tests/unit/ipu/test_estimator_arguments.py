@@ -8,25 +8,30 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
-from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
-from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.tensorflow.train import SessionRunHook
+from tests.graphcore_programs import hosted_names
+
+#: TensorFlow 1 and Graphcore's package, while a test runs.
+tf = ipu = None
 
 
-class Counted(SessionRunHook):
-    """Counts its sessions."""
+@pytest.fixture(autouse=True)
+def _names():
+    global tf, ipu  # noqa: PLW0603 - programs take them as imports
+    with hosted_names(1) as names:
+        tf, ipu = names.tf, names.ipu
+        yield
 
-    def __init__(self):
-        self.began = 0
 
-    def begin(self):
-        self.began += 1
+def counted():
+    """Return a hook that counts its sessions."""
+
+    class Counted(tf.estimator.SessionRunHook):
+        began = 0
+
+        def begin(self):
+            self.began += 1
+
+    return Counted()
 
 
 def rows():
@@ -39,10 +44,12 @@ def loop_model(hook):
         loss = None if labels is None else tf.reduce_mean((y - labels) ** 2)
         hooks = {f"{kind}_hooks": [hook] for kind in ("training", "evaluation", "prediction")} if hook else {}
         if mode == tf.estimator.ModeKeys.PREDICT:
-            return IPUEstimatorSpec(mode, predictions=y * params.get("factor", 1), **hooks)
+            return ipu.ipu_estimator.IPUEstimatorSpec(mode, predictions=y * params.get("factor", 1), **hooks)
         if mode == tf.estimator.ModeKeys.EVAL:
-            return IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"last": (loss, loss)}, **hooks)
-        return IPUEstimatorSpec(mode, loss=loss, train_op=GradientDescentOptimizer(0.1).minimize(loss), **hooks)
+            return ipu.ipu_estimator.IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"last": (loss, loss)}, **hooks)
+        return ipu.ipu_estimator.IPUEstimatorSpec(
+            mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss), **hooks
+        )
 
     return model_fn
 
@@ -57,12 +64,14 @@ def pipeline_model(hook):
             return y * params.get("factor", 1) if labels is None else tf.reduce_mean((y - labels) ** 2)
 
         hooks = {f"{kind}_hooks": [hook] for kind in ("training", "evaluation", "prediction")} if hook else {}
-        return IPUPipelineEstimatorSpec(
+        return ipu.ipu_pipeline_estimator.IPUPipelineEstimatorSpec(
             mode,
             [first, last],
             gradient_accumulation_count=4,
-            eval_metrics_fn=lambda loss: {"loss": np.mean(loss)},
-            optimizer_function=lambda loss: OptimizerFunctionOutput(GradientDescentOptimizer(0.1), loss),
+            eval_metrics_fn=lambda loss: {"loss": tf.reduce_mean(loss)},
+            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(
+                tf.train.GradientDescentOptimizer(0.1), loss
+            ),
             device_mapping=params.get("device_mapping"),
             **hooks,
             **params.get("loss", {}),
@@ -72,15 +81,17 @@ def pipeline_model(hook):
 
 
 def estimator(kind, tmp_path, hook=None, **arguments):
-    shards = 2 if kind is IPUPipelineEstimator else 1
-    options = IPUConfig()
+    shards = 2 if kind == "pipeline" else 1
+    options = ipu.config.IPUConfig()
     options.auto_select_ipus = shards
-    config = RunConfig(IPURunConfig(iterations_per_loop=4, num_shards=shards, ipu_options=options))
-    model = (pipeline_model if kind is IPUPipelineEstimator else loop_model)(hook)
-    return kind(model, **{"model_dir": str(tmp_path / "model"), "config": config, "params": {}} | arguments)
+    run = ipu.ipu_run_config.IPURunConfig(iterations_per_loop=4, num_shards=shards, ipu_options=options)
+    config = ipu.ipu_run_config.RunConfig(run)
+    model = (pipeline_model if kind == "pipeline" else loop_model)(hook)
+    made = ipu.ipu_pipeline_estimator.IPUPipelineEstimator if kind == "pipeline" else ipu.ipu_estimator.IPUEstimator
+    return made(model, **{"model_dir": str(tmp_path / "model"), "config": config, "params": {}} | arguments)
 
 
-KINDS = pytest.mark.parametrize("kind", [IPUEstimator, IPUPipelineEstimator])
+KINDS = pytest.mark.parametrize("kind", ["loop", "pipeline"])
 
 
 def features():
@@ -89,7 +100,7 @@ def features():
 
 @KINDS
 def test_hooks_of_an_estimators_calls(kind, tmp_path):
-    hook, own = Counted(), estimator(kind, tmp_path)
+    hook, own = counted(), estimator(kind, tmp_path)
     own.train(rows, steps=4, hooks=[hook])
     assert hook.began == 1
     own.evaluate(rows, steps=4, hooks=[hook])
@@ -156,39 +167,43 @@ def test_an_estimator_says_how_large_a_batch_of_predictions_is(tmp_path):
     def batches(params):
         return tf.data.Dataset.from_tensors(np.ones((params["batch_size"], 1), np.float32)).repeat(12)
 
-    own = estimator(IPUEstimator, tmp_path, predict_batch_size=3)
+    own = estimator("loop", tmp_path, predict_batch_size=3)
     assert np.shape(next(own.predict(batches, yield_single_examples=False))) == (3, 1)
 
 
 def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path, monkeypatch):
-    depths = []
+    from ipusim.ipu.graphcore import loops  # noqa: PLC0415 - which imports TensorFlow
 
-    def queue(dataset, prefetch_depth):
-        depths.append(prefetch_depth)
-        return IPUInfeedQueue(dataset, prefetch_depth=prefetch_depth)
+    depths, add = [], loops.add_loop
 
-    monkeypatch.setattr("ipusim.ipu.estimators.estimator.IPUInfeedQueue", queue)
-    estimator(IPUEstimator, tmp_path, config=RunConfig(IPURunConfig(prefetch_depth=3))).train(rows, steps=1)
+    def added(iterations, body, options, **arguments):
+        depths.append(options()["infeed"]["prefetch_depth"])
+        return add(iterations, body, options, **arguments)
+
+    monkeypatch.setattr(loops, "add_loop", added)
+    run = ipu.ipu_run_config.IPURunConfig(prefetch_depth=3)
+    estimator("loop", tmp_path, config=ipu.ipu_run_config.RunConfig(run)).train(rows, steps=1)
     assert depths == [3]
 
 
 def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(tmp_path, monkeypatch):
-    dtypes = []
+    from ipusim.ipu.graphcore import ipu_pipeline_estimator  # noqa: PLC0415 - which imports TensorFlow
+
+    dtypes, pipeline = [], ipu_pipeline_estimator.pipelining_ops.pipeline
 
     def run(accumulate_outfeed_dtype, **arguments):
         dtypes.append(accumulate_outfeed_dtype)
         return pipeline(accumulate_outfeed_dtype=accumulate_outfeed_dtype, **arguments)
 
-    monkeypatch.setattr("ipusim.ipu.pipelining_ops.pipeline", run)
-    estimator(IPUPipelineEstimator, tmp_path, params={"loss": {"loss_accumulator_dtype": np.float64}}).train(
-        rows, steps=4
-    )
-    assert set(dtypes) == {np.float64}
+    monkeypatch.setattr(ipu_pipeline_estimator.pipelining_ops, "pipeline", run)
+    params = {"loss": {"loss_accumulator_dtype": np.float64}}
+    estimator("pipeline", tmp_path, params=params).train(rows, steps=4)
+    assert dtypes == [np.float64]
 
 
 def test_hooks_of_what_a_model_function_returns(tmp_path):
-    hook = Counted()
-    own = estimator(IPUEstimator, tmp_path, hook)
+    hook = counted()
+    own = estimator("loop", tmp_path, hook)
     own.train(rows, steps=4)
     assert hook.began == 1
     own.evaluate(rows, steps=4)
@@ -198,6 +213,6 @@ def test_hooks_of_what_a_model_function_returns(tmp_path):
 
 
 def test_stages_of_an_estimator_are_where_they_are_mapped(tmp_path):
-    own = estimator(IPUPipelineEstimator, tmp_path, params={"device_mapping": [0, 0]})
+    own = estimator("pipeline", tmp_path, params={"device_mapping": [0, 0]})
     with pytest.raises(ValueError, match="requires 1 devices"):
         own.train(rows, steps=4)

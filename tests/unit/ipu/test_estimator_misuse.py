@@ -1,4 +1,4 @@
-"""Every argument of estimators, their configurations, hooks and checkpoints, with values that they do not take."""
+"""Every argument of estimators, their configurations and hooks, with values that they do not take."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_estimator import IPUEstimator, IPUEstimatorSpec
-from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
-from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
-from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
-from ipusim.ipu.runtime.host import Operation
-from tests.effort import in_turn, sampled
+from tests.effort import in_turn
+from tests.graphcore_programs import hosted_names
 from tests.unit.ipu.test_misuse import TRUTH, VALUES, complaint, of
 
 TEXTS = ("text", "empty text")
@@ -22,7 +17,30 @@ NOTHING = ("None", "empty list", "empty tuple")
 COUNTS = ("None", "0", "1")
 SECONDS = ("None", "0", "1", "1.5", "huge")
 HOW_OFTEN = "every_n_iter and every_n_secs|^invalid every_n_iter|^Either every|^every_secs: |^every_steps: "
-SAVES = "^Either save_secs|^every_secs: |^every_steps: "
+SPECIFIED = "must have type `tf.estimator"
+TENSOR = "must be Tensor, given"
+HOOKS = "^All hooks must be SessionRunHook instances, given: "
+CALLED = "must be a tuple|must have two elements|must be callable"
+#: TensorFlow 1, and the classes of Graphcore's estimators, while a test runs.
+tf = IPUEstimator = IPUEstimatorSpec = IPUPipelineEstimator = IPUPipelineEstimatorSpec = None
+IPURunConfig = RunConfig = IPULoggingTensorHook = None
+
+
+@pytest.fixture(autouse=True)
+def _names(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "disabled", True)
+    with hosted_names(1) as names:
+        found = {"tf": names.tf}
+        for module, classes in (
+            (names.ipu.ipu_estimator, "IPUEstimator IPUEstimatorSpec"),
+            (names.ipu.ipu_pipeline_estimator, "IPUPipelineEstimator IPUPipelineEstimatorSpec"),
+            (names.ipu.ipu_run_config, "IPURunConfig RunConfig"),
+            (names.ipu.ipu_session_run_hooks, "IPULoggingTensorHook"),
+        ):
+            found |= {name: getattr(module, name) for name in classes.split()}
+        globals().update(found)
+        yield
 
 
 def model_fn(features, labels, mode, params):
@@ -48,245 +66,194 @@ def made(model_dir="unused", **given):
     return IPUEstimator(model_fn, config=RunConfig(**chosen, **given), params={})
 
 
-CONFIGURATIONS = [
-    *of(
-        "IPURunConfig",
-        IPURunConfig,
-        {},
-        iterations_per_loop=(("1",),),
-        ipu_options=(("None",), "^ipu_options must be an IPUConfig instance"),
-        compile_summary=(("False",), "^Generating compilation summaries"),
-        num_replicas=(("1",),),
-        num_shards=(("1",),),
-        ordinal=(("0",), r"^Only 1 device\(s\) available"),
-        prefetch_depth=(("None", "1"), "prefetch_depth"),
-    ),
-    *of(
-        "RunConfig",
-        RunConfig,
-        {},
-        ipu_run_config=(("None",),),
-        master=(("None", *TEXTS),),
-        model_dir=(("None", "text"), "^model_dir should be non-empty"),
-        tf_random_seed=(COUNTS,),
-        save_summary_steps=(COUNTS,),
-        save_checkpoints_steps=(COUNTS,),
-        save_checkpoints_secs=(SECONDS,),
-        keep_checkpoint_max=(COUNTS,),
-        keep_checkpoint_every_n_hours=(SECONDS[1:],),
-        log_step_count_steps=(("None", "1"),),
-        train_distribute=(("None",),),
-        eval_distribute=(("None",),),
-        experimental_distribute=(("None",),),
-    ),
-]
-SPECIFIED = "must have type `tf.estimator"
-TOGETHER = [
-    *of("DistributeConfig", tf.distribute.experimental.DistributeConfig, {}, remote_cluster=(("None",),)),
-    *of(
-        "InputContext",
-        tf.distribute.InputContext,
-        {},
-        num_input_pipelines=(("1",),),
-        input_pipeline_id=(("0", "1"),),
-        num_replicas_in_sync=(("1",),),
-    ),
-    *of("a batch", tf.distribute.InputContext().get_per_replica_batch_size, {}, global_batch_size=(("0", "1"),)),
-    *of(
-        "TrainSpec",
-        tf.estimator.TrainSpec,
-        {"input_fn": lambda: data},
-        input_fn=(("class", "function"), "^`input_fn` must be callable, given: "),
-        max_steps=(("None", "1"), "^Must specify max_steps > 0, given: "),
-        hooks=(NOTHING, "^All hooks must be SessionRunHook instances, given: "),
-        saving_listeners=(NOTHING,),
-    ),
-    *of(
-        "EvalSpec",
-        tf.estimator.EvalSpec,
-        {"input_fn": lambda: data},
-        input_fn=(("class", "function"), "^`input_fn` must be callable, given: "),
-        steps=(("None", "1"), "^Must specify steps > 0, given: "),
-        name=(("None", *TEXTS),),
-        hooks=(NOTHING, "^All hooks must be SessionRunHook instances, given: "),
-        exporters=(NOTHING,),
-        start_delay_secs=(SECONDS[1:],),
-        throttle_secs=(SECONDS[1:],),
-    ),
-    *of(
-        "train_and_evaluate",
-        tf.estimator.train_and_evaluate,
-        {
-            "estimator": made,
-            "train_spec": lambda: tf.estimator.TrainSpec(data, 1),
-            "eval_spec": lambda: tf.estimator.EvalSpec(data, 1),
-        },
-        estimator=((), SPECIFIED),
-        train_spec=((), SPECIFIED),
-        eval_spec=((), SPECIFIED),
-    ),
-]
-TENSOR = "must be Tensor, given"
-CALLED = "must be a tuple|must have two elements|must be callable"
-SPECS = [
-    *of(
-        "IPUEstimatorSpec",
-        IPUEstimatorSpec,
-        {"mode": lambda: "train", "loss": lambda: np.float32(1), "train_op": lambda: Operation("train")},
-        mode=((),),
-        predictions=(("None", "array", "empty dictionary"), TENSOR),
-        loss=((), f"{TENSOR}|^Missing loss|^Loss must be scalar"),
-        train_op=(("array",), "^Missing train_op|^train_op must be Operation or Tensor"),
-        eval_metric_ops=(("None", "empty dictionary"), "^eval_metric_ops must be a dict|^Values of eval_metric_ops"),
-        eval_metrics=(("None",), CALLED),
-        host_call=(("None",), CALLED),
-        training_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
-        evaluation_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
-        prediction_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
-    ),
-    *of(
-        "IPUPipelineEstimatorSpec",
-        IPUPipelineEstimatorSpec,
-        {
-            "mode": lambda: "train",
-            "computational_stages": lambda: [abs, abs],
-            "gradient_accumulation_count": lambda: 4,
-            "optimizer_function": lambda: abs,
-        },
-        mode=((),),
-        computational_stages=(("empty list", "empty tuple", "list", "ragged"), "needs to be a list or a tuple"),
-        gradient_accumulation_count=(("1",), "must contain `gradient_accumulation_count`"),
-        optimizer_function=(("class", "function"), "must contain `optimizer_function` when training"),
-        eval_metrics_fn=(("None", "class", "function"),),
-        device_mapping=(("None", "empty list", "empty tuple", "list", "ragged"), "needs to be a list or a tuple"),
-        accumulate_outfeed=((), "^The `accumulate_outfeed` pipeline keyword argument cannot be passed"),
-    ),
-]
-ESTIMATORS = [
-    *of(
-        "IPUEstimator",
-        IPUEstimator,
-        {"model_fn": lambda: model_fn, "config": lambda: RunConfig(model_dir="m"), "params": dict},
-        model_fn=((), "must include features argument"),
-        model_dir=(("None",), "^`model_dir` are set both|^model_dir should be non-empty"),
-        config=((), "^`config` must be provided with type"),
-        params=(("None", "empty dictionary", "dictionary"), "^`params` is expected to be of type"),
-        warm_start_from=(("None", *TEXTS),),
-        train_batch_size=(("None", "1"), "must be positive"),
-        eval_batch_size=(("None", "1"), "must be positive"),
-        predict_batch_size=(("None", "1"), "must be positive"),
-    ),
-    *of(
-        "train",
-        lambda **given: made().train(**given),
-        {"input_fn": lambda: data, "steps": lambda: 1},
-        input_fn=((), "^input_fn must return Dataset"),
-        hooks=(NOTHING,),
-        steps=(("1",), "^One of `num_steps`|^Must specify steps > 0"),
-        max_steps=(("None",), "^Can not provide both steps and max_steps"),
-        saving_listeners=(NOTHING,),
-    ),
-    *of(
-        "train to the end",
-        lambda **given: made().train(data, **given),
-        {},
-        max_steps=(("1",), "^One of `num_steps`|^Must specify max_steps > 0"),
-    ),
-    *of(
-        "predict",
-        lambda **given: next(made().predict(**given), None),
-        {"input_fn": lambda: features, "num_predictions": lambda: 1},
-        input_fn=((), "^input_fn must return Dataset"),
-        hooks=(NOTHING,),
-        predict_keys=(("None",), "^predict_keys argument is not valid"),
-        checkpoint_path=(("None",), "^The passed save_path is not a valid checkpoint"),
-        yield_single_examples=(TRUTH,),
-        num_predictions=(COUNTS,),
-    ),
-]
-HOOKS = [
-    *of(
-        "IPULoggingTensorHook",
-        IPULoggingTensorHook,
-        {},
-        every_n_iter=(("1",), HOW_OFTEN),
-        every_n_secs=(SECONDS[1:], HOW_OFTEN),
-        at_end=(("True",), HOW_OFTEN),
-    ),
-    *of(
-        "IPULoggingTensorHook at the end",
-        IPULoggingTensorHook,
-        {"at_end": lambda: True},
-        formatter=(("None", "class", "function"),),
-        logging_mode=((),),
-        feed_name=(("None", *TEXTS),),
-        replication_factor=(("None", "1"), "replication_factor"),
-    ),
-    *of(
-        "LoggingTensorHook",
-        tf.estimator.LoggingTensorHook,
-        {"tensors": dict, "every_n_iter": lambda: 1},
-        tensors=(("empty list", "empty tuple", "list", "ragged", "dictionary", "empty dictionary"),),
-        every_n_iter=(("1",), HOW_OFTEN),
-        every_n_secs=(("None",), HOW_OFTEN),
-        at_end=(TRUTH,),
-        formatter=(("None", "class", "function"),),
-    ),
-    *of("StopAtStepHook", tf.estimator.StopAtStepHook, {}, num_steps=(COUNTS[1:], "^One of num_steps")),
-    *of("StopAtStepHook", tf.estimator.StopAtStepHook, {}, last_step=(COUNTS[1:], "^One of num_steps")),
-    *of("StepCounterHook", tf.estimator.StepCounterHook, {}, every_n_steps=(("1",), "exactly one|^every_steps: ")),
-    *of("SecondOrStepTimer", tf.estimator.SecondOrStepTimer, {}, every_secs=(SECONDS[1:], "^Either every_secs")),
-    *of("NanTensorHook", tf.estimator.NanTensorHook, {}, loss_tensor=((),)),
-    *of(
-        "CheckpointSaverHook",
-        tf.estimator.CheckpointSaverHook,
-        {"checkpoint_dir": lambda: "m", "save_steps": lambda: 1},
-        checkpoint_dir=(TEXTS,),
-        save_steps=(("1",), SAVES),
-        save_secs=(("None",), "^Can not provide both"),
-        saver=(("None",),),
-        checkpoint_basename=(TEXTS,),
-        scaffold=(("None",),),
-        listeners=(NOTHING, "(?!)", "saving_listeners"),
-    ),
-]
-CHECKPOINTS = [
-    *of(
-        "Saver",
-        tf.train.Saver,
-        {"allow_empty": lambda: True},
-        var_list=(("None", "empty list", "empty tuple", "empty dictionary"),),
-        reshape=(("False",),),
-        max_to_keep=(COUNTS,),
-        keep_checkpoint_every_n_hours=(SECONDS[1:],),
-        pad_step_number=(TRUTH,),
-    ),
-    *of("latest_checkpoint", tf.train.latest_checkpoint, {}, checkpoint_dir=(TEXTS,)),
-    *of("checkpoint_exists", tf.train.checkpoint_exists, {}, checkpoint_prefix=(TEXTS,)),
-    *of(
-        "list_variables",
-        tf.train.list_variables,
-        {},
-        ckpt_dir_or_file=((), "^The passed save_path is not|^Couldn't find 'checkpoint' file"),
-    ),
-]
+def configurations():
+    return [
+        *of(
+            "IPURunConfig",
+            IPURunConfig,
+            {},
+            iterations_per_loop=(("1",),),
+            ipu_options=(("None",), "^ipu_options must be an IPUConfig instance"),
+            compile_summary=(("False",), "^Generating compilation summaries"),
+            num_replicas=(("1",),),
+            num_shards=(("1",),),
+            ordinal=(("0",), r"^Only 1 device\(s\) available"),
+            prefetch_depth=(("None", "1"), "prefetch_depth"),
+        ),
+        *of(
+            "RunConfig",
+            RunConfig,
+            {},
+            ipu_run_config=(("None",),),
+            master=(("None", *TEXTS),),
+            model_dir=(("None", "text"), "^model_dir should be non-empty"),
+            tf_random_seed=(COUNTS,),
+            save_summary_steps=(COUNTS,),
+            save_checkpoints_steps=(COUNTS,),
+            save_checkpoints_secs=(SECONDS,),
+            keep_checkpoint_max=(COUNTS,),
+            keep_checkpoint_every_n_hours=(SECONDS[1:],),
+            log_step_count_steps=(("None", "1"),),
+            train_distribute=(("None",),),
+            eval_distribute=(("None",),),
+            experimental_distribute=(("None",),),
+        ),
+    ]
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(logging.getLogger("tensorflow"), "disabled", True)
+def together():
+    return [
+        *of(
+            "TrainSpec",
+            tf.estimator.TrainSpec,
+            {"input_fn": lambda: data},
+            input_fn=(("class", "function"), "^`input_fn` must be callable, given: "),
+            max_steps=(("None", "1"), "^Must specify max_steps > 0, given: "),
+            hooks=(NOTHING, "^All hooks must be SessionRunHook instances, given: "),
+            saving_listeners=(NOTHING,),
+        ),
+        *of(
+            "EvalSpec",
+            tf.estimator.EvalSpec,
+            {"input_fn": lambda: data},
+            input_fn=(("class", "function"), "^`input_fn` must be callable, given: "),
+            steps=(("None", "1"), "^Must specify steps > 0, given: "),
+            name=(("None", *TEXTS),),
+            hooks=(NOTHING, "^All hooks must be SessionRunHook instances, given: "),
+            exporters=(NOTHING,),
+            start_delay_secs=(SECONDS[1:],),
+            throttle_secs=(SECONDS[1:],),
+        ),
+        *of(
+            "train_and_evaluate",
+            tf.estimator.train_and_evaluate,
+            {
+                "estimator": made,
+                "train_spec": lambda: tf.estimator.TrainSpec(data, 1),
+                "eval_spec": lambda: tf.estimator.EvalSpec(data, 1),
+            },
+            estimator=((), SPECIFIED),
+            train_spec=((), SPECIFIED),
+            eval_spec=((), SPECIFIED),
+        ),
+    ]
 
 
-@sampled(2)
-@pytest.mark.parametrize(
-    "argument",
-    [*CONFIGURATIONS, *TOGETHER, *SPECS, *ESTIMATORS, *HOOKS, *CHECKPOINTS],
-    ids=lambda argument: f"{argument.label} {argument.name}",
-)
-def test_what_an_argument_does_not_take_is_refused_by_name(argument):
-    values = in_turn([*VALUES], argument.label + argument.name)
-    wrong = {value: told for value in values if (told := complaint(argument, value))}
+def specs():
+    return [
+        *of(
+            "IPUEstimatorSpec",
+            IPUEstimatorSpec,
+            {"mode": lambda: "train", "loss": lambda: tf.constant(1.0), "train_op": tf.no_op},
+            mode=((),),
+            predictions=(("None", "empty dictionary"), TENSOR),
+            loss=((), f"{TENSOR}|^Missing loss|^Loss must be scalar"),
+            train_op=((), "^Missing train_op|^train_op must be Operation or Tensor"),
+            eval_metric_ops=(
+                ("None", "empty dictionary"),
+                "^eval_metric_ops must be a dict|^Values of eval_metric_ops",
+            ),
+            eval_metrics=(("None",), CALLED),
+            host_call=(("None",), CALLED),
+            training_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
+            evaluation_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
+            prediction_hooks=(NOTHING, "^All hooks must be SessionRunHook"),
+        ),
+        *of(
+            "IPUPipelineEstimatorSpec",
+            IPUPipelineEstimatorSpec,
+            {
+                "mode": lambda: "train",
+                "computational_stages": lambda: [abs, abs],
+                "gradient_accumulation_count": lambda: 4,
+                "optimizer_function": lambda: abs,
+            },
+            mode=((),),
+            computational_stages=(("empty list", "empty tuple", "list", "ragged"), "needs to be a list or a tuple"),
+            gradient_accumulation_count=(("1",), "must contain `gradient_accumulation_count`"),
+            optimizer_function=(("class", "function"), "must contain `optimizer_function` when training"),
+            eval_metrics_fn=(("None", "class", "function"),),
+            device_mapping=(("None", "empty list", "empty tuple", "list", "ragged"), "needs to be a list or a tuple"),
+            accumulate_outfeed=((), "^The `accumulate_outfeed` pipeline keyword argument cannot be passed"),
+        ),
+    ]
+
+
+def estimators():
+    return [
+        *of(
+            "IPUEstimator",
+            IPUEstimator,
+            {"model_fn": lambda: model_fn, "config": lambda: RunConfig(model_dir="m"), "params": dict},
+            model_fn=((), "must include features argument"),
+            model_dir=(("None",), "^`model_dir` are set both|^model_dir should be non-empty"),
+            config=((), "^`config` must be provided with type"),
+            params=(("None", "empty dictionary", "dictionary"), "^`params` is expected to be of type"),
+            warm_start_from=(("None", *TEXTS),),
+            train_batch_size=(("None", "1"), "must be positive"),
+            eval_batch_size=(("None", "1"), "must be positive"),
+            predict_batch_size=(("None", "1"), "must be positive"),
+        ),
+        *of(
+            "train",
+            lambda **given: made().train(**given),
+            {"input_fn": lambda: data, "steps": lambda: 1},
+            input_fn=((), "^input_fn must return Dataset"),
+            hooks=(NOTHING, HOOKS),
+            steps=(("1",), "^One of `num_steps`|^Must specify steps > 0"),
+            max_steps=(("None",), "^Can not provide both steps and max_steps"),
+            saving_listeners=(NOTHING,),
+        ),
+        *of(
+            "train to the end",
+            lambda **given: made().train(data, **given),
+            {},
+            max_steps=(("1",), "^One of `num_steps`|^Must specify max_steps > 0"),
+        ),
+        *of(
+            "predict",
+            lambda **given: next(made().predict(**given), None),
+            {"input_fn": lambda: features, "num_predictions": lambda: 1},
+            input_fn=((), "^input_fn must return Dataset"),
+            hooks=(NOTHING, HOOKS),
+            predict_keys=(("None",), "^predict_keys argument is not valid"),
+            checkpoint_path=(("None",), "^The passed save_path is not a valid checkpoint"),
+            yield_single_examples=(TRUTH,),
+            num_predictions=(COUNTS,),
+        ),
+    ]
+
+
+def hooks():
+    return [
+        *of(
+            "IPULoggingTensorHook",
+            IPULoggingTensorHook,
+            {},
+            every_n_iter=(("1",), HOW_OFTEN),
+            every_n_secs=(SECONDS[1:], HOW_OFTEN),
+            at_end=(("True",), HOW_OFTEN),
+        ),
+        *of(
+            "IPULoggingTensorHook at the end",
+            IPULoggingTensorHook,
+            {"at_end": lambda: True},
+            formatter=(("None", "class", "function"),),
+            logging_mode=((),),
+            feed_name=(("None", *TEXTS),),
+            replication_factor=(("None", "1"), "replication_factor"),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("group", [configurations, together, specs, estimators, hooks])
+def test_what_an_argument_does_not_take_is_refused_by_name(group):
+    wrong = {}
+    for argument in group():
+        for value in in_turn([*VALUES], argument.label + argument.name):
+            tf.reset_default_graph()
+            if told := complaint(argument, value):
+                wrong[argument.label, argument.name, value] = told
     assert wrong == {}
 
 
@@ -310,7 +277,7 @@ def pipelined(spec, mode="train", **run):
 
 
 def loss():
-    return np.float32(1)
+    return tf.constant(1.0)
 
 
 CALLS = {
@@ -389,23 +356,9 @@ CALLS = {
         lambda folder: RunConfig(save_checkpoints_steps=1, save_checkpoints_secs=1),
         "`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.",
     ),
-    "a vocabulary": (
-        lambda folder: IPUEstimator(
-            model_fn, folder, RunConfig(), {}, tf.estimator.WarmStartSettings("a", ".*", {"w": 1})
-        ),
-        "var_name_to_vocab_info: expected none, as vocabularies are not simulated",
-    ),
     "a warm start from nothing": (
         lambda folder: IPUEstimator(model_fn, folder, RunConfig(), {}, str(folder)).train(data, steps=1),
         "warm_start_from: expected a checkpoint, or a folder with one",
-    ),
-    "a warm start from another model": (
-        lambda folder: (
-            tf.Variable(1.0, name="v"),
-            tf.train.Saver().save(tf.Session(), folder / "other"),
-            IPUEstimator(model_fn, folder / "m", RunConfig(), {}, str(folder / "other")).train(data, steps=1),
-        ),
-        "other: of another model: it lacks 'w'",
     ),
     "no stages": (pipelined(lambda mode: 3), "The `model_fn` used with `IPUPipelineEstimator` must return"),
     "features of a pipeline": (
@@ -429,12 +382,6 @@ CALLS = {
     "both how often": (
         lambda folder: IPULoggingTensorHook(1, 1),
         "Cannot provide both every_n_iter and every_n_secs",
-    ),
-    "no session run arguments": (
-        lambda folder: made(folder).train(
-            data, hooks=[type("", (tf.estimator.SessionRunHook,), {"before_run": lambda self, context: 3})()], steps=1
-        ),
-        "before_run: expected SessionRunArgs from a hook, or None, got 3",
     ),
 }
 

@@ -1,0 +1,79 @@
+"""Arguments of model and input functions, and what these functions return."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+
+tf = load()
+
+
+def arguments_of(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments that a function still takes; raises ProgramTypeError for no function."""
+    checks.function("model_fn", function)
+    taken = set(function.keywords) if isinstance(function, partial) else set()
+    return [name for name in inspect.signature(function).parameters if name not in taken]
+
+
+def call_with(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """Call a function with those of the arguments that it takes, each by its name."""
+    known = arguments_of(function)
+    return function(**{name: value for name, value in options.items() if name in known})
+
+
+def dataset_of(input_fn: Any, options: Mapping[str, Any]) -> Any:
+    """Return the data set that an input function gives; raises ProgramError for anything else."""
+    checks.function("input_fn", input_fn, "a function that returns a dataset")
+    result = call_with(input_fn, options)
+    if not isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
+        raise ProgramError("input_fn must return Dataset")
+    return result
+
+
+def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
+    """Check the arguments that a model function takes, as TensorFlow does; raises ProgramError."""
+    names = arguments_of(model_fn)
+    if "features" not in names:
+        raise ProgramError(f"model_fn ({model_fn}) must include features argument.")
+    if params is not None and "params" not in names:
+        raise ProgramError(
+            f"model_fn ({model_fn}) does not include params argument, but params ({params}) is passed to Estimator."
+        )
+    others = [name for name in names if name not in ("features", "labels", "mode", "params", "config", "self")]
+    if others:
+        raise ProgramError(f"model_fn ({model_fn}) has following not expected args: {others}")
+
+
+def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return an element of a data set as features and labels; raises ProgramError in Graphcore's words."""
+    if kwargs:
+        return dict(kwargs), None
+    if len(args) not in (1, 2):
+        raise ProgramError(f"Invalid dataset tuple, expected 1 or 2 elements, got {len(args)}")
+    return args if len(args) == 2 else (args[0], None)
+
+
+def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
+    """Refuse steps that are no multiple of ``iterations``, both numbers or neither; raises ProgramError."""
+    if steps is not None and max_steps is not None:
+        raise ProgramError("Can not provide both steps and max_steps.")
+    if steps is None and max_steps is None:
+        raise ProgramError("One of `num_steps` or `final_step` must be specified.")
+    check_positive("steps", steps)
+    check_positive("max_steps", max_steps)
+    if steps is not None and steps % iterations:
+        raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")
+
+
+def check_positive(name: str, steps: Any) -> None:
+    """Check a number of steps, which is above 0 or None; raises ProgramError in TensorFlow's words."""
+    if steps is not None:
+        if checks.integer(name, steps) <= 0:
+            raise ProgramError(f"Must specify {name} > 0, given: {steps}")
+        checks.whole(name, steps)

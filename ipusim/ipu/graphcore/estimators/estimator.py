@@ -1,0 +1,498 @@
+"""Estimators: a model function, trained, evaluated and asked for predictions in TensorFlow's sessions."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.estimators import calls
+from ipusim.ipu.graphcore.estimators.run_config import RunConfig
+from ipusim.ipu.graphcore.estimators.spec import EstimatorSpec, ModeKeys, checked_hooks
+from ipusim.ipu.graphcore.estimators.workers import Workers
+from ipusim.ipu.imports.savers import refuse_arrays
+from ipusim.ipu.runtime import checks
+
+tf = load()
+_V1: Final = tf.compat.v1
+_TRAIN: Final = _V1.train
+_LOG: Final = _V1.logging
+#: Parameters that the estimator itself sets.
+_INPUT_FN: Final = "input_fn"
+_BATCH_SIZE: Final = "batch_size"
+
+
+class WarmStartSettings(NamedTuple):
+    """With which variables of a checkpoint a first training begins.
+
+    Attributes:
+        ckpt_to_initialize_from: a checkpoint, or the folder of some.
+        vars_to_warm_start: a regular expression of their names, a list of names or of variables; None for none.
+        var_name_to_vocab_info: from a name to its VocabInfo.
+        var_name_to_prev_var_name: from a name here to that in the checkpoint.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any = ".*"
+    var_name_to_vocab_info: Mapping[str, Any] | None = None
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+
+class Estimator:
+    """Trains, evaluates and predicts with a model function; each call builds a new graph and runs it."""
+
+    #: Mini-batches of a session run.
+    _steps_per_run = 1
+
+    def __init__(
+        self,
+        model_fn: Any,
+        model_dir: str | PathLike[str] | None = None,
+        config: Any = None,
+        params: Any = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            model_fn: a function of features, and of labels, mode, params and config where it takes them, to a spec.
+            model_dir: folder of the checkpoints; by default that of the config, else a temporary one.
+            config: a RunConfig.
+            params: a dictionary that model and input functions get.
+            warm_start_from: a checkpoint, its folder, or WarmStartSettings.
+
+        Raises:
+            ProgramError: in TensorFlow's words; ProgramTypeError for arguments of other types.
+        """
+        config = RunConfig() if config is None else config
+        if params is not None and not isinstance(params, dict):
+            raise ProgramError("`params` is expected to be of type `dict`")
+        if params is not None and _INPUT_FN in params:
+            raise ProgramError(f"{[_INPUT_FN]} are reserved keys but existed in params {params}.")
+        if model_dir is not None and config.model_dir is not None and str(model_dir) != config.model_dir:
+            raise ProgramError(
+                "`model_dir` are set both in constructor and `RunConfig`, but with different values. In constructor: "
+                f"'{model_dir}', in `RunConfig`: '{config.model_dir}' "
+            )
+        chosen = (config if model_dir is None else config.replace(model_dir=model_dir)).model_dir
+        if chosen is None:
+            chosen = tempfile.mkdtemp()
+            _LOG.warning(f"Using temporary folder as model directory: {chosen}")
+        self._config, self._model_dir = config.replace(model_dir=chosen), chosen
+        self._model_fn, self._arguments = model_fn, calls.arguments_of(model_fn)
+        self._params: dict[str, Any] = deepcopy(params or {})
+        self._warm_start = _settings(warm_start_from)
+        self._workers = {mode: Workers(strategy, config) for mode, strategy in _strategies(config).items()}
+        self._batch_sizes: dict[str, int | None] = {}
+
+    @property
+    def config(self) -> Any:
+        """How the estimator runs."""
+        return self._config
+
+    @property
+    def model_dir(self) -> str:
+        """Folder of the checkpoints."""
+        return self._model_dir
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """A copy of the parameters."""
+        return deepcopy(self._params)
+
+    @property
+    def model_fn(self) -> Any:
+        """The model function, bound to the parameters."""
+
+        def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+            arguments = {"features": features, "labels": labels, "mode": mode, "config": config, "params": self.params}
+            return calls.call_with(self._model_fn, arguments)
+
+        return public_model_fn
+
+    def train(
+        self,
+        input_fn: Any,
+        hooks: Any = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Any = None,
+    ) -> Estimator:
+        """Train on from the latest checkpoint of ``model_dir``, if any; return this estimator.
+
+        Args:
+            input_fn: a function of mode, params and config, where it takes them, to a data set.
+            hooks: SessionRunHooks.
+            steps: mini-batches of each replica to train on.
+            max_steps: the global step at which training ends.
+            saving_listeners: CheckpointSaverListeners.
+
+        Raises:
+            ProgramError: in TensorFlow's and Graphcore's words, and as programs do.
+            ProgramTypeError: for what are no hooks or listeners.
+        """
+        self._check_steps(steps, max_steps)
+        own, listeners = checked_hooks(hooks), checked_listeners(saving_listeners)
+        start = self.latest_checkpoint()
+        if max_steps is not None and start is not None and self._step_of(start) >= max_steps:
+            _LOG.info("Skipping training since max_steps has already saved.")
+            return self
+        with self._graph(ModeKeys.TRAIN) as workers:
+            spec = self._built(ModeKeys.TRAIN, input_fn, workers)
+            if start is None and self._warm_start is not None:
+                _warm_start(self._warm_start)
+            stop = [] if steps is None and max_steps is None else [_StopAtStep(steps, max_steps)]
+            loss = self._trained(spec, start, [*own, *stop], listeners, workers)
+        _LOG.info(f"Loss for final step: {loss}.")
+        return self
+
+    def evaluate(
+        self,
+        input_fn: Any,
+        steps: int | None = None,
+        hooks: Any = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the metrics of the model function by name, with ``loss`` and ``global_step``.
+
+        Args:
+            input_fn: as of :meth:`train`.
+            steps: mini-batches of each replica.
+            hooks: SessionRunHooks.
+            checkpoint_path: the checkpoint, by default the latest; without any the variables are initial ones.
+            name: name of the evaluation, whose metrics are kept in a folder of it.
+
+        Raises:
+            ProgramError: as :meth:`train` does.
+        """
+        self._check_steps(steps, None)
+        own, path = checked_hooks(hooks), self._checkpoint(checkpoint_path, "evaluate")
+        with self._graph(ModeKeys.EVAL) as workers:
+            spec = self._built(ModeKeys.EVAL, input_fn, workers)
+            metrics = dict(spec.eval_metric_ops)
+            metrics["loss"] = metrics.get("loss") or _V1.metrics.mean(workers.mean(spec.loss))
+            values = {each: value for each, (value, _) in metrics.items()}
+            values["global_step"] = _TRAIN.get_global_step()
+            final, updates = _TRAIN.FinalOpsHook(values), [update for _, update in metrics.values()]
+            stop = [] if steps is None else [_StopAfterRuns(steps // self._steps_per_run)]
+            every = [*own, *stop, *spec.evaluation_hooks, final]
+            with _TRAIN.MonitoredSession(self._creator(spec, path), every) as session:
+                while not session.should_stop():
+                    session.run(updates)
+            result = {each: value for each, value in sorted(final.final_ops_values.items())}
+            told = ", ".join(f"{each} = {value}" for each, value in result.items())
+            _LOG.info(f"Saving dict for global step {result['global_step']}: {told}")
+            self._write(result, self.eval_dir(name))
+        return result
+
+    def predict(
+        self,
+        input_fn: Any,
+        predict_keys: Any = None,
+        hooks: Any = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+        num_predictions: int | None = None,
+    ) -> Iterator[Any]:
+        """Yield the predictions of the model function, sample by sample, until the data set ends.
+
+        Args:
+            input_fn: as of :meth:`train`; of a tuple the first item are the features.
+            predict_keys: names of those to yield, of predictions that are a dictionary.
+            hooks: SessionRunHooks.
+            checkpoint_path: as of :meth:`evaluate`.
+            yield_single_examples: False for mini-batches as the model function returns them.
+            num_predictions: how many at most.
+
+        Raises:
+            ProgramError: as :meth:`train` does.
+        """
+        own, single = checked_hooks(hooks), checks.truth("yield_single_examples", yield_single_examples)
+        if num_predictions is not None:
+            checks.whole("num_predictions", num_predictions)
+        path = self._checkpoint(checkpoint_path, "predict")
+
+        def predictions() -> Iterator[Any]:
+            with self._graph(ModeKeys.PREDICT) as workers:
+                spec = self._built(ModeKeys.PREDICT, input_fn, workers)
+                chosen = _chosen(spec.predictions, predict_keys)
+                session = _TRAIN.MonitoredSession(self._creator(spec, path), [*own, *spec.prediction_hooks])
+            with session:
+                while not session.should_stop():
+                    for batch in self._batches(session.run(chosen)):
+                        yield from _samples(batch) if single else [batch]
+
+        return itertools.islice(predictions(), num_predictions)
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return the folder of an evaluation's metrics."""
+        return str(Path(self._model_dir) / (f"eval_{checks.text('name', name)}" if name else "eval"))
+
+    def latest_checkpoint(self) -> str | None:
+        """Return the prefix of the latest checkpoint; None where there is none."""
+        refuse_arrays(self._model_dir)
+        path: str | None = tf.train.latest_checkpoint(self._model_dir)
+        return path
+
+    def get_variable_names(self) -> list[str]:
+        """Return the names of the latest checkpoint's variables; raises ProgramError where there is none."""
+        return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
+
+    def get_variable_value(self, name: Any) -> Any:
+        """Return a variable of the latest checkpoint, or of a list a dictionary; raises ProgramError without one."""
+        prefix = self._trained_checkpoint()
+        if isinstance(name, list | tuple):
+            return {item: tf.train.load_variable(prefix, item) for item in name}
+        return tf.train.load_variable(prefix, name)
+
+    def export_saved_model(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse: a simulated IPU's program is not exported. Raises UnsupportedProgramError."""
+        raise UnsupportedProgramError("estimators export no models: checkpoints in model_dir hold the variables")
+
+    export_savedmodel = experimental_export_all_saved_models = export_saved_model
+
+    def _check_steps(self, steps: Any, max_steps: Any) -> None:
+        """Check numbers of steps; raises ProgramError."""
+        if steps is not None and max_steps is not None:
+            raise ProgramError("Can not provide both steps and max_steps.")
+        calls.check_positive("steps", steps)
+        calls.check_positive("max_steps", max_steps)
+
+    def _spec(self, mode: str, dataset: Any) -> Any:
+        """Return the spec of the model for the elements of a data set, on the host."""
+        element = _V1.data.make_initializable_iterator(dataset)
+        _V1.add_to_collection(_V1.GraphKeys.TABLE_INITIALIZERS, element.initializer)
+        values = element.get_next()
+        features, labels = values if isinstance(values, tuple) else (values, None)
+        result = self.model_fn(features, None if mode == ModeKeys.PREDICT else labels, mode, self._config)
+        if not isinstance(result, EstimatorSpec):
+            raise ProgramError("model_fn should return an EstimatorSpec.")
+        return result
+
+    def _batches(self, values: Any) -> Iterator[Any]:
+        """Yield the mini-batches of predictions of a session run."""
+        yield values
+
+    @contextmanager
+    def _graph(self, mode: str) -> Iterator[Workers]:
+        """Build in a graph of its own with a global step, as the workers of a mode."""
+        workers = self._workers[mode]
+        with tf.Graph().as_default(), workers.scope():
+            if self._config.tf_random_seed is not None:
+                _V1.set_random_seed(self._config.tf_random_seed)
+            _TRAIN.create_global_step()
+            yield workers
+
+    def _built(self, mode: str, input_fn: Any, workers: Workers) -> Any:
+        """Return the spec of the model for the data set of an input function."""
+        if any(self._batch_sizes.values()):
+            self._params.pop(_BATCH_SIZE, None)
+        if size := self._batch_sizes.get(mode):
+            if "params" not in calls.arguments_of(input_fn):
+                raise ProgramError(f"input_fn must have params argument to receive params['{_BATCH_SIZE}']")
+            self._params[_BATCH_SIZE] = size
+        options = {"mode": mode, "params": self.params, "config": self._config}
+        return self._spec(mode, calls.dataset_of(input_fn, options | workers.input_arguments()))
+
+    def _trained(
+        self, spec: Any, start: str | None, own: Sequence[Any], listeners: Sequence[Any], workers: Workers
+    ) -> Any:
+        """Train on from a checkpoint, in TensorFlow's order of hooks; return the last loss."""
+        config, loss = self._config, workers.mean(spec.loss)
+        every = [*own, _TRAIN.NanTensorHook(loss)]
+        if config.log_step_count_steps is not None and workers.is_chief:
+            tensors = {"loss": loss, "step": _TRAIN.get_global_step()}
+            every.append(_TRAIN.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
+        every += spec.training_hooks
+        saving = [hook for hook in (*every, *spec.training_chief_hooks) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
+        chief: list[Any] = []
+        if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
+            saving = [self._saving(spec.scaffold)]
+            chief = [*saving]
+        if listeners:
+            if not saving:
+                raise ProgramError(
+                    "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "
+                    "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
+                )
+            saving[0]._listeners.extend(listeners)
+        chief += [*spec.training_chief_hooks, *self._counting(spec.scaffold)]
+        hooks = [*(chief if workers.is_chief else ()), *every, *workers.hooks()]
+        for hook in hooks:
+            if hasattr(hook, "_set_steps_per_run"):
+                hook._set_steps_per_run(self._steps_per_run)
+        with _TRAIN.MonitoredSession(self._creator(spec, start), hooks) as session:
+            last = None
+            while not session.should_stop():
+                _, last = session.run([spec.train_op, loss])
+        return last
+
+    def _counting(self, scaffold: Any) -> list[Any]:
+        """Return the hooks that log steps a second and write summaries."""
+        config, result = self._config, []
+        if config.log_step_count_steps:
+            steps = config.log_step_count_steps
+            result.append(_TRAIN.StepCounterHook(every_n_steps=steps, output_dir=self._model_dir))
+        if config.save_summary_steps:
+            steps = config.save_summary_steps
+            result.append(_TRAIN.SummarySaverHook(save_steps=steps, output_dir=self._model_dir, scaffold=scaffold))
+        return result
+
+    def _saving(self, scaffold: Any) -> Any:
+        config = self._config
+        if scaffold.saver is None and not _V1.get_collection(_V1.GraphKeys.SAVERS):
+            saver = _TRAIN.Saver(
+                sharded=True,
+                max_to_keep=config.keep_checkpoint_max,
+                keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
+                defer_build=True,
+                save_relative_paths=True,
+            )
+            _V1.add_to_collection(_V1.GraphKeys.SAVERS, saver)
+        seconds, steps = config.save_checkpoints_secs or None, config.save_checkpoints_steps or None
+        return _TRAIN.CheckpointSaverHook(self._model_dir, seconds, steps, scaffold=scaffold)
+
+    def _creator(self, spec: Any, path: str | None) -> Any:
+        scaffold = spec.scaffold or _TRAIN.Scaffold()
+        return _TRAIN.ChiefSessionCreator(
+            scaffold, config=self._config.session_config, checkpoint_filename_with_path=path
+        )
+
+    def _checkpoint(self, value: str | None, verb: str) -> str | None:
+        """Return the checkpoint to use, None for initial variables."""
+        if value is not None:
+            refuse_arrays(checks.text("checkpoint_path", value))
+            if not _TRAIN.checkpoint_exists(value):
+                raise ProgramError(f"The passed save_path is not a valid checkpoint: {value}")
+            return value
+        result = self.latest_checkpoint()
+        if result is None:
+            _LOG.info(
+                f"Could not find trained model in model_dir: {self._model_dir}, running initialization to {verb}."
+            )
+        return result
+
+    def _trained_checkpoint(self) -> str:
+        result = self.latest_checkpoint()
+        if result is None:
+            raise ProgramError(f"Couldn't find trained model at {self._model_dir}.")
+        return result
+
+    @staticmethod
+    def _step_of(checkpoint: str) -> int:
+        return int(tf.train.load_variable(checkpoint, _V1.GraphKeys.GLOBAL_STEP))
+
+    @staticmethod
+    def _write(metrics: Mapping[str, Any], folder: str) -> None:
+        """Write the numbers of an evaluation as a summary."""
+        values = [
+            _V1.Summary.Value(tag=name, simple_value=float(value))
+            for name, value in metrics.items()
+            if name != "global_step" and np.ndim(value) == 0
+        ]
+        writer = _V1.summary.FileWriterCache.get(folder)
+        writer.add_summary(_V1.Summary(value=values), int(metrics["global_step"]))
+        writer.flush()
+
+
+class _StopAtStep(_TRAIN.SessionRunHook):  # type: ignore[misc]
+    """Stops at a global step that grows by several steps in a run."""
+
+    def __init__(self, count: int | None, last: int | None) -> None:
+        self._count, self._last = count, last
+
+    def begin(self) -> None:
+        self._step = _TRAIN.get_global_step()
+
+    def after_create_session(self, session: Any, coord: object) -> None:
+        if self._last is None:
+            self._last = session.run(self._step) + self._count
+
+    def after_run(self, run_context: Any, run_values: object) -> None:
+        if run_context.session.run(self._step) >= self._last:
+            run_context.request_stop()
+
+
+class _StopAfterRuns(_TRAIN.SessionRunHook):  # type: ignore[misc]
+    """Stops after so many runs."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def after_run(self, run_context: Any, run_values: object) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            run_context.request_stop()
+
+
+def _strategies(config: Any) -> dict[str, Any]:
+    return {
+        ModeKeys.TRAIN: config.train_distribute,
+        ModeKeys.EVAL: config.eval_distribute,
+        ModeKeys.PREDICT: None,
+    }
+
+
+def checked_listeners(listeners: Any) -> tuple[Any, ...]:
+    """Return listeners; raises ProgramTypeError for what is none."""
+    kind = _TRAIN.CheckpointSaverListener
+    given = () if listeners is None else listeners
+    if not isinstance(given, list | tuple) or not all(isinstance(each, kind) for each in given):
+        checks.wrong_type("saving_listeners", "a list of CheckpointSaverListener instances", listeners)
+    return tuple(given)
+
+
+def _settings(value: Any) -> WarmStartSettings | None:
+    """Return what a first training begins with; raises ProgramTypeError for what is no path or settings."""
+    if value is None or isinstance(value, WarmStartSettings):
+        return value
+    checks.instance("warm_start_from", value, str | PathLike, "a path, or WarmStartSettings")
+    return WarmStartSettings(fspath(value))
+
+
+def _warm_start(settings: WarmStartSettings) -> None:
+    """Let initial values be those of a checkpoint; raises ProgramError where there is none."""
+    source = settings.ckpt_to_initialize_from
+    refuse_arrays(source)
+    prefix = tf.train.latest_checkpoint(source) if Path(source).is_dir() else source
+    if prefix is None or not _TRAIN.checkpoint_exists(prefix):
+        raise ProgramError(f"warm_start_from: expected a checkpoint, or a folder with one, got {source!r}")
+    _TRAIN.warm_start(*settings)
+
+
+def _chosen(predictions: Any, keys: Any) -> Any:
+    """Return the predictions to yield; raises ProgramError in TensorFlow's words for names that there are not."""
+    if not isinstance(predictions, dict):
+        if keys is not None:
+            raise ProgramError("predict_keys argument is not valid in case of non-dict predictions.")
+        return predictions
+    if keys is None:
+        return predictions
+    if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(key, str) for key in keys)):
+        checks.wrong_type("predict_keys", "a list of names", keys)
+    result = {name: each for name, each in predictions.items() if name in keys}
+    if not result:
+        raise ProgramError(f"Expected to run at least one output from {list(predictions)}, provided {list(keys)}.")
+    return result
+
+
+def _samples(batch: Any) -> Iterator[Any]:
+    """Yield the samples of a mini-batch; raises ProgramError in TensorFlow's words where they are not as many."""
+    if not isinstance(batch, dict):
+        yield from batch
+        return
+    lengths = {np.shape(item)[:1] for item in batch.values()}
+    if len(lengths) != 1 or () in lengths:
+        raise ProgramError("Batch length of predictions should be same.")
+    for sample in range(*lengths.pop()):
+        yield {name: item[sample] for name, item in batch.items()}

@@ -1,0 +1,114 @@
+"""The base of estimators whose model function runs on simulated IPUs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from typing import Any, Final
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore import ipu_compiler
+from ipusim.ipu.graphcore.estimators import calls
+from ipusim.ipu.graphcore.estimators.estimator import Estimator
+from ipusim.ipu.graphcore.estimators.spec import EstimatorSpec
+from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.graphcore.ipu_run_config import RunConfig
+from ipusim.ipu.runtime.devices import all_on_device
+
+tf = load()
+_V1: Final = tf.compat.v1
+#: The parameter that the batch sizes of an estimator set.
+_BATCH_SIZE: Final = "batch_size"
+
+
+class EstimatorOnIpus(Estimator):
+    """Trains, evaluates and predicts with a program on simulated IPUs, once for each session run."""
+
+    def __init__(
+        self,
+        model_fn: Any,
+        model_dir: str | PathLike[str] | None,
+        config: Any,
+        params: Any,
+        warm_start_from: Any,
+        batch_sizes: Mapping[str, tuple[str, int | None]] | None = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            model_fn, model_dir, config, params, warm_start_from: as of Estimator.
+            batch_sizes: of each mode the argument's name and its value.
+
+        Raises:
+            ProgramError: in TensorFlow's and Graphcore's words; ProgramTypeError for arguments of other types.
+        """
+        if not isinstance(config, RunConfig):
+            raise ProgramError("`config` must be provided with type `ipu_run_config.RunConfig`")
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
+        value = batch_sizes or {}
+        if any(size is not None for _, size in value.values()) and _BATCH_SIZE in (params or {}):
+            raise ProgramError(f"{_BATCH_SIZE} cannot be passed in params when a batch size argument is passed")
+        replicas = config.ipu_run_config.num_replicas
+        self._batch_sizes = {
+            mode: self._workers[mode].batch(name, size, replicas) for mode, (name, size) in value.items()
+        }
+
+    @abstractmethod
+    def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        """Return the spec of a mode, whose program takes elements of ``infeed``."""
+
+    @property
+    def _steps_per_run(self) -> int:  # type: ignore[override]
+        iterations: int = self._config.ipu_run_config.iterations_per_loop
+        return iterations
+
+    def _check_steps(self, steps: Any, max_steps: Any) -> None:
+        calls.check_steps(steps, max_steps, self._steps_per_run)
+
+    def _spec(self, mode: str, dataset: Any) -> EstimatorSpec:
+        run = self._config.ipu_run_config
+        with all_on_device(run.ordinal):
+            infeed = IPUInfeedQueue(dataset, prefetch_depth=run.prefetch_depth)
+            _V1.add_to_collection(_V1.GraphKeys.TABLE_INITIALIZERS, infeed.initializer)
+            return self._program(mode, infeed)
+
+    def _batches(self, values: Any) -> Iterator[Any]:
+        """Yield the mini-batches of all iterations, and of all replicas of each."""
+        replicated = self._config.ipu_run_config.num_replicas > 1
+        named = values if isinstance(values, dict) else {"": values}
+        flat = {name: item.reshape(-1, *item.shape[2:]) if replicated else item for name, item in named.items()}
+        for number in range(min(map(len, flat.values()))):
+            batch = {name: item[number] for name, item in flat.items()}
+            yield batch if isinstance(values, dict) else batch[""]
+
+    def _counted(self, dependencies: Any) -> Any:
+        """Return the operation that counts the steps of a session run behind others."""
+        with tf.control_dependencies(dependencies):
+            return _V1.train.get_global_step().assign_add(self._steps_per_run, read_value=False)
+
+
+def run_and_dequeue(program: Any, queue: IPUOutfeedQueue, replicas: int) -> tuple[Any, Any]:
+    """Compile a program of replicas; return its operation, and the tensors that it has sent in one run."""
+    queue.feed.replicas = replicas
+    operation = ipu_compiler.compile(program)
+    with tf.control_dependencies([operation]):
+        return operation, queue.dequeue()
+
+
+def last_of(values: Any) -> tuple[Any, Any]:
+    """Return a metric, a value and its update, that is the mean over replicas of what the last iteration has sent.
+
+    Args:
+        values: what a run has sent, with the iterations as its first axis.
+    """
+    local = [_V1.GraphKeys.LOCAL_VARIABLES]
+    held = _V1.Variable(0.0, trainable=False, collections=local, use_resource=True, name="last")
+    return held.read_value(), held.assign(mean_of(values[-1]))
+
+
+def mean_of(values: Any) -> Any:
+    """Return the mean of values over mini-batches and replicas, which add an axis when a program runs."""
+    return tf.reduce_mean(tf.reshape(tf.cast(values, tf.float32), [-1]))

@@ -1,0 +1,166 @@
+"""Training and evaluation in turns: TensorFlow's ``tf.estimator.train_and_evaluate``, and its arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.estimators.calls import check_positive
+from ipusim.ipu.graphcore.estimators.estimator import Estimator, checked_listeners
+from ipusim.ipu.graphcore.estimators.spec import checked_hooks
+from ipusim.ipu.runtime import checks
+
+tf = load()
+_TRAIN: Final = tf.compat.v1.train
+_LOG: Final = tf.compat.v1.logging
+
+
+class _TrainFields(NamedTuple):
+    input_fn: Any
+    max_steps: int | None
+    hooks: tuple[Any, ...]
+    saving_listeners: tuple[Any, ...]
+
+
+class TrainSpec(_TrainFields):
+    """What to train on.
+
+    Args:
+        input_fn: as of an estimator's ``train``.
+        max_steps: those at which training ends, counted from the first call.
+        hooks: SessionRunHooks.
+        saving_listeners: CheckpointSaverListeners.
+
+    Raises ProgramError and ProgramTypeError in TensorFlow's words.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, input_fn: Any, max_steps: int | None = None, hooks: Any = None, saving_listeners: Any = None
+    ) -> TrainSpec:
+        """Check the arguments."""
+        _check_function(input_fn)
+        check_positive("max_steps", max_steps)
+        return super().__new__(cls, input_fn, max_steps, checked_hooks(hooks), checked_listeners(saving_listeners))
+
+
+class _EvalFields(NamedTuple):
+    input_fn: Any
+    steps: int | None
+    name: str | None
+    hooks: tuple[Any, ...]
+    exporters: tuple[object, ...]
+    start_delay_secs: float
+    throttle_secs: float
+
+
+class EvalSpec(_EvalFields):
+    """What to evaluate on, and how often.
+
+    Args:
+        input_fn, steps, name, hooks: as of an estimator's ``evaluate``.
+        exporters: must be None, or empty.
+        start_delay_secs: without effect, as in TensorFlow where one process trains and evaluates.
+        throttle_secs: of this computer's clock between evaluations; the first checkpoint that has been trained, and the
+            last, are evaluated in any case.
+
+    Raises ProgramError and ProgramTypeError in TensorFlow's words, UnsupportedProgramError for exporters.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        input_fn: Any,
+        steps: int | None = 100,
+        name: str | None = None,
+        hooks: Any = None,
+        exporters: Any = None,
+        start_delay_secs: float = 120,
+        throttle_secs: float = 600,
+    ) -> EvalSpec:
+        """Check the arguments."""
+        _check_function(input_fn)
+        check_positive("steps", steps)
+        if name is not None:
+            checks.text("name", name)
+        if exporters is not None and not (isinstance(exporters, list | tuple) and not exporters):
+            raise UnsupportedProgramError(
+                "exporters: expected None, as there is no compiled graph to export and checkpoints in model_dir hold "
+                f"the variables, got {exporters!r}"
+            )
+        for argument, value in (("start_delay_secs", start_delay_secs), ("throttle_secs", throttle_secs)):
+            checks.not_negative(argument, value)
+        return super().__new__(cls, input_fn, steps, name, checked_hooks(hooks), (), start_delay_secs, throttle_secs)
+
+
+def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple[dict[str, Any] | None, list[object]]:
+    """Train an estimator, and evaluate its checkpoints meanwhile and in the end.
+
+    Returns:
+        The metrics of the last evaluation, None where nothing was left to train; and no exports.
+
+    Raises:
+        ProgramTypeError: in TensorFlow's words, for what is no estimator or specification.
+    """
+    for name, value, kind in (
+        ("eval_spec", eval_spec, EvalSpec),
+        ("estimator", estimator, Estimator),
+        ("train_spec", train_spec, TrainSpec),
+    ):
+        if not isinstance(value, kind):
+            raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(value)}")
+    config = estimator.config
+    _LOG.info(
+        "Start train and evaluate loop. The evaluate will happen after every checkpoint. Checkpoint frequency is "
+        f"determined based on RunConfig arguments: save_checkpoints_steps {config.save_checkpoints_steps} or "
+        f"save_checkpoints_secs {config.save_checkpoints_secs}."
+    )
+    listener = _Evaluates(estimator, eval_spec)
+    estimator.train(
+        train_spec.input_fn,
+        hooks=list(train_spec.hooks),
+        max_steps=train_spec.max_steps,
+        saving_listeners=[*train_spec.saving_listeners, listener],
+    )
+    return listener.metrics, []
+
+
+class _Evaluates(_TRAIN.CheckpointSaverListener):  # type: ignore[misc]
+    """Evaluates checkpoints as they are saved, as seldom as is asked for, and the last one.
+
+    Attributes:
+        metrics: of the last evaluation; None before the first.
+    """
+
+    metrics: dict[str, Any] | None = None
+
+    def __init__(self, estimator: Estimator, spec: EvalSpec) -> None:
+        self._estimator, self._spec = estimator, spec
+
+    def begin(self) -> None:
+        self._timer, self._first = _TRAIN.SecondOrStepTimer(every_secs=self._spec.throttle_secs), True
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        if self._first:  # which is not trained yet
+            self._first = False
+        elif self._timer.should_trigger_for_step(global_step_value):
+            self._evaluate(global_step_value)
+        else:
+            _LOG.info(f"Skip the current checkpoint eval due to throttle secs ({self._spec.throttle_secs} secs).")
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        if global_step_value != self._timer.last_triggered_step():
+            self._evaluate(global_step_value)
+
+    def _evaluate(self, step: int) -> None:
+        self._timer.update_last_triggered_step(step)
+        spec = self._spec
+        self.metrics = self._estimator.evaluate(spec.input_fn, spec.steps, list(spec.hooks), name=spec.name)
+
+
+def _check_function(input_fn: Any) -> None:
+    if not callable(input_fn):
+        raise ProgramTypeError(f"`input_fn` must be callable, given: {input_fn}")

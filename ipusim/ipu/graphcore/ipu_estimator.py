@@ -1,0 +1,284 @@
+"""An estimator whose model function is the body of a loop, in Graphcore's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.graph.averaging import Averaged
+from ipusim.ipu.graph.reading import read_node
+from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore import loops
+from ipusim.ipu.graphcore.estimators.calls import check_model_fn, features_and_labels
+from ipusim.ipu.graphcore.estimators.on_ipus import EstimatorOnIpus, last_of, mean_of, run_and_dequeue
+from ipusim.ipu.graphcore.estimators.spec import (
+    EstimatorSpec,
+    ModeKeys,
+    checked_hooks,
+    checked_metrics,
+    checked_results,
+)
+from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.graphcore.ipu_run_config import RunConfig
+
+__all__ = ["IPUEstimator", "IPUEstimatorSpec"]
+
+tf = load()
+#: The structure of what one mini-batch sends.
+_LOSS: Final = "loss"
+
+
+class _Fields(NamedTuple):
+    mode: str
+    predictions: Any
+    loss: Any
+    train_op: Any
+    eval_metric_ops: dict[str, tuple[Any, Any]]
+    eval_metrics: tuple[Any, Any] | None
+    host_call: tuple[Any, list[Any]] | None
+    training_hooks: tuple[Any, ...]
+    evaluation_hooks: tuple[Any, ...]
+    prediction_hooks: tuple[Any, ...]
+
+
+class IPUEstimatorSpec(_Fields):
+    """What the model function of an IPUEstimator returns."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str,
+        predictions: Any = None,
+        loss: Any = None,
+        train_op: Any = None,
+        eval_metric_ops: dict[str, tuple[Any, Any]] | None = None,
+        eval_metrics: tuple[Any, Any] | None = None,
+        host_call: tuple[Any, list[Any]] | None = None,
+        training_hooks: Any = None,
+        evaluation_hooks: Any = None,
+        prediction_hooks: Any = None,
+    ) -> IPUEstimatorSpec:
+        """Check the arguments.
+
+        Args:
+            mode: a ModeKeys.
+            predictions: a tensor, or a dictionary of tensors; for PREDICT.
+            loss: a tensor of one number; for TRAIN and EVAL.
+            train_op: an operation that trains; for TRAIN.
+            eval_metric_ops: pairs of a value and its update, by name, computed on the IPU; for EVAL. A metric is what
+                its update is behind the last mini-batch, over replicas the mean.
+            eval_metrics: a function and the tensors that it is given on the host, a list or a dictionary; it returns
+                such pairs. The tensors have an axis for the mini-batches of a run in front. For EVAL, in the place of
+                eval_metric_ops.
+            host_call: a function and a list of tensors that it is given on the host, where each run is one mini-batch;
+                the function returns an operation, or nothing.
+            training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
+
+        Raises:
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        """
+        _check_call("host_call", host_call, (list,))
+        _check_call("eval_metrics", eval_metrics, (list, dict))
+        return super().__new__(
+            cls,
+            mode,
+            *checked_results(mode, predictions, loss, train_op),
+            checked_metrics(eval_metric_ops),
+            eval_metrics,
+            host_call,
+            *map(checked_hooks, (training_hooks, evaluation_hooks, prediction_hooks)),
+        )
+
+
+def _check_call(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    if value is None:
+        return
+    if not isinstance(value, tuple):
+        raise ProgramTypeError(f"`{name}` must be a tuple")
+    if len(value) != 2:
+        raise ProgramError(f"`{name}` must have two elements")
+    if not callable(value[0]):
+        raise ProgramTypeError(f"first element in `{name}` must be callable")
+    if not isinstance(value[1], kinds):
+        raise ProgramTypeError(f"second element in `{name}` must be a {' or '.join(kind.__name__ for kind in kinds)}")
+
+
+class IPUEstimator(EstimatorOnIpus):
+    """Trains, evaluates and predicts with a model function that runs in a loop on an IPU, or on the shards of it."""
+
+    def __init__(
+        self,
+        model_fn: Any,
+        model_dir: str | PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: dict[str, Any] | None = None,
+        warm_start_from: Any = None,
+        train_batch_size: int | None = None,
+        eval_batch_size: int | None = None,
+        predict_batch_size: int | None = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            model_fn: a function of features, and of labels, mode, params and config where it takes them, to an
+                IPUEstimatorSpec or EstimatorSpec.
+            model_dir: folder of the checkpoints; by default that of the config, else a temporary one.
+            config: a RunConfig of ipu_run_config.
+            params: a dictionary that model and input functions get.
+            warm_start_from: a checkpoint, its folder, or WarmStartSettings.
+            train_batch_size, eval_batch_size, predict_batch_size: over all replicas of all workers; a replica's part is
+                params["batch_size"].
+
+        Raises:
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        """
+        check_model_fn(model_fn, params)
+        sizes = {
+            ModeKeys.TRAIN: ("train_batch_size", train_batch_size),
+            ModeKeys.EVAL: ("eval_batch_size", eval_batch_size),
+            ModeKeys.PREDICT: ("predict_batch_size", predict_batch_size),
+        }
+        super().__init__(model_fn, model_dir, config, params, warm_start_from, sizes)
+
+    def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        run, queue = self._config.ipu_run_config, IPUOutfeedQueue()
+        body = _Body(self, mode, queue)
+        operation, sent = run_and_dequeue(
+            lambda: loops.repeat(run.iterations_per_loop, body, [], infeed, config=run.ipu_options),
+            queue,
+            run.num_replicas,
+        )
+        spec = body.spec
+        if mode == ModeKeys.PREDICT:
+            predictions = _taken("prediction", sent, spec.predictions)
+            return EstimatorSpec(mode, predictions=predictions, prediction_hooks=spec.prediction_hooks)
+        loss = mean_of(sent[_LOSS])
+        if mode == ModeKeys.EVAL:
+            hooks = spec.evaluation_hooks
+            return EstimatorSpec(mode, loss=loss, eval_metric_ops=_metrics(spec, sent), evaluation_hooks=hooks)
+        host = getattr(spec, "host_call", None)
+        if host and run.iterations_per_loop > 1:
+            raise ProgramError("host_call is not allowed for iterations_per_loop > 1")
+        called = host and host[0](*(each[0] for each in _taken("host", sent, host[1])))
+        train = self._counted([operation, loss] + ([] if called is None else [called]))
+        chief = getattr(spec, "training_chief_hooks", ())
+        return EstimatorSpec(
+            mode, loss=loss, train_op=train, training_hooks=spec.training_hooks, training_chief_hooks=chief
+        )
+
+    def _model(self, features: Any, labels: Any, mode: str) -> Any:
+        """Call the model function; raises ProgramError in Graphcore's words for labels that it does not take."""
+        if labels is not None and "labels" not in self._arguments:
+            raise ProgramError("model_fn does not take labels, but input_fn returns labels.")
+        result = self.model_fn(features, labels, mode, self.config)
+        if not isinstance(result, IPUEstimatorSpec | EstimatorSpec):
+            raise ProgramError("`model_fn` must return IPUEstimatorSpec or EstimatorSpec")
+        return result
+
+
+@dataclass
+class _Body:
+    """The model function as the body of a loop.
+
+    Attributes:
+        spec: what the model function has returned.
+    """
+
+    estimator: IPUEstimator
+    mode: str
+    queue: IPUOutfeedQueue
+    spec: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Send what the host is to know of one mini-batch; return the operations."""
+        features, labels = features_and_labels(args, kwargs)
+        graph = tf.compat.v1.get_default_graph()
+        start = len(graph.get_operations())
+        self.spec = self.estimator._model(features, None if self.mode == ModeKeys.PREDICT else labels, self.mode)
+        sent = self.queue.enqueue(self._sent())
+        if self.mode != ModeKeys.TRAIN:
+            return [sent]
+        if self.spec.train_op is None:
+            raise ProgramError("EstimatorSpec must contain train_op when training")
+        written = graph.get_operations()[start:]
+        _check_global_step(written)
+        if self.estimator.config.ipu_run_config.num_replicas > 1:
+            _check_replicated(written)
+        train = self.spec.train_op
+        return [train if isinstance(train, tf.Operation) else train.op, sent]
+
+    def _sent(self) -> dict[str, Any]:
+        spec = self.spec
+        if self.mode == ModeKeys.PREDICT:
+            if spec.predictions is None:
+                raise ProgramError("EstimatorSpec must contain predictions when predicting")
+            return _named("prediction", spec.predictions)
+        if spec.loss is None:
+            verb = "training" if self.mode == ModeKeys.TRAIN else "evaluating"
+            raise ProgramError(f"EstimatorSpec must contain loss when {verb}")
+        result = {_LOSS: tf.cast(spec.loss, tf.float32)}
+        if self.mode == ModeKeys.TRAIN:
+            return result | _named("host", getattr(spec, "host_call", None) and spec.host_call[1])
+        eval_metrics = getattr(spec, "eval_metrics", None)
+        if not spec.eval_metric_ops and not eval_metrics:
+            raise ProgramError("EstimatorSpec must contain either eval_metric_ops or eval_metrics when evaluating")
+        if spec.eval_metric_ops and eval_metrics:
+            raise ProgramError("EstimatorSpec cannot contain both eval_metric_ops and eval_metrics")
+        updates = {name: update for name, (_, update) in spec.eval_metric_ops.items()}
+        return result | _named("metric", eval_metrics[1] if eval_metrics else updates)
+
+
+def _check_global_step(operations: Any) -> None:
+    """Refuse a body that changes the global step; raises ProgramError in Graphcore's words."""
+    handle = tf.compat.v1.train.get_global_step().handle
+    if any(handle is tensor for each in operations if each.type.startswith("Assign") for tensor in each.inputs):
+        raise ProgramError(
+            "Illegal increment of the `global_step` variable in the `model_fn`. This is usually caused by "
+            "passing it as an argument to the `Optimizer.minimize()` function. Please remove this argument as the "
+            "IPUEstimator itself is responsible for incrementing it."
+        )
+
+
+def _check_replicated(operations: Any) -> None:
+    """Refuse replicas that train by themselves; raises ProgramError in Graphcore's words."""
+    entries = (entry_of(read_node(each)) for each in operations if each.type == "PyFunc")
+    if not any(isinstance(entry.value, Averaged) for entry in entries if entry is not None):
+        raise ProgramError(
+            "This is not a valid replicated training graph because no IpuCrossReplicaSum or IpuCrossReplicaMean"
+            "operations were found. Did you remember to use the "
+            "`tensorflow.python.ipu.optimizers.CrossReplicaOptimizer`?"
+        )
+
+
+def _metrics(spec: Any, sent: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    if not getattr(spec, "eval_metrics", None):
+        return {name: last_of(values) for name, values in _taken("metric", sent, spec.eval_metric_ops).items()}
+    function, tensors = spec.eval_metrics
+    value = _taken("metric", sent, tensors)
+    return dict(function(**value) if isinstance(value, dict) else function(*value))
+
+
+def _named(kind: str, tensors: Any) -> dict[str, Any]:
+    """Return tensors by names of their own: those of a dictionary, of a list, or one."""
+    if tensors is None:
+        return {}
+    if isinstance(tensors, dict):
+        return {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
+    if isinstance(tensors, list | tuple):
+        return {f"{kind} {index}": tensor for index, tensor in enumerate(tensors)}
+    return {kind: tensors}
+
+
+def _taken(kind: str, sent: Mapping[str, Any], like: Any) -> Any:
+    """Return what :func:`_named` has named, in the structure that it had."""
+    if isinstance(like, dict):
+        return {name: sent[f"{kind}/{name}"] for name in like}
+    if isinstance(like, list | tuple):
+        return [sent[f"{kind} {index}"] for index in range(len(like))]
+    return sent[kind]

@@ -1,0 +1,220 @@
+"""An estimator whose model function gives the stages of a pipeline, in Graphcore's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore import pipelining_ops
+from ipusim.ipu.graphcore.estimators.calls import arguments_of, call_with
+from ipusim.ipu.graphcore.estimators.on_ipus import EstimatorOnIpus, mean_of, run_and_dequeue
+from ipusim.ipu.graphcore.estimators.spec import EstimatorSpec, ModeKeys, check_mode, checked_hooks
+from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.graphcore.ipu_run_config import RunConfig
+from ipusim.ipu.runtime import checks
+
+__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec"]
+
+tf = load()
+_NAMES: Final = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
+
+
+class _Fields(NamedTuple):
+    mode: str
+    computational_stages: Sequence[Any]
+    gradient_accumulation_count: int
+    eval_metrics_fn: Callable[..., Any] | None
+    optimizer_function: Callable[..., Any] | None
+    device_mapping: Sequence[Any] | None
+    loss_accumulator_dtype: Any
+    training_hooks: tuple[Any, ...]
+    evaluation_hooks: tuple[Any, ...]
+    prediction_hooks: tuple[Any, ...]
+    pipeline_op_kwargs: dict[str, Any]
+
+
+class IPUPipelineEstimatorSpec(_Fields):
+    """What the model function of an IPUPipelineEstimator returns."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        mode: str,
+        computational_stages: Sequence[Any],
+        gradient_accumulation_count: int | None = None,
+        eval_metrics_fn: Callable[..., Any] | None = None,
+        optimizer_function: Callable[..., Any] | None = None,
+        device_mapping: Sequence[Any] | None = None,
+        loss_accumulator_dtype: Any = None,
+        training_hooks: Any = None,
+        evaluation_hooks: Any = None,
+        prediction_hooks: Any = None,
+        **pipeline_op_kwargs: Any,
+    ) -> IPUPipelineEstimatorSpec:
+        """Check the arguments.
+
+        Args:
+            mode: a ModeKeys.
+            computational_stages: the functions of the stages.
+            gradient_accumulation_count: mini-batches of an execution of the pipeline.
+            eval_metrics_fn: from the last stage's results to a dictionary of metrics, with "loss"; for EVAL, on the
+                host. The results have an axis for the mini-batches of a run in front.
+            optimizer_function: from the last stage's results to an OptimizerFunctionOutput; for TRAIN.
+            device_mapping: the IPU of each stage.
+            loss_accumulator_dtype: dtype in which the losses of an execution are summed up.
+            training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks, of releases after 2.1.
+            pipeline_op_kwargs: further arguments of ``pipelining_ops.pipeline``.
+
+        Raises:
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        """
+        check_mode(mode)
+        begin = "`IPUPipelineEstimatorSpec` must contain"
+        if mode == ModeKeys.TRAIN and optimizer_function is None:
+            raise ProgramError(f"{begin} `optimizer_function` when training")
+        if mode == ModeKeys.EVAL and eval_metrics_fn is None:
+            raise ProgramError(f"{begin} `eval_metrics_fn` when evaluating")
+        count = gradient_accumulation_count
+        if count is None or (count := checks.whole("gradient_accumulation_count", count)) == 0:
+            raise ProgramError(f"{begin} `gradient_accumulation_count`")
+        if "accumulate_outfeed" in pipeline_op_kwargs:
+            raise ProgramError(
+                "The `accumulate_outfeed` pipeline keyword argument cannot be passed to the `IPUPipelineEstimatorSpec`."
+            )
+        for name, value in (("computational_stages", computational_stages), ("device_mapping", device_mapping)):
+            if not isinstance(value, list | tuple) and (value is not None or name == "computational_stages"):
+                raise ProgramTypeError(f"{name} argument needs to be a list or a tuple.")
+        for name, function in (("optimizer_function", optimizer_function), ("eval_metrics_fn", eval_metrics_fn)):
+            checks.function(name, function, "a function of the last stage's outputs", optional=True)
+        return super().__new__(
+            cls,
+            mode,
+            computational_stages,
+            count,
+            eval_metrics_fn,
+            optimizer_function,
+            device_mapping,
+            loss_accumulator_dtype,
+            checked_hooks(training_hooks),
+            checked_hooks(evaluation_hooks),
+            checked_hooks(prediction_hooks),
+            pipeline_op_kwargs,
+        )
+
+
+class IPUPipelineEstimator(EstimatorOnIpus):
+    """Trains, evaluates and predicts with a model function that gives the stages of a pipeline."""
+
+    def __init__(
+        self,
+        model_fn: Any,
+        model_dir: str | PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: dict[str, Any] | None = None,
+        warm_start_from: Any = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
+            model_dir, config, params, warm_start_from: as of IPUEstimator.
+
+        Raises:
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        """
+        arguments_of(model_fn)
+        super().__init__(model_fn, model_dir, config, params, warm_start_from)
+
+    def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        spec, run, queue = self._stages(mode), self._config.ipu_run_config, IPUOutfeedQueue()
+        training: dict[str, Any] = {}
+        if mode == ModeKeys.TRAIN:
+            training = {
+                "optimizer_function": spec.optimizer_function,
+                "outfeed_loss": True,
+                "accumulate_outfeed": True,
+                "accumulate_outfeed_dtype": spec.loss_accumulator_dtype,
+            }
+        repeats = _repeats(run.iterations_per_loop, spec.gradient_accumulation_count)
+        operation, sent = run_and_dequeue(
+            lambda: pipelining_ops.pipeline(
+                computational_stages=spec.computational_stages,
+                gradient_accumulation_count=spec.gradient_accumulation_count,
+                repeat_count=repeats,
+                infeed_queue=infeed,
+                outfeed_queue=queue,
+                device_mapping=spec.device_mapping,
+                config=run.ipu_options,
+                **{"name": f"ipu_pipeline_estimator_{_NAMES[mode]}"} | training | spec.pipeline_op_kwargs,
+            ),
+            queue,
+            run.num_replicas,
+        )
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, predictions=_prediction(sent), prediction_hooks=spec.prediction_hooks)
+        if mode == ModeKeys.TRAIN:
+            loss = mean_of(sent) / spec.gradient_accumulation_count
+            train = self._counted([operation, loss])
+            return EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=spec.training_hooks)
+        metrics = _metrics(spec.eval_metrics_fn, sent)
+        loss = metrics.pop("loss")
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=spec.evaluation_hooks)
+
+    def _stages(self, mode: str) -> IPUPipelineEstimatorSpec:
+        """Call the model function; raises ProgramError and ProgramTypeError in Graphcore's words for its result."""
+        if {"features", "labels"} & set(self._arguments):
+            raise ProgramError(
+                "The `model_fn` used with `IPUPipelineEstimator` must not have `features` or `labels` arguments. They "
+                "are instead passed to the first pipeline stage function."
+            )
+        result = call_with(self._model_fn, {"mode": mode, "params": self.params, "config": self.config})
+        if not isinstance(result, IPUPipelineEstimatorSpec):
+            raise ProgramTypeError(
+                "The `model_fn` used with `IPUPipelineEstimator` must return `IPUPipelineEstimatorSpec`."
+            )
+        shards = self.config.ipu_run_config.num_shards
+        mapping = range(len(result.computational_stages)) if result.device_mapping is None else result.device_mapping
+        needed = len({ipu for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])})
+        if not shards // 2 < needed <= shards:
+            raise ProgramError(
+                f"This pipeline requires {needed} devices, but `IPURunConfig.num_shards` was set to {shards} "
+                "(num_shards/2 < pipeline_devices <= num_shards)."
+            )
+        return result
+
+
+def _repeats(iterations: int, count: int) -> int:
+    """Return the executions of a run; raises ProgramError in Graphcore's words where they are no whole number."""
+    names = f"`IPURunConfig.iterations_per_loop` (got {iterations}) {{}} `gradient_accumulation_count` (got {count})"
+    if iterations < count:
+        raise ProgramError(names.format("cannot be less than"))
+    if iterations % count:
+        raise ProgramError(names.format("must be divisible by"))
+    return iterations // count
+
+
+def _metrics(function: Any, sent: Any) -> dict[str, Any]:
+    """Return the metrics of a run, with the loss; raises ProgramTypeError and ProgramError in Graphcore's words."""
+    values = sent if isinstance(sent, list | tuple) else [sent]
+    result = function(**sent) if isinstance(sent, dict) else function(*values)
+    if not isinstance(result, dict):
+        raise ProgramTypeError(f"The `eval_metrics_fn` must return a dict, but got {type(result)}.")
+    if "loss" not in result:
+        raise ProgramError("The dict returned from `eval_metrics_fn` must contain 'loss'.")
+    return dict(result)
+
+
+def _prediction(sent: Any) -> Any:
+    """Return the predictions that a run has sent; raises ProgramError for several without names."""
+    if isinstance(sent, list | tuple):
+        if len(sent) != 1:
+            raise ProgramError(
+                f"The last computational stage must return exactly one prediction tensor, but got {len(sent)}"
+            )
+        return sent[0]
+    return sent

@@ -1,0 +1,111 @@
+"""Hooks in Graphcore's names: values from inside a program, logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import check_deprecated
+from ipusim.ipu.runtime.queues import IPUOutfeedMode
+
+__all__ = ["IPULoggingTensorHook"]
+
+tf = load()
+_TRAIN: Final = tf.compat.v1.train
+
+
+class IPULoggingTensorHook(_TRAIN.LoggingTensorHook):  # type: ignore[misc]
+    """Logs values from inside a program, every so many runs or seconds, or at the end."""
+
+    LoggingMode = IPUOutfeedMode
+
+    def __init__(
+        self,
+        every_n_iter: int | None = None,
+        every_n_secs: float | None = None,
+        at_end: bool = False,
+        formatter: Callable[[dict[str, Any]], str] | None = None,
+        logging_mode: IPUOutfeedMode = IPUOutfeedMode.LAST,
+        feed_name: str | None = None,
+        replication_factor: int | None = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            every_n_iter, every_n_secs: how often; exactly one, unless ``at_end``.
+            at_end: whether at the end.
+            formatter: from a dictionary of the values to a text.
+            logging_mode: whether all values since the last time are logged, or the last ones alone.
+            feed_name, replication_factor: without effect, as Graphcore's, which calls them deprecated.
+
+        Raises:
+            ProgramError: in Graphcore's words, for how often; ProgramTypeError for what is no mode.
+        """
+        at_end = checks.truth("at_end", at_end)
+        if every_n_iter is not None and every_n_secs is not None:
+            raise ProgramError("Cannot provide both every_n_iter and every_n_secs")
+        if every_n_iter is None and every_n_secs is None and not at_end:
+            raise ProgramError("Either every_n_iter, every_n_secs or at_end should be provided")
+        if every_n_iter is not None:
+            checks.whole("every_n_iter", every_n_iter, 1)
+        if every_n_secs is not None:
+            checks.not_negative("every_n_secs", every_n_secs)
+        checks.instance("logging_mode", logging_mode, IPUOutfeedMode, "an IPUOutfeedMode")
+        checks.function("formatter", formatter, "a function of a dictionary", optional=True)
+        check_deprecated(feed_name, replication_factor)
+        super().__init__([], every_n_iter, every_n_secs, at_end, formatter)
+        self._outfeed = IPUOutfeedQueue(outfeed_mode=logging_mode)
+
+    def log(self, tensors: Any) -> Any:
+        """Log tensors: one, a list, or a dictionary of them; called in the body of a loop.
+
+        Returns:
+            The operation.
+
+        Raises:
+            ProgramStateError: the second time; ProgramTypeError for what is no tensor.
+        """
+        if self._outfeed.enqueued:
+            raise ProgramStateError(
+                "Cannot use this hook object's log function more than once. Either enqueue all tensors in a single "
+                "log call using a list or dict, or create another hook."
+            )
+        named = _named(tensors)
+        self._tag_order = list(named)
+        return self._outfeed.enqueue(named)
+
+    def begin(self) -> None:
+        """Write what takes the values; raises ProgramStateError where nothing is logged."""
+        if not self._outfeed.enqueued:
+            raise ProgramStateError(
+                "This logging hook's outfeed was not enqueued. Did you forget to call the log function?"
+            )
+        super().begin()
+        self._current_tensors = {}
+        self._dequeued = self._outfeed.dequeue()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Log the values, where it is due."""
+        if self._should_trigger:
+            self._log_tensors(run_context.session.run(self._dequeued))
+        self._iter_count += 1
+
+    def end(self, session: Any) -> None:
+        """Log the last values."""
+        if self._log_at_end:
+            self._log_tensors(session.run(self._dequeued))
+
+
+def _named(tensors: Any) -> dict[str, Any]:
+    """Return tensors by name; those of a list by their place."""
+    if isinstance(tensors, dict):
+        return tensors
+    listed = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+    for item in listed:
+        if not tf.is_tensor(item):
+            raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(item)}")
+    return {f"tensor_{index}": item for index, item in enumerate(listed)}

@@ -1,0 +1,58 @@
+"""TensorFlow's Saver, which tells a checkpoint of an earlier ipusim from its own."""
+
+from __future__ import annotations
+
+import re
+from os import fspath
+from pathlib import Path
+from typing import Any
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+
+class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
+    """TensorFlow's Saver."""
+
+    def restore(self, sess: Any, save_path: Any) -> None:
+        """Give the variables of a session the values of a checkpoint.
+
+        Args:
+            sess: the session.
+            save_path: prefix of the checkpoint's files.
+
+        Raises:
+            ProgramError: for a checkpoint of NumPy arrays.
+        """
+        refuse_arrays(save_path)
+        super().restore(sess, save_path)
+
+
+def refuse_arrays(path: Any) -> None:
+    """Refuse a checkpoint of NumPy arrays, as ipusim wrote them before TensorFlow's Saver did.
+
+    Args:
+        path: prefix of a checkpoint, or a folder whose list of checkpoints names one.
+
+    Raises:
+        ProgramError: naming the file of the arrays.
+    """
+    if path is None:
+        return
+    prefix = Path(fspath(path))
+    if prefix.is_dir():
+        listed = prefix / "checkpoint"
+        named = re.search(
+            r'^model_checkpoint_path: "(.*)"', listed.read_text() if listed.is_file() else "", re.MULTILINE
+        )
+        if named is None:
+            return
+        prefix /= named[1]
+    arrays = Path(f"{prefix}.npz")
+    if arrays.is_file() and not Path(f"{prefix}.index").exists():
+        raise ProgramError(
+            f"checkpoint {prefix}: expected one of TensorFlow's Saver, got NumPy arrays of an earlier ipusim in "
+            f"{arrays.name}: train anew, or assign what numpy.load reads"
+        )
