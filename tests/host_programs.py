@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import pickle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ipusim.ipu.programs.program_file import ProgramFile
 
@@ -19,14 +19,15 @@ from tensorflow.python.ipu.horovod.popdist_strategy import PopDistStrategy
 from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 """
 KEPT = """
-with open(f"{hvd.rank()}.pickle", "wb") as file:
+with open(__file__.replace("program.py", f"{hvd.rank()}.pickle"), "wb") as file:
     pickle.dump(program(), file)
 """
 
 
 def on_hosts(text, count, *, version=1):
-    """Run a program that defines ``program()`` on so many hosts, in the folder that tests are in; return its results."""
-    path = Path("program.py")
-    path.write_text(HEAD + text + KEPT)
-    contextvars.Context().run(lambda: ProgramFile(path).run(hosts=count, tensorflow=version))
-    return [pickle.loads(Path(f"{rank}.pickle").read_bytes()) for rank in range(count)]
+    """Run a program that defines ``program()`` on so many hosts, in a folder of its own; return its results by rank."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "program.py")
+        path.write_text(HEAD + text + KEPT)
+        ProgramFile(path).run(hosts=count, tensorflow=version)
+        return [pickle.loads(Path(folder, f"{rank}.pickle").read_bytes()) for rank in range(count)]

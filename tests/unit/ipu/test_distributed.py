@@ -83,10 +83,9 @@ def program():
 """
 
 
-def test_instances_train_together_and_reduce_their_losses(tmp_path, monkeypatch):
+def test_instances_train_together_and_reduce_their_losses():
     """As Graphcore's program for PopDist: a loop on each instance, whose losses the strategy sums up.
 
     The gradient of both is 1 + 2: the weight goes from 1 over 0.25 to -0.5, and the losses are 3 and 0.75.
     """
-    monkeypatch.chdir(tmp_path)
     assert on_hosts(INSTANCES, 2) == [(1.875, -0.5)] * 2

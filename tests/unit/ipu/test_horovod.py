@@ -117,8 +117,7 @@ def program():
 """
 
 
-def test_tensors_and_variables_of_a_session(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_tensors_and_variables_of_a_session():
     for found, weights, shape in on_hosts(SESSION, 3):
         assert (weights, shape) == ([2, 1], [None, 2])
         for value, each in zip((0, 10), found, strict=True):
