@@ -29,12 +29,14 @@ class PlacedProgram:
     Attributes:
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
+        form: options of the request and shapes of the external and carried values that it is laid out for.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
 
     session: Session
     constants: dict[Output, Any]
+    form: tuple[Any, ...]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
     taken: int = 0
 
@@ -116,8 +118,9 @@ class DeviceProgram:
         if self._infeed is not None:
             self._infeed.connect(running)
         placed = self._placed.get(running.session)
-        if placed is None:
-            placed = self._placed[running.session] = self._place(variables, outer)
+        form = dict(self._options()), tuple(map(np.shape, values))
+        if placed is None or placed.form != form:
+            placed = self._placed[running.session] = self._place(variables, outer, form)
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
         state = session.state()
@@ -150,10 +153,10 @@ class DeviceProgram:
             if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
                 variables[name].assign(np.asarray(value))
 
-    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
+    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any], form: tuple[Any, ...]) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
-        options = runs.validate(dict(self._options()))
+        options = runs.validate(form[0])
         functions = StepFunctions(
             self.name,
             self.step,
@@ -168,7 +171,7 @@ class DeviceProgram:
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
         job = self._place_request(Request(options, name=self.name, functions=functions))
-        placed = PlacedProgram(Session(replace(job)), constants)
+        placed = PlacedProgram(Session(replace(job)), constants, form)
         return placed
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
