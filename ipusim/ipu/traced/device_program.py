@@ -64,6 +64,7 @@ class PlacedProgram:
         key: the options of its request, and the shapes of the external tensors.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
+        form: options of the request and shapes of the external and carried values that it is laid out for.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
@@ -71,6 +72,7 @@ class PlacedProgram:
     key: Any
     session: Session
     constants: dict[Output, Any]
+    form: tuple[Any, ...]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
     taken: int = 0
 
@@ -167,7 +169,7 @@ class DeviceProgram:
         if self._infeed is not None:
             self._infeed.connect(running)
         options = self._options_on_hosts()
-        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, outer)))
+        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
         if placed is None or placed.key != key:
             before, placed = placed, self._place(key, options, variables, outer)
             if before is not None:  # draws and elements go on
