@@ -61,10 +61,9 @@ class PlacedProgram:
     """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
 
     Attributes:
-        key: the options of its request, and the shapes of the external tensors.
+        key: the options of its request, and the shapes of the external and carried values.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
-        form: options of the request and shapes of the external and carried values that it is laid out for.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
@@ -72,7 +71,6 @@ class PlacedProgram:
     key: Any
     session: Session
     constants: dict[Output, Any]
-    form: tuple[Any, ...]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
     taken: int = 0
 
