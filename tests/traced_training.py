@@ -142,7 +142,8 @@ def on_ipus(build: Callable[[], Any]) -> Any:
         tf.compat.v1.set_random_seed(1)
         made = compile(flat)
         session.run(tf.compat.v1.global_variables_initializer())
-        return tf.nest.pack_sequence_as(structure[0], session.run(list(made)))
+        results = session.run(made)
+        return tf.nest.pack_sequence_as(structure[0], list(results or ()))
 
 
 class OnIpus:
