@@ -45,7 +45,10 @@ def slow(tf, clock, elements=10**6, element=ELEMENT, taken=None):
             clock[0] += ELEMENT_NS if taken is None else taken(index)
             yield element
 
-    return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec(element.shape, element.dtype))
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # else TensorFlow makes elements ahead
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec(element.shape, element.dtype))
+    return dataset.with_options(options)
 
 
 def epochs_of(benchmark):
