@@ -103,7 +103,8 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
     def draw(generator: np.random.Generator, number: int) -> Array:
         result: Array = np.exp(generator.random(number) * width).astype(np.int64) - 1
-        return np.minimum(result, classes - 1)
+        result = np.minimum(result, classes - 1)
+        return result
 
     def run(generator: np.random.Generator, true: Array) -> Any:
         drawn, tries = draw(generator, count), count
@@ -113,7 +114,8 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
         def expected(values: Array) -> Array:
             share = np.log((values + 2.0) / (values + 1.0)) / width
-            return (-np.expm1(tries * np.log1p(-share)) if unique else share * count).astype(np.float32)
+            result: Array = np.asarray(-np.expm1(tries * np.log1p(-share)) if unique else share * count, np.float32)
+            return result
 
         return drawn, expected(true), expected(drawn)
 
