@@ -102,8 +102,7 @@ def _log_uniform_candidates(node: Node) -> Kernel:
     width = np.log(classes + 1)
 
     def draw(generator: np.random.Generator, number: int) -> Array:
-        result: Array = np.exp(generator.random(number) * width).astype(np.int64) - 1
-        result = np.minimum(result, classes - 1)
+        result: Array = np.minimum(np.exp(generator.random(number) * width).astype(np.int64) - 1, classes - 1)
         return result
 
     def run(generator: np.random.Generator, true: Array) -> Any:
