@@ -142,7 +142,8 @@ def on_ipus(build: Callable[[], Any]) -> Any:
         tf.compat.v1.set_random_seed(1)
         made = compile(flat)
         session.run(tf.compat.v1.global_variables_initializer())
-        return tf.nest.pack_sequence_as(structure[0], session.run(list(made)))
+        results = session.run(made)
+        return tf.nest.pack_sequence_as(structure[0], list(results or ()))
 
 
 class OnIpus:
@@ -158,11 +159,58 @@ class OnIpus:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """Return a function by its name."""
-        from importlib import import_module  # noqa: PLC0415
 
         def call(*arguments: Any, **named: Any) -> Any:
             needs_tensorflow()
+            from importlib import import_module  # noqa: PLC0415
+
             function = getattr(import_module(f"ipusim.ipu.graphcore.{self.module}"), name)
             return on_ipus(lambda: function(*arguments, **named))
 
         return call
+
+
+class Lazily:
+    """A module of Graphcore's names on TensorFlow, imported when a name of it is asked for.
+
+    Attributes:
+        module: the module's name.
+    """
+
+    def __init__(self, module: str) -> None:
+        """Take the name."""
+        self.module = module
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an object by its name."""
+        from importlib import import_module  # noqa: PLC0415
+
+        return getattr(import_module(f"ipusim.ipu.graphcore.{self.module}"), name)
+
+
+def profile_of(operation: Callable[..., Any], x: np.ndarray, *others: np.ndarray, trained: bool = True) -> Any:
+    """Return the profile of a stage with an operation, on elements with the batch first.
+
+    Args:
+        operation: takes TensorFlow, and the tensors.
+        x: array that a variable of the stage before multiplies, if it is trained.
+        others: further arrays.
+        trained: whether the program trains.
+    """
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    tf = load()
+
+    def first(x: Any, *others: Any) -> Any:
+        if not trained:
+            return (x, *others)
+        return (x * tf.compat.v1.get_variable("scale", [], x.dtype, tf.ones_initializer()), *others)
+
+    def last(*given: Any) -> Any:
+        result = operation(tf, *given)
+        return tf.reduce_sum(result) if trained else result
+
+    data = [np.repeat(each[:1], 8 * len(x), axis=0) for each in (x, *others)]
+    done = train(lambda _: [first, last], data, batch=len(x), rate=0.1 if trained else None)
+    return done.job.program.stages[1]

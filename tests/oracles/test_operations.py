@@ -18,7 +18,7 @@ from ipusim.model.work import VectorWork, Work
 from ipusim.runs.execute import execute
 from tests.formulas import gru, lstm
 from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_training import OnIpus, on_ipus, train
+from tests.traced_training import OnIpus, on_ipus, profile_of
 
 RNG = np.random.default_rng(11)
 image_ops, math_ops, nn_ops = OnIpus("image_ops"), OnIpus("math_ops"), OnIpus("nn_ops")
@@ -148,22 +148,6 @@ def test_recurrent_layers_are_the_formulas_of_graphcores_kernels(rnn_ops):
             right = np.swapaxes(gru(whole, W, U, b, after, **beside), 0, 1)
             np.testing.assert_allclose(outputs, right, rtol=1e-12, atol=1e-15)
             np.testing.assert_array_equal(h, outputs[-1])
-
-
-def profile_of(operation, x, *others):
-    """Return the profile of a stage with an operation, in training, on elements with the batch first."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
-
-    def first(x, *others):
-        return (x * tf.compat.v1.get_variable("scale", [], initializer=tf.ones_initializer()), *others)
-
-    def stages(_):
-        return [first, lambda *given: tf.reduce_sum(operation(tf, *given))]
-
-    done = train(stages, [np.repeat(each[:1], 8, axis=0) for each in (x, *others)], batch=len(x))
-    return done.job.program.stages[1]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Entry:
         effect: whether a node runs although nothing reads its results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
         invoked: whether the kernel takes the invocation of its part before its inputs.
-        price: price of an operation of Graphcore's; None for an operation that costs nothing.
+        price: price of an operation of Graphcore's; None without a cost.
         value: object behind an operation of Graphcore's, such as a queue.
     """
 

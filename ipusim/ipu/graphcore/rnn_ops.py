@@ -254,11 +254,15 @@ class PopnnDynamicGRU(PopnnGRU):
         return x if checks.truth("time_major", time_major) else tf.transpose(x, [1, 0, 2])
 
     def _lengths(self, value: Any, x: Any) -> Any:
-        lengths = tf.cast(tf.convert_to_tensor(value), tf.int32)
+        lengths = tf.convert_to_tensor(value)
+        if not lengths.dtype.is_integer:
+            checks.wrong_type("seq_len", "whole numbers", value)
         steps, batch, _ = x.shape.as_list()
-        if lengths.shape.as_list() != [batch]:
-            checks.wrong_value("seq_len", f"{batch} lengths from 0 to {steps}", lengths.shape.as_list())
-        return lengths
+        known = tf.get_static_value(lengths)
+        outside = known is not None and (min(known, default=0) < 0 or max(known, default=0) > steps)
+        if lengths.shape.as_list() != [batch] or outside:
+            checks.wrong_value("seq_len", f"{batch} lengths from 0 to {steps}", value)
+        return tf.cast(lengths, tf.int32)
 
 
 class PopnnAUGRU(PopnnDynamicGRU):
@@ -296,6 +300,6 @@ class PopnnAUGRU(PopnnDynamicGRU):
         steps, batch, _ = x.shape.as_list()
         score = tf.cast(attention_score, self.dtype)
         if score.shape.as_list() != [batch, steps]:
-            checks.wrong_value("attention_score", f"a tensor of shape {(batch, steps)}", score.shape.as_list())
+            checks.wrong_value("attention_score", f"a tensor of shape {(batch, steps)}", tuple(score.shape.as_list()))
         outputs, h = self._run(x, (score, self._lengths(seq_len, x)), self._states(initial_state, batch))
         return outputs, h

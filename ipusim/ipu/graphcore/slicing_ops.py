@@ -29,7 +29,8 @@ def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_off
     Raises:
         ProgramError: for tensors that do not fit each other.
     """
-    counts, sources, places = (_offsets(value) for value in (num_elems, src_offsets, dst_offsets))
+    counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
+    places = _offsets("dst_offsets", dst_offsets)
     if not _matching(counts, sources, places):
         raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
     return _sliced(dst, src, counts, sources, places, zero_unused)
@@ -47,7 +48,7 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
     Raises:
         ProgramError: for tensors that do not fit each other.
     """
-    counts, sources = _offsets(num_elems), _offsets(src_offsets)
+    counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
     if not _matching(counts, sources):
         raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
     value = tf.convert_to_tensor(src)
@@ -68,14 +69,17 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
     Raises:
         ProgramError: for tensors that do not fit each other.
     """
-    counts, places = _offsets(num_elems), _offsets(dst_offsets)
+    counts, places = _offsets("num_elems", num_elems), _offsets("dst_offsets", dst_offsets)
     if not _matching(counts, places):
         raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
     return _sliced(dst, src, counts, _behind(counts), places, zero_unused)
 
 
-def _offsets(value: Any) -> Any:
-    return tf.cast(tf.convert_to_tensor(value), tf.int64)
+def _offsets(name: str, value: Any) -> Any:
+    result = tf.convert_to_tensor(value)
+    if result.dtype.is_floating or result.shape.rank != 1:
+        checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", value)
+    return tf.cast(result, tf.int64)
 
 
 def _matching(*tensors: Any) -> bool:

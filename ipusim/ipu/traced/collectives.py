@@ -34,7 +34,6 @@ def add_collective(
     called = f"collective {name!r} is called"
     functions.check_on_ipu(called, "replicas meet on their IPUs, so call it outside of the scope")
 
-    @tf.custom_gradient
     def call(value: Any) -> Any:
         (result,) = add_node(_entry(function), [value], [(value.dtype, shape)], name)
 
@@ -46,7 +45,7 @@ def add_collective(
 
         return result, back
 
-    return call(x)
+    return tf.custom_gradient(call)(x)
 
 
 def _entry(function: Callable[..., Any]) -> Entry:

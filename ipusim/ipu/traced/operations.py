@@ -33,7 +33,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
         name: name of the node.
 
     Returns:
-        The results.
+        The results; a node without results runs for its effect.
     """
     arguments = [tf.convert_to_tensor(tensor) for tensor in tensors]
     argnums = [number for number, tensor in enumerate(arguments) if tensor.dtype.is_floating]
@@ -68,6 +68,9 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
 
         return results, gradients
 
+    if not forms:
+        add_function(forward, arguments, forms, name, ahead)
+        return []
     made = tf.custom_gradient(call)(*arguments)
     return list(made) if isinstance(made, list | tuple) else [made]
 

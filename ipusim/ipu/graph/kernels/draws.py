@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.kernels.shaping import whole
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
@@ -96,11 +97,13 @@ register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_cou
 def _log_uniform_candidates(node: Node) -> Kernel:
     """Draw classes with P(k) = log((k + 2) / (k + 1)) / log(classes + 1), and tell how often each is expected."""
     count, classes, unique = (node.attributes[name] for name in ("num_sampled", "range_max", "unique"))
+    if unique and count > classes:
+        raise ProgramError(f"num_sampled: expected at most range_max, {classes}, where each is drawn once, got {count}")
     width = np.log(classes + 1)
 
     def draw(generator: np.random.Generator, number: int) -> Array:
-        result: Array = np.exp(generator.random(number) * width).astype(np.int64) - 1
-        return np.minimum(result, classes - 1)
+        result: Array = np.minimum(np.exp(generator.random(number) * width).astype(np.int64) - 1, classes - 1)
+        return result
 
     def run(generator: np.random.Generator, true: Array) -> Any:
         drawn, tries = draw(generator, count), count
@@ -110,7 +113,8 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
         def expected(values: Array) -> Array:
             share = np.log((values + 2.0) / (values + 1.0)) / width
-            return (-np.expm1(tries * np.log1p(-share)) if unique else share * count).astype(np.float32)
+            result: Array = np.asarray(-np.expm1(tries * np.log1p(-share)) if unique else share * count, np.float32)
+            return result
 
         return drawn, expected(true), expected(drawn)
 
