@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from ipusim.api import layers
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.keras.recurrent import PopnnGRU, PopnnLSTM
+from ipusim.ipu.keras.recurrent import SAVED, PopnnGRU, PopnnLSTM
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.operations import LayerOperation, operate
 
@@ -28,6 +28,7 @@ Embedding: Final = tf.keras.layers.Embedding
 LSTM, GRU = PopnnLSTM, PopnnGRU
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class Dropout(tf.keras.layers.Dropout):  # type: ignore[misc]
     """Graphcore's Keras ``Dropout``, whose seed is a pair of numbers."""
 
@@ -137,6 +138,7 @@ class _Normalization(tf.keras.layers.Layer):  # type: ignore[misc]
 _OF_WEIGHTS: Final = ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class GroupNormalization(_Normalization):
     """Graphcore's Keras ``GroupNormalization``."""
 
@@ -185,6 +187,7 @@ class GroupNormalization(_Normalization):
         self._options |= {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class InstanceNormalization(_Normalization):
     """Graphcore's Keras ``InstanceNormalization``."""
 
@@ -216,6 +219,7 @@ class InstanceNormalization(_Normalization):
         )
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class LayerNormalization(_Normalization):
     """Graphcore's Keras ``LayerNormalization`` of one axis."""
 
@@ -251,6 +255,7 @@ class LayerNormalization(_Normalization):
         )
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class RecomputationCheckpoint(tf.keras.layers.Layer):  # type: ignore[misc]
     """Graphcore's layer whose input is kept under recomputation."""
 

@@ -15,6 +15,8 @@ from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
+#: Decorator of classes that are found by their names in files of models, beside those of tf_keras.
+SAVED: Final = tf.keras.utils.register_keras_serializable("ipu")
 LSTMStateTuple: Final = tf.compat.v1.nn.rnn_cell.LSTMStateTuple
 
 
@@ -142,6 +144,7 @@ class _Popnn:
         }
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class StatesApart(_Popnn, tf.keras.layers.LSTM):  # type: ignore[misc]
     """Graphcore's LSTM with its states as Keras has them: it takes (h, c), and returns outputs, h and c."""
 
@@ -152,6 +155,7 @@ class StatesApart(_Popnn, tf.keras.layers.LSTM):  # type: ignore[misc]
         return [batch_size, self.units], [batch_size, self.units]
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class PopnnLSTM(StatesApart):
     """Graphcore's Keras ``LSTM``, whose states are an LSTMStateTuple."""
 
@@ -172,6 +176,7 @@ class PopnnLSTM(StatesApart):
         return outputs, LSTMStateTuple(c, h)
 
 
+@SAVED  # type: ignore[untyped-decorator]
 class PopnnGRU(_Popnn, tf.keras.layers.GRU):  # type: ignore[misc]
     """Graphcore's Keras ``GRU``."""
 
