@@ -241,7 +241,7 @@ def extension_of(model: Any) -> Any:
     return placement.extension
 
 
-def models_on_ipus() -> AbstractContextManager[None]:
+def models_on_ipus() -> AbstractContextManager[bool]:
     """Put models that are made in the block on simulated IPUs."""
     install()
     return _IN_STRATEGY.set_to(True)

@@ -23,6 +23,7 @@ def _fresh():
 
 def regression():
     """A model whose training goes on from more than its weights: momenta, draws, a schedule."""
+    keras.backend.clear_session()  # so that layers have the same names
     keras.utils.set_random_seed(1)
     layers = keras.layers
     model = keras.Sequential([layers.Dense(3, "tanh", input_shape=(4,)), layers.Dropout(0.3), layers.Dense(1)])
