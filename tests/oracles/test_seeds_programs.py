@@ -33,7 +33,6 @@ NOT_TRACED = {
     "outside_compilation_scope": ("002_outside_compilation",),
     "internal_ops": ("002_print_before", "002_print_in_run", "002_print_returned"),
     "dataset_benchmark": ("003_benchmark",),
-    "Keras": ("003_cast_gradients", "004_stages_of_calls", "004_stages_of_layers"),
     "concurrent stages": ("003_concurrent_stages",),
 }
 LATER = {name for names_of_one in NOT_TRACED.values() for name in names_of_one}
