@@ -65,6 +65,9 @@ def test_a_model_that_is_loaded_goes_on_to_the_same_bits(make, ipus, suffix, tmp
         assert options.reduction_method.name == "MEAN"
         stages = [each.pipeline_stage for each in loaded.get_pipeline_stage_assignment()]
         assert stages == [each.pipeline_stage for each in model.get_pipeline_stage_assignment()]
+        assert [type(each) for each in loaded.layers] == [type(each) for each in model.layers]
+        if suffix != ".keras":  # which alone keeps steps_per_execution
+            loaded.compile(loaded.optimizer, "mse", metrics=["mae"], steps_per_execution=8)
         for each in (model, loaded) if suffix else ():
             fitted(each, epochs=2)
         assert all(map(np.array_equal, model.get_weights(), loaded.get_weights()))

@@ -16,7 +16,7 @@ def install(replicas_of: Callable[[Any], int | None]) -> None:
     Args:
         replicas_of: returns the replicas of a model; None for a model of the host.
     """
-    adapters = import_module("tf_keras.src.engine.data_adapter")
+    adapters: Any = import_module("tf_keras.src.engine.data_adapter")
     original = adapters.get_data_handler
 
     @wraps(original)

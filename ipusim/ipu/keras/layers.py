@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from ipusim.api import layers
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.keras.recurrent import PopnnGRU, PopnnLSTM
+from ipusim.ipu.keras.recurrent import SAVED, PopnnGRU, PopnnLSTM
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.operations import LayerOperation, operate
 
@@ -24,11 +24,14 @@ __all__ = [
 ]
 
 tf = load()
+_Layer: Any = tf.keras.layers.Layer
+_Dropout: Any = tf.keras.layers.Dropout
 Embedding: Final = tf.keras.layers.Embedding
 LSTM, GRU = PopnnLSTM, PopnnGRU
 
 
-class Dropout(tf.keras.layers.Dropout):  # type: ignore[misc]
+@SAVED
+class Dropout(_Dropout):  # type: ignore[misc]
     """Graphcore's Keras ``Dropout``, whose seed is a pair of numbers."""
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, **kwargs: Any) -> None:
@@ -43,7 +46,7 @@ class Dropout(tf.keras.layers.Dropout):  # type: ignore[misc]
         super().__init__(rate, noise_shape, None, **kwargs)
 
 
-class _Normalization(tf.keras.layers.Layer):  # type: ignore[misc]
+class _Normalization(_Layer):  # type: ignore[misc]
     """A normalisation of the simulator, whose channels lie along any axis but the batch's."""
 
     core: ClassVar[type[layers.Layer]]
@@ -84,7 +87,7 @@ class _Normalization(tf.keras.layers.Layer):  # type: ignore[misc]
         shape = tf.TensorShape(input_shape).as_list()
         if not (1 <= self._axis < len(shape) or -len(shape) < self._axis < 0):
             checks.wrong_value(self._axis_name, f"an axis behind the batch's of {len(shape)}", self._axis)
-        self._layer = self.core(**self._options)
+        self._layer: Any = self.core(**self._options)
         self._layer.output_shape(tuple(size or 1 for size in self._turned(shape)[1:]))
         self._parameters = {
             name: self.add_weight(
@@ -137,6 +140,7 @@ class _Normalization(tf.keras.layers.Layer):  # type: ignore[misc]
 _OF_WEIGHTS: Final = ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
 
 
+@SAVED
 class GroupNormalization(_Normalization):
     """Graphcore's Keras ``GroupNormalization``."""
 
@@ -185,6 +189,7 @@ class GroupNormalization(_Normalization):
         self._options |= {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
 
 
+@SAVED
 class InstanceNormalization(_Normalization):
     """Graphcore's Keras ``InstanceNormalization``."""
 
@@ -216,6 +221,7 @@ class InstanceNormalization(_Normalization):
         )
 
 
+@SAVED
 class LayerNormalization(_Normalization):
     """Graphcore's Keras ``LayerNormalization`` of one axis."""
 
@@ -251,7 +257,8 @@ class LayerNormalization(_Normalization):
         )
 
 
-class RecomputationCheckpoint(tf.keras.layers.Layer):  # type: ignore[misc]
+@SAVED
+class RecomputationCheckpoint(_Layer):  # type: ignore[misc]
     """Graphcore's layer whose input is kept under recomputation."""
 
     def call(self, inputs: Any, **kwargs: Any) -> Any:

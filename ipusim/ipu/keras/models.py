@@ -9,9 +9,11 @@ from ipusim.ipu.keras.placement import models_on_ipus
 from ipusim.ipu.runtime import checks
 
 tf = load()
+_Sequential: Any = tf.keras.Sequential
+_Model: Any = tf.keras.Model
 
 
-class Sequential(tf.keras.Sequential):  # type: ignore[misc]
+class Sequential(_Sequential):  # type: ignore[misc]
     """Keras' sequential model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
     def __init__(self, layers: list[Any] | None = None, accumulation_count: int = 1) -> None:
@@ -21,7 +23,7 @@ class Sequential(tf.keras.Sequential):  # type: ignore[misc]
         _accumulate(self, accumulation_count)
 
 
-class Model(tf.keras.Model):  # type: ignore[misc]
+class Model(_Model):  # type: ignore[misc]
     """Keras' model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
     def __init__(self, *args: Any, accumulation_count: int = 1, **kwargs: Any) -> None:

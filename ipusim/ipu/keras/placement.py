@@ -187,11 +187,15 @@ class ModelPlacement:
         }
         if not asked.is_pipelined:
             return _loop(
-                settings | {_OF_ACCUMULATION.get(name, name): item for name, item in asked.accumulating.items()}
+                settings
+                | {
+                    _OF_ACCUMULATION.get(name, name): item
+                    for name, item in _with_numpy_dtypes(asked.accumulating).items()
+                }
             )
         inference = {} if training else {name: settings[name] for name in _OF_TRAINING}
         own = {"device_mapping": asked.device_mapping, "accumulate_outfeed": self.sums_results and kind != "predict"}
-        return check_arguments({**settings, **own, **asked.pipelining, **inference})
+        return check_arguments({**settings, **own, **_with_numpy_dtypes(asked.pipelining), **inference})
 
 
 #: Arguments of a pipeline that are about training alone.
@@ -208,6 +212,11 @@ _OF_TRAINING: Final = (
 
 #: Arguments of a pipeline by their names as arguments of an optimizer that accumulates.
 _OF_ACCUMULATION: Final = {"dtype": "gradient_accumulation_dtype"}
+
+
+def _with_numpy_dtypes(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with NumPy's dtypes in place of TensorFlow's."""
+    return {name: each.as_numpy_dtype if isinstance(each, tf.DType) else each for name, each in options.items()}
 
 
 def _loop(settings: Mapping[str, Any]) -> Arguments:
@@ -241,7 +250,7 @@ def extension_of(model: Any) -> Any:
     return placement.extension
 
 
-def models_on_ipus() -> AbstractContextManager[None]:
+def models_on_ipus() -> AbstractContextManager[bool]:
     """Put models that are made in the block on simulated IPUs."""
     install()
     return _IN_STRATEGY.set_to(True)

@@ -15,6 +15,10 @@ from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
+#: Decorator of classes that are found by their names in files of models, beside those of tf_keras.
+SAVED: Final = tf.keras.utils.register_keras_serializable("ipu")
+_LSTM: Any = tf.keras.layers.LSTM
+_GRU: Any = tf.keras.layers.GRU
 LSTMStateTuple: Final = tf.compat.v1.nn.rnn_cell.LSTMStateTuple
 
 
@@ -95,7 +99,10 @@ class _Popnn:
 
     def _dropped(self, inputs: Any, training: Any) -> Any:
         training = tf.keras.backend.learning_phase() if training is None else training
-        dropped = lambda: tf.nn.dropout(inputs, self._rate)  # noqa: E731 - for tf.cond too
+
+        def dropped() -> Any:
+            return tf.nn.dropout(inputs, self._rate)
+
         if tf.is_tensor(training):
             return tf.cond(tf.cast(training, tf.bool), dropped, lambda: tf.identity(inputs))
         return dropped() if training else inputs
@@ -110,7 +117,9 @@ class _Popnn:
         if not set(found) <= set(layers.RECURRENT_ACTIVATIONS):
             return None
         more = {"reset_after": own.reset_after} if self.core is layers.GRU else {}
-        return self.core(own.units, *found, own.use_bias, own.return_sequences, **more)  # type: ignore[arg-type]
+        core: Any = self.core
+        layer: layers.LSTM | layers.GRU = core(own.units, *found, own.use_bias, own.return_sequences, **more)
+        return layer
 
     def _as_one(self, layer: layers.LSTM | layers.GRU, x: Any, states: Sequence[Any]) -> Any:
         own: Any = self
@@ -142,7 +151,8 @@ class _Popnn:
         }
 
 
-class StatesApart(_Popnn, tf.keras.layers.LSTM):  # type: ignore[misc]
+@SAVED
+class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
     """Graphcore's LSTM with its states as Keras has them: it takes (h, c), and returns outputs, h and c."""
 
     core = layers.LSTM
@@ -152,6 +162,7 @@ class StatesApart(_Popnn, tf.keras.layers.LSTM):  # type: ignore[misc]
         return [batch_size, self.units], [batch_size, self.units]
 
 
+@SAVED
 class PopnnLSTM(StatesApart):
     """Graphcore's Keras ``LSTM``, whose states are an LSTMStateTuple."""
 
@@ -172,7 +183,8 @@ class PopnnLSTM(StatesApart):
         return outputs, LSTMStateTuple(c, h)
 
 
-class PopnnGRU(_Popnn, tf.keras.layers.GRU):  # type: ignore[misc]
+@SAVED
+class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
     """Graphcore's Keras ``GRU``."""
 
     core = layers.GRU

@@ -44,7 +44,7 @@ def install(extension_of: Callable[[Any], Any]) -> None:
     for kind in (import_module("tf_keras.src.engine.functional").Functional, tf.keras.Sequential):
         kind.get_config = _with_options(kind.get_config, extension_of)
         kind.from_config = classmethod(_taking_options(kind.from_config.__func__, extension_of))
-    api = import_module("tf_keras.src.saving.saving_api")
+    api: Any = import_module("tf_keras.src.saving.saving_api")
     api.SupportReadFromRemote = _refusing_arrays(api.SupportReadFromRemote)
     loader = import_module("tf_keras.src.saving.legacy.saved_model.load").KerasObjectLoader
     rebuild = loader._reconstruct_model

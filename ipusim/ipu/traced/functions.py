@@ -97,7 +97,9 @@ class ConcreteProgram:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run all nodes on the values of the arguments, and assign the variables that have changed."""
-        flat = [tensor for tensor in tf.nest.flatten((args, kwargs), expand_composites=True) if tf.is_tensor(tensor)]
+        given = tf.nest.flatten((args, kwargs), expand_composites=True)
+        arrays = [tf.constant(each) if isinstance(each, np.ndarray | np.generic) else each for each in given]
+        flat = [each for each in arrays if tf.is_tensor(each)]  # numbers of Python are constants of the function
         values = [self._value(tensor) for tensor in (*flat[: self._arguments], *self._captured)]
         with LOCK, np.errstate(all="ignore"):
             variables = {name: Variable(name, self._read(name)) for name in self._handles}

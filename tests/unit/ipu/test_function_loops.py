@@ -164,6 +164,25 @@ def test_functions_of_the_program_run_on_the_device_in_a_scope_alone(names, monk
         names.strategy.run(3)
 
 
+def test_a_strategy_runs_a_function_without_a_loop(names):
+    tf = names.tf
+    w, weight = tf.Variable(1.0), 1.0
+
+    @tf.function
+    def step(x, factor=2.0):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((factor * w * x - 3 * x) ** 2)
+        w.assign_sub(0.01 * tape.gradient(loss, w))
+        return {"loss": loss, "sum": tf.reduce_sum(x)}
+
+    for x in (X[0], 2 * X[0], X[1]):
+        found = names.strategy.run(step, [x], {"factor": 3.0})
+        assert float(found["loss"]) == pytest.approx(np.mean((3 * weight * x - 3 * x) ** 2), rel=1e-5, abs=1e-9)
+        assert float(found["sum"]) == pytest.approx(x.sum())
+        weight -= 0.01 * np.mean(2 * (3 * weight - 3) * 3 * x**2)
+    assert float(w) == pytest.approx(weight, rel=1e-6)
+
+
 def test_no_iteration_runs_nothing(names):
     variable = names.tf.Variable(1.0)
 
