@@ -32,7 +32,7 @@ class Workers:
             UnsupportedProgramError: for several workers without a strategy.
         """
         self._strategy = strategy
-        if strategy is None and config.num_worker_replicas + config.num_ps_replicas > 1:
+        if config.train_distribute is None and config.num_worker_replicas + config.num_ps_replicas > 1:
             raise UnsupportedProgramError(
                 "TF_CONFIG: expected one worker of a RunConfig without train_distribute, which says the strategy of "
                 f"several, got {config.cluster_spec}"
