@@ -83,7 +83,7 @@ def ran(folder, count):
 
 
 def test_hosts_learn_what_one_learns_from_whole_batches(tmp_path):
-    """Every worker sees the mean loss of all; one that asks to stops all; the chief alone saves; they evaluate alike."""
+    """Every worker sees the mean loss of all, one stops all, and they evaluate together."""
     (alone,) = ran(tmp_path / "one", 1)
     hosts = ran(tmp_path / "two", 2)
     for rank, host in enumerate(hosts):
