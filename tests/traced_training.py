@@ -122,3 +122,47 @@ def train(
             DeviceProgram.run = run  # type: ignore[method-assign]
     flat = list(results) if isinstance(results, list | tuple) else [results]
     return Trained(flat, found["job"], found["timeline"], variables)
+
+
+def on_ipus(build: Callable[[], Any]) -> Any:
+    """Return the values of the tensors that a computation on simulated IPUs returns, in their structure."""
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    tf = load()
+    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+
+    structure: list[Any] = []
+
+    def flat() -> list[Any]:
+        structure.append(build())
+        return list(tf.nest.flatten(structure[0]))
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.set_random_seed(1)
+        made = compile(flat)
+        session.run(tf.compat.v1.global_variables_initializer())
+        return tf.nest.pack_sequence_as(structure[0], session.run(list(made)))
+
+
+class OnIpus:
+    """A module of Graphcore's operations whose functions run on simulated IPUs, on arrays.
+
+    Attributes:
+        module: the module's name.
+    """
+
+    def __init__(self, module: str) -> None:
+        """Take the name."""
+        self.module = module
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a function by its name."""
+        from importlib import import_module  # noqa: PLC0415
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            needs_tensorflow()
+            function = getattr(import_module(f"ipusim.ipu.graphcore.{self.module}"), name)
+            return on_ipus(lambda: function(*arguments, **named))
+
+        return call

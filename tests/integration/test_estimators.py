@@ -23,7 +23,7 @@ tf = ipu = layers = None
 
 @pytest.fixture(autouse=True)
 def _names():
-    global tf, ipu, layers  # noqa: PLW0603 - programs take them as imports
+    global tf, ipu, layers
     with hosted_names(1) as names:
         tf, ipu, layers = names.tf, names.ipu, names.keras.layers
         tf.logging.set_verbosity(tf.logging.INFO)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pytest
 
@@ -234,32 +232,3 @@ def test_asynchronous_callbacks_are_called_for_each_step(keras, kind):
 
     in_strategy(1, run)
     assert seen == [f"{when} {step}" for step in range(16) for when in ("begin", "end")]
-
-
-@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
-@pytest.mark.parametrize("suffix", [".keras", ".h5", ""])
-@pytest.mark.parametrize("name", ["sequential", "functional"])
-def test_stages_and_options_are_saved_with_a_model(keras, name, suffix, tmp_path, caplog, monkeypatch):
-    """A further option of the pipeline is not, which is said once; draws go on from the updates that were."""
-    x, y = _data()
-    path = str(tmp_path / f"model{suffix}")
-    logger = logging.getLogger("tensorflow")
-    monkeypatch.setattr(logger, "handlers", [caplog.handler])
-
-    def run():
-        keras.utils.set_random_seed(1)
-        model = MODELS[name](keras)
-        model.set_pipelining_options(COUNT, [1, 0], gradient_accumulation_reduction_method="mean", name="mine")
-        _compiled(keras, model, steps_per_execution=COUNT).fit(x, y, BATCH, verbose=0)
-        model.save(path)
-        model.save(path)
-        loaded = keras.models.load_model(path)
-        return loaded._ipu_placement.extension.options, loaded.get_pipeline_stage_assignment()
-
-    options, stages = in_strategy(2, run)
-    assert [each.pipeline_stage for each in stages] == [0, 0, 1]
-    assert (options.pipelining_steps, options.device_mapping, dict(options.pipelining)) == (COUNT, [1, 0], {})
-    assert options.reduction_method.name == "MEAN"
-    said = [each.getMessage() for each in caplog.records if "is not saved" in each.getMessage()]
-    assert len(said) == 1
-    assert "name of set_pipelining_options is not saved, as Graphcore has it: call it again" in said[0]

@@ -164,12 +164,14 @@ class StepFunctions:
                 f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
                 f"{system.shards} IPUs"
             )
+        sent = self.outfeed.element_bytes or self._sent_bytes()
+        outfeed = replace(self.outfeed, element_bytes=sent)
         return runs.Content(
             profiles,
             sum(np.asarray(value).nbytes for value in first),
-            self.outfeed,
+            outfeed,
             first[0].shape[0] if first and np.ndim(first[0]) and first[0].shape[0] else 1,
-            result_bytes=self.outfeed.element_bytes,
+            result_bytes=outfeed.element_bytes,
             sums_gradients=self.sums_gradients,
             workload=self._workload,
         )
@@ -206,6 +208,12 @@ class StepFunctions:
         chosen = self.outfeed.accumulate_dtype
         width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
         return models.Summed(sum(value.size for value in sent), width)
+
+    def _sent_bytes(self) -> int:
+        """Return the bytes of an element of the outfeed whose shape is known when the program runs."""
+        chosen = self.outfeed.accumulate_dtype
+        sent = [np.asarray(self._observed[-1].gives[place]) for place in self.outfeed.sent]
+        return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
 
     def _workload(self, _: int) -> Workload:
         """Return the arithmetic of a replica, whose last stage hands values to its own weight update."""

@@ -1,15 +1,21 @@
-"""Recurrent layers of Graphcore's ``rnn_ops`` on TensorFlow's graph; inputs are (time steps, batch, elements)."""
+"""Recurrent layers of Graphcore's ``rnn_ops`` on TensorFlow's graph; inputs are (time steps, batch, elements).
+
+Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by side in it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+import numpy as np
+
+from ipusim.api import layers
 from ipusim.base.errors import ProgramError
-from ipusim.ipu import rnn_ops
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.initializers import Constant
 from ipusim.ipu.runtime.operations import RecurrentOperation
+from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
@@ -17,18 +23,44 @@ _V1 = tf.compat.v1
 LSTMStateTuple = _V1.nn.rnn_cell.LSTMStateTuple
 
 
-class _OnGraph(rnn_ops._Popnn):
-    """The tensors and variables of the layers in TensorFlow's graph."""
+class _Popnn:
+    """The parts that all layers have: arguments, a name, and the kernel and biases as variables."""
 
-    def __init__(self, num_units: int, *args: Any, **kwargs: Any) -> None:
-        """Take the arguments of Graphcore's layer."""
-        super().__init__(num_units, *args, **kwargs)
+    kind: ClassVar[str]
+    gates: ClassVar[int]
+    core: ClassVar[type[layers.LSTM | layers.GRU]]
+    _options: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        num_units: int,
+        dtype: Any = np.float32,
+        partials_dtype: Any = np.float32,
+        seed: int | None = None,
+        weights_initializer: Any = None,
+        bias_initializer: Any = None,
+        activation: str = "tanh",
+        recurrent_activation: str = "sigmoid",
+        name: str | None = None,
+    ) -> None:
+        """Take the number of units and how they compute.
+
+        Raises:
+            ProgramError: for a dtype that is not float16, float32 or float64.
+            ModelError: for units and activations that cannot be.
+        """
+        self.num_units = checks.whole("num_units", num_units, 1)
+        self.dtype = checks.dtype("dtype", dtype, "biufc")
+        if self.dtype.kind != "f":
+            raise ProgramError(f"Only support float16, float32, provided {dtype}")
+        self._partials = partials_itemsize(partials_dtype)
+        self._weights = _V1.glorot_uniform_initializer(seed) if weights_initializer is None else weights_initializer
+        self._biases = _V1.zeros_initializer() if bias_initializer is None else bias_initializer
+        self._activations = activation, recurrent_activation
+        # TensorFlow takes an empty name as none.
+        self._explicit_name = None if name is None else checks.text("name", name) or None
         self._variable_scope: Any = None
-        names = dict(zip(("dtype", "partials_dtype", "seed", "weights_initializer"), args, strict=False)) | kwargs
-        if names.get("weights_initializer") is None:
-            self._weights = _V1.glorot_uniform_initializer(names.get("seed"))
-        if not callable(self._biases) or isinstance(self._biases, Constant):
-            self._biases = _V1.zeros_initializer()
+        self._layer()
 
     @property
     def name(self) -> str:
@@ -37,6 +69,33 @@ class _OnGraph(rnn_ops._Popnn):
             return self._explicit_name or self.kind
         scope: str = self._variable_scope.name
         return scope.rpartition("/")[2]
+
+    def build(self, input_shape: Any) -> None:
+        """Make the variables for inputs of this shape, (time steps, batch, elements).
+
+        Raises ProgramError for a shape of other axes, or without elements.
+        """
+        axes = tuple(input_shape)
+        if len(axes) != 3:
+            raise ProgramError(f"Expecting input_shape with 3 dims, got {len(axes)}")
+        if axes[-1] is None:
+            raise ProgramError("The last dimension of the inputs to `_PopnnRNN` should be defined. Found `None`.")
+        self._variables(int(axes[-1]))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what ``call`` does."""
+        return self.call(*args, **kwargs)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Run over the time steps."""
+        raise NotImplementedError
+
+    def _layer(self) -> layers.LSTM | layers.GRU:
+        """Return the core's layer."""
+        return self.core(self.num_units, *self._activations, return_sequences=True, **self._options)
+
+    def _bias_shape(self) -> list[int]:
+        return [self.gates, self.num_units]
 
     def _variables(self, elements: int) -> tuple[Any, Any]:
         """Return kernel and biases."""
@@ -71,8 +130,10 @@ class _OnGraph(rnn_ops._Popnn):
         return tuple(operate(operation, [x, kernel, biases, *beside, *states], forms, self.kind))
 
 
-class PopnnLSTM(_OnGraph, rnn_ops.PopnnLSTM):
+class PopnnLSTM(_Popnn):
     """Graphcore's LSTM."""
+
+    kind, gates, core = "popnn_lstm", 4, layers.LSTM
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
         """Run over the time steps.
@@ -98,19 +159,95 @@ class PopnnLSTM(_OnGraph, rnn_ops.PopnnLSTM):
         outputs, h, c = self._run(x, (), states)
         return outputs, LSTMStateTuple(c, h)
 
+    def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
+        """Return the shapes of c and h."""
+        return [batch_size, self.num_units], [batch_size, self.num_units]
 
-class PopnnGRU(_OnGraph, rnn_ops.PopnnGRU):
+
+class PopnnGRU(_Popnn):
     """Graphcore's GRU."""
 
+    kind, gates, core = "popnn_gru", 3, layers.GRU
+    masked: ClassVar[bool] = False
 
-class _Lengths(_OnGraph, rnn_ops.PopnnDynamicGRU):
-    """A GRU on samples of different lengths."""
+    def __init__(
+        self,
+        num_units: int,
+        dtype: Any = np.float32,
+        partials_dtype: Any = np.float32,
+        seed: int | None = None,
+        weights_initializer: Any = None,
+        bias_initializer: Any = None,
+        activation: str = "tanh",
+        recurrent_activation: str = "sigmoid",
+        name: str | None = None,
+        reset_after: bool = False,
+    ) -> None:
+        """Take what an LSTM does, and whether the reset gate comes after the matrix product; raises as that does."""
+        self._reset_after = checks.truth("reset_after", reset_after)
+        self._options = {"reset_after": self._reset_after, "masked": self.masked}
+        super().__init__(
+            num_units,
+            dtype,
+            partials_dtype,
+            seed,
+            weights_initializer,
+            bias_initializer,
+            activation,
+            recurrent_activation,
+            name,
+        )
+
+    def _bias_shape(self) -> list[int]:
+        return [self.gates, 2, self.num_units] if self._reset_after else super()._bias_shape()
+
+    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
+        """Return outputs (time steps, batch, units), and the state after the last step.
+
+        ``training`` has no effect: the layer computes the same in training and in inference.
+
+        Raises ProgramError for an initial state of another shape.
+        """
+        x = self._inputs(inputs)
+        outputs, h = self._run(x, (), self._states(initial_state, x.shape[1]))
+        return outputs, h
+
+    def _states(self, value: Any, batch: int) -> tuple[Any, ...]:
+        return () if value is None else (self._state("initial_state", value, batch),)
+
+    def state_shape(self, batch_size: int) -> list[int]:
+        """Return the state's shape."""
+        return [batch_size, self.num_units]
+
+
+class PopnnDynamicGRU(PopnnGRU):
+    """Graphcore's GRU on samples of a length of their own each; behind its end outputs and state are zero.
+
+    ``bias_initializer`` has no effect: biases of the gates begin at one and those of the candidate at zero, as
+    Graphcore's do.
+    """
+
+    kind, masked = "popnn_dynamic_gru", True
 
     def _made_biases(self) -> Any:
         gates = _V1.get_variable("bias_r_u", [2, self.num_units], self.dtype, _V1.ones_initializer())
         candidate = _V1.get_variable("bias_c", [1, self.num_units], self.dtype, _V1.zeros_initializer())
         biases = tf.concat([gates, candidate], axis=0)
         return tf.stack([biases, biases], axis=1) if self._reset_after else biases
+
+    def call(  # type: ignore[override]
+        self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True, time_major: bool = True
+    ) -> tuple[Any, Any]:
+        """Return outputs (time steps, batch, units), and the state of the last cell.
+
+        ``training`` has no effect: the layer computes the same in training and in inference.
+
+        ``inputs`` are (batch, time steps, elements) with ``time_major=False``, ``seq_len`` (batch,) whole numbers.
+        Raises ProgramError for lengths or states that do not fit.
+        """
+        x = self._time_first(inputs, time_major)
+        outputs, h = self._run(x, (self._lengths(seq_len, x),), self._states(initial_state, x.shape[1]))
+        return outputs, h
 
     def _time_first(self, inputs: Any, time_major: bool) -> Any:
         x = self._inputs(inputs)
@@ -124,12 +261,14 @@ class _Lengths(_OnGraph, rnn_ops.PopnnDynamicGRU):
         return lengths
 
 
-class PopnnDynamicGRU(_Lengths):
-    """Graphcore's GRU on samples of different lengths, with zeros behind the end of a sample."""
+class PopnnAUGRU(PopnnDynamicGRU):
+    """Graphcore's GRU whose update gate attention scores scale (see the core's AUGRU).
 
+    ``bias_initializer`` has no effect: biases of the gates begin at one and those of the candidate at zero, as
+    Graphcore's do.
+    """
 
-class PopnnAUGRU(_Lengths, rnn_ops.PopnnAUGRU):
-    """Graphcore's GRU whose update gate attention scores scale."""
+    kind, core = "popnn_augru", layers.AUGRU
 
     def call(  # type: ignore[override]
         self,

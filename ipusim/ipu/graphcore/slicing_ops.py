@@ -9,7 +9,7 @@ import numpy as np
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.slicing_ops import SequenceSlice
+from ipusim.ipu.runtime.array_operations import SequenceSlice
 from ipusim.ipu.traced.operations import operate
 
 tf = load()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
+from zipfile import ZipFile, is_zipfile
 
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
@@ -41,6 +44,8 @@ def install(extension_of: Callable[[Any], Any]) -> None:
     for kind in (import_module("tf_keras.src.engine.functional").Functional, tf.keras.Sequential):
         kind.get_config = _with_options(kind.get_config, extension_of)
         kind.from_config = classmethod(_taking_options(kind.from_config.__func__, extension_of))
+    api = import_module("tf_keras.src.saving.saving_api")
+    api.SupportReadFromRemote = _refusing_arrays(api.SupportReadFromRemote)
     loader = import_module("tf_keras.src.saving.legacy.saved_model.load").KerasObjectLoader
     rebuild = loader._reconstruct_model
 
@@ -53,6 +58,24 @@ def install(extension_of: Callable[[Any], Any]) -> None:
         _set_options(extension_of(model), saved["config"])
 
     loader._reconstruct_model = reconstruct
+
+
+def _refusing_arrays(kind: Any) -> Any:
+    """Return the class that opens files to read, which refuses those of plain arrays that ipusim once wrote."""
+
+    class Reader(kind):  # type: ignore[misc]
+        def __enter__(self) -> Any:
+            path = super().__enter__()
+            if is_zipfile(path):
+                with ZipFile(path) as file:
+                    if all(name.endswith(".npy") for name in file.namelist()):
+                        raise ProgramError(
+                            f"{path}: expected a file that TensorFlow's Keras has saved, got one of plain arrays, as "
+                            "ipusim wrote before TensorFlow ran programs: train the model again, and save it"
+                        )
+            return path
+
+    return Reader
 
 
 def _with_options(original: Callable[[Any], Any], extension_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -102,14 +125,15 @@ def _set_options(extension: Any, config: Any) -> None:
 
 
 def _say_unsaved(extension: Any) -> None:
-    """Log which options of a model are not saved with it; once after they were set."""
+    """Say on standard error which options of a model are not saved with it; once after they were set."""
     options = extension.options
     if extension.__dict__.get("_said") == options.version:
         return
     extension.__dict__["_said"] = options.version
     for name, method in _UNSAVED.items():
         if value := getattr(options, name):
-            tf.get_logger().warning(
-                "Model %s: %s of %s is not saved, as Graphcore has it: call it again on the model that is loaded",
-                *(extension.name, ", ".join(value), method),
+            print(
+                f"Model {extension.name}: {', '.join(value)} of {method} is not saved, as Graphcore has it: call it "
+                "again on the model that is loaded",
+                file=sys.stderr,
             )

@@ -98,6 +98,9 @@ class _StageChain:
         if observed.work.alone:
             raise NotLayersError(f"stage {self.name!r} calls {observed.work.alone[0]}, which is no layer")
         self._takes = {tensor: form_of(value) for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)}
+        if self.before is None and not observed.work.layers:
+            raise NotLayersError(f"stage {self.name!r} runs no layer")
+        self._check_gradients()
         end: frozenset[str] | None = None
         shape = None if self.before is None else form_of(observed.takes[self.before]).shape
         for found in observed.work.layers:
@@ -112,6 +115,15 @@ class _StageChain:
             self._flatten(observed.cut.gives[self.given], shape)
         if not self.layers:
             raise NotLayersError(f"stage {self.name!r} runs no layer")
+
+    def _check_gradients(self) -> None:
+        """Refuse gradients that no layer gives as they are."""
+        for tensor in self.observed.cut.gradients.values():
+            maker = self.graph.nodes[tensor.node]
+            while maker.type in VIEWS and not maker.origin and maker.inputs:
+                maker = self.graph.nodes[maker.inputs[0].node]
+            if not maker.origin:
+                raise NotLayersError("the optimizer changes gradients by functions of its own")
 
     def _add(self, found: FoundLayer, end: frozenset[str] | None, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         """Add a layer on the end of the chain before it; return the shape of its result, with the axis of samples."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Final
 
 from ipusim.api import timelines
@@ -17,7 +18,6 @@ _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST: Final = 64
 #: The number that a framework puts behind a name of its own.
 _NUMBER: Final = re.compile(r"_\d+$")
-_BEFORE_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple[str, ...]:
@@ -70,6 +70,7 @@ def scopes_of(functions: StepFunctions) -> tuple[str, ...]:
 
 def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """Return short names of the layers of each stage, of their names with all scopes."""
-    chosen = {_BEFORE_CAPITAL.sub("_", name).lower() for name in dir(load().keras.layers) if name[0].isupper()}
+    default_name = import_module("tf_keras.src.utils.generic_utils").to_snake_case
+    chosen = {default_name(name) for name in dir(load().keras.layers) if name[0].isupper()}
     names = iter(short_names([name for stage in scoped for name in stage], chosen))
     return tuple(tuple(next(names) for _ in stage) for stage in scoped)

@@ -61,7 +61,7 @@ class PlacedProgram:
     """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
 
     Attributes:
-        key: the options of its request, and the shapes of the external tensors.
+        key: the options of its request, and the shapes of the external and carried values.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
         elements: pulled elements in stock.
@@ -167,7 +167,7 @@ class DeviceProgram:
         if self._infeed is not None:
             self._infeed.connect(running)
         options = self._options_on_hosts()
-        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, outer)))
+        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
         if placed is None or placed.key != key:
             before, placed = placed, self._place(key, options, variables, outer)
             if before is not None:  # draws and elements go on

@@ -173,8 +173,8 @@ class _LoopValue:
         Raises:
             ProgramError: for another shape, and UnsupportedProgramError for another kind of dtype.
         """
-        shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
-        if shape != own:
+        if not tensor.shape.is_compatible_with(self.tensor.shape):
+            shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
             raise ProgramError(f"body: expected a loop-carried tensor of shape {own} again, got {shape}")
         dtype, before = tensor.dtype.as_numpy_dtype, self.tensor.dtype.as_numpy_dtype
         if not np.can_cast(dtype, before, "same_kind"):

@@ -16,7 +16,7 @@ tf = ipu = None
 
 @pytest.fixture(autouse=True)
 def _names():
-    global tf, ipu  # noqa: PLW0603 - programs take them as imports
+    global tf, ipu
     with hosted_names(1) as names:
         tf, ipu = names.tf, names.ipu
         yield

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.distribute import cluster_config, cluster_of
+from ipusim.ipu.runtime.distribute import cluster_config, cluster_of
 
 
 class _Default:
