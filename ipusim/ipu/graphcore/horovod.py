@@ -17,6 +17,7 @@ from ipusim.api import Array, machine
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.runtime.hosts import (
     cross_rank,
     cross_size,
@@ -28,7 +29,6 @@ from ipusim.ipu.runtime.hosts import (
     shutdown,
     size,
 )
-from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.traced import host_collectives
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
 
 tf = load()
 _V1: Final = tf.compat.v1
+_TRAIN: Final = _V1.train
 #: Hosts of a program at most, as in a scenario.
 MOST: Final = 1024
 #: Calls a function on so many hosts, for the program that runs; None outside of programs.
@@ -210,7 +211,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
     return broadcast_variables(_V1.global_variables(), root_rank)
 
 
-class BroadcastGlobalVariablesHook(_V1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+class BroadcastGlobalVariablesHook(_TRAIN.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
     """Gives all global variables the values of one host, when a session has begun."""
 
     def __init__(self, root_rank: int, device: str = "") -> None:

@@ -13,9 +13,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 from types import ModuleType
@@ -44,7 +45,7 @@ _NO_ANSWER: Final = object()
 _PRINTED, _WAITS, _ENDED, _FAILED = "printed", "waits", "ended", "failed"
 
 
-class HostEnded(ProgramStateError):
+class HostEndedError(ProgramStateError):
     """The end of another host, where a host waits for it; the error of the run says more."""
 
 
@@ -122,7 +123,7 @@ def _exchange(send: _Send, receive: _Receive, what: str, brought: Any) -> Sequen
     send((_WAITS, what, brought))
     answer = receive()
     if answer is _NO_ANSWER:
-        raise HostEnded(f"{what}: another host has ended")
+        raise HostEndedError(f"{what}: another host has ended")
     found: Sequence[Any] = answer
     return found
 
@@ -151,11 +152,11 @@ def _relay(send: _Send, receive: _Receive) -> Any:
 
 
 @contextmanager
-def _processes(start: Start, count: int) -> Iterator[list[tuple[_Send, _Receive]]]:
+def _processes(start: Start, count: int) -> Iterator[Sequence[tuple[_Send, _Receive]]]:
     """Start the processes of all hosts but the first; yields what sends to and receives from each."""
     context = get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
-    surroundings = os.getcwd(), dict(os.environ)
+    surroundings = str(Path.cwd()), dict(os.environ)
     channels, processes = [], []
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")  # which a process would run again
     try:
@@ -177,10 +178,8 @@ def _processes(start: Start, count: int) -> Iterator[list[tuple[_Send, _Receive]
 
 
 def _send(connection: Any, answer: Any) -> None:
-    try:
+    with suppress(OSError):  # of a process that has ended, which says so itself
         connection.send(None if answer is _NO_ANSWER else (answer,))
-    except OSError:  # of a process that has ended, which says so itself
-        pass
 
 
 def _receive(connection: Any, rank: int) -> Any:

@@ -30,9 +30,9 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.runtime.host_strategy import Distribution, distribution
 from ipusim.ipu.runtime.program_request import job_of_request
 from ipusim.ipu.runtime.recording import recorder
-from ipusim.ipu.traced.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
@@ -248,11 +248,8 @@ class DeviceProgram:
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
         job = job_of_request(Request(options, name=self.name, functions=functions))
-        hosts = self._distribution
-        if hosts is None:
-            session = Session(job)
-        else:
-            session = Session(job, hosts.host, own_feed=True, summed=not hosts.averaged)
+        of = self._distribution
+        session = Session(job) if of is None else Session(job, of.host, own_feed=True, summed=not of.averaged)
         placed = PlacedProgram(key, session, constants)
         return placed
 

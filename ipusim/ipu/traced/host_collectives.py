@@ -26,7 +26,7 @@ def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], s
         return [tf.constant(array) for array in function(*(value.numpy() for value in values))]
     install()
     forms = [(value.dtype, shape) for value, shape in zip(values, shapes, strict=True)]
-    return add_function(lambda *arrays: function(*arrays), values, forms, "collective") if values else []
+    return add_function(function, values, forms, "collective") if values else []
 
 
 def reduced(name: str, value: Any, operation: str) -> Any:

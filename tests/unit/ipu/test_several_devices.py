@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -97,8 +99,8 @@ def test_devices_share_no_ipu_on_the_smallest_machine_that_has_all(attributes, m
     compiled = []
     for ordinal in range(len(ipus)):
         with ipu_scope(f"/device:IPU:{ordinal}"):
-            infeed, outfeed = data(ordinal), queue(ordinal)
-            compiled.append(ipu_compiler.compile(lambda: piped(lambda x: x, infeed, outfeed)))
+            queues = data(ordinal), queue(ordinal)
+            compiled.append(ipu_compiler.compile(partial(piped, lambda x: x, *queues)))
     with recording(Recorder()) as recorder:
         run(*compiled)
     assert sorted(sorted(each.job.system.ipus) for each in recorder.programs) == sorted(ipus)

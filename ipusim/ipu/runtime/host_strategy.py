@@ -1,4 +1,4 @@
-"""The strategy of several hosts that programs are built under: which hosts train together, and how they sum gradients."""
+"""The strategy of several hosts that programs are built under: which hosts sum up gradients, and how."""
 
 from __future__ import annotations
 
