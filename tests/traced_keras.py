@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
+
+from ipusim.ipu.config import IPUConfig
+
+
+class LateKeras:
+    """tf_keras with Graphcore's names, which are imported when a test first uses them."""
+
+    def __getattr__(self, name: str) -> Any:
+        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+        from ipusim.ipu.keras.placement import install  # noqa: PLC0415
+
+        install()
+        return import_module("ipusim.ipu.keras") if name == "ipu" else getattr(load().keras, name)
+
+
+def in_strategy(ipus: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function in a strategy's scope on a device of so many IPUs, which leaves nothing behind."""
+
+    def configured() -> Any:
+        from ipusim.ipu.graphcore.ipu_strategy import IPUStrategy  # noqa: PLC0415
+
+        config = IPUConfig()
+        config.machine, config.auto_select_ipus = "m2000", ipus
+        config.configure_ipu_system()
+        with IPUStrategy().scope():
+            return function(*arguments)
+
+    return contextvars.copy_context().run(configured)
 
 
 @dataclass(eq=False)
@@ -25,10 +55,16 @@ class Placed:
     schedule: str = "grouped"
     sums_results: bool = False
     synthetic: bool = False
+    tells_steps: bool = False
+    replicas: int = 1
+    buffer_depth: int = 3
 
     @property
     def stage_of(self) -> Any:
         return None if self.stages is None else lambda nodes: self.stages
+
+    def accumulator_dtype(self, variable: Any) -> None:
+        return None
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         pass

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.run_times import RunTimes, run_times_of
     from ipusim.analysis.stash import Stash, stash_of
     from ipusim.analysis.summary import LearningSummary
-    from ipusim.analysis.throughput import Throughput, throughput_of
+    from ipusim.analysis.throughput import Throughput, rates_of, throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
     from ipusim.analysis.verdict import Verdict, slowest_stages, verdict_of
     from ipusim.analysis.waterfall import Waterfall

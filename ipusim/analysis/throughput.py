@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ipusim.analysis.executions import BETWEEN_KINDS, executions_of
+from ipusim.timeline.info import TimelineInfo
 from ipusim.timeline.timeline import Timeline
 
 
@@ -37,9 +38,19 @@ def throughput_of(timeline: Timeline) -> Throughput:
     if executions:
         begin = int(timeline.start[calls].min(initial=executions[0].start))
         cycles = int(timeline.end[calls].max(initial=executions[-1].end)) - begin
-    number = sum(execution.times for execution in executions)
+    return rates_of(info, cycles, sum(execution.times for execution in executions))
+
+
+def rates_of(info: TimelineInfo, cycles: int, executions: int) -> Throughput:
+    """Return the rates of a run from its length; all zero without executions.
+
+    Args:
+        info: of its Timeline.
+        cycles: length of the run.
+        executions: of the pipeline.
+    """
     every = info.micro_batches * info.replicas * info.hosts
-    micro_batches = every * number
+    micro_batches = every * executions
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(
         effective_batch_size=info.micro_batch_size * every,
@@ -47,5 +58,5 @@ def throughput_of(timeline: Timeline) -> Throughput:
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,
         micro_batches_per_s=rate,
-        weight_update_period_s=cycles / number / info.clock_hz if executions else 0.0,
+        weight_update_period_s=cycles / executions / info.clock_hz if executions else 0.0,
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 #: Micro-batches that are drawn at once.
-_BLOCK: Final = 64
+BLOCK: Final = 64
 #: Parts of 1 that a factor is rounded to: what libraries of mathematics differ in is far smaller.
 PARTS: Final = 2**24
 #: The normal number farthest from 0, rounded up: by Box and Muller of a uniform number of 2**-54 at least.
@@ -18,11 +20,16 @@ FARTHEST: Final = 8.66
 
 
 class Draws:
-    """The draws of one seed: lognormal factors of passes' durations, with the mean 1."""
+    """The draws of one seed: lognormal factors of passes' durations, with the mean 1.
+
+    Attributes:
+        seed: of the draws.
+        deviation: the standard deviation of a factor.
+    """
 
     def __init__(self, seed: int, deviation: Fraction) -> None:
         """Draw with a seed and a standard deviation."""
-        self._seed, self._deviation = seed, deviation
+        self.seed, self.deviation = seed, deviation
         self._block = lru_cache(maxsize=4096)(self._drawn)
 
     def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
@@ -33,15 +40,36 @@ class Draws:
             kind: of its span.
             stage, execution, micro_batch: of the pass.
         """
-        return self._block(ipu, kind, stage, execution, micro_batch // _BLOCK)[micro_batch % _BLOCK]
+        return self._block(ipu, kind, stage, execution, micro_batch // BLOCK)[micro_batch % BLOCK]
 
     def _drawn(self, *of: int) -> list[int]:
-        """Return the factors of a block of micro-batches: normal numbers by Box and Muller of Philox's bits."""
-        key = int.from_bytes(blake2b(repr((self._seed, *of)).encode(), digest_size=16).digest(), "big")
-        bits = np.random.Philox(key=key).random_raw(2 * _BLOCK)
-        uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
-        normal = np.sqrt(-2 * np.log(uniform[:_BLOCK])) * np.cos(2 * np.pi * uniform[_BLOCK:])
-        variance = np.log1p(float(self._deviation) ** 2)
-        factors = np.exp(np.sqrt(variance) * normal - variance / 2)
-        parts: list[int] = np.maximum(np.rint(factors * PARTS).astype(np.int64), 1).tolist()
+        """Return the factors of a block of micro-batches."""
+        parts: list[int] = drawn_parts([(self.seed, *of)], self.deviation)[0].tolist()
         return parts
+
+
+def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.NDArray[np.int64]:
+    """Return the factors of blocks of :data:`BLOCK` micro-batches, in :data:`PARTS` of 1.
+
+    They are normal numbers by Box and Muller of Philox's bits, whose key is a hash of the block.
+
+    Args:
+        blocks: seed, IPU, kind of the span, stage, execution and number of each block.
+        deviation: the standard deviation of a factor.
+
+    Returns:
+        Factors, shape (blocks, :data:`BLOCK`).
+    """
+    philox, bits = np.random.Philox(key=0), []
+    state: Any = philox.state
+    for block in blocks:
+        digest = blake2b(repr(block).encode(), digest_size=16).digest()
+        state["state"]["key"][:] = np.frombuffer(digest, ">u8")[::-1]
+        philox.state = state  # a new Philox of each key takes four times as long
+        bits.append(philox.random_raw(2 * BLOCK))
+    uniform = ((np.stack(bits) >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
+    normal = np.sqrt(-2 * np.log(uniform[:, :BLOCK])) * np.cos(2 * np.pi * uniform[:, BLOCK:])
+    variance = np.log1p(float(deviation) ** 2)
+    factors = np.exp(np.sqrt(variance) * normal - variance / 2)
+    parts: npt.NDArray[np.int64] = np.maximum(np.rint(factors * PARTS).astype(np.int64), 1)
+    return parts

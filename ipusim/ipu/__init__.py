@@ -42,12 +42,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from ipusim.ipu.imports.hook import serve_program
 from ipusim.ipu.runtime.offered import in_module, rows
 
 if TYPE_CHECKING:
     from ipusim.api import functions
+    from ipusim.ipu.imports.hook import install
     from ipusim.ipu.programs.profiling import profile
-    from ipusim.ipu.runtime.import_names import install
 
     get_variable = functions.get_variable
 
@@ -83,7 +84,7 @@ __getattr__, __dir__ = rows(
     | {"gradient_accumulation": in_module(f"{_HERE}.runtime.pipeline_options", "GradientAccumulationReductionMethod")}
     | {"dataset": f"{_TENSORFLOW}.dataset", "layers": f"{_HERE}.runtime.layers"}
     | {"data": in_module(f"{_TENSORFLOW}.dataset", "Dataset") | {"ops": {"dataset_ops": _DATASETS}}}
-    | in_module(f"{_HERE}.runtime.import_names", "install")
+    | in_module(f"{_HERE}.imports.hook", "install")
     | in_module(f"{_HERE}.programs.profiling", "profile")
     | {"get_variable": "ipusim.api:functions.get_variable"},
 )
@@ -102,3 +103,5 @@ class _Rows:
 
 
 sys.meta_path.append(_Rows)
+
+serve_program()

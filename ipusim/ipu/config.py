@@ -248,6 +248,8 @@ class IPUConfig(Category):
                 value = value or None
             *above, key = row.path
             _within(result, above)[key] = value.value if isinstance(value, Enum) else value
+        if (processes := self.experimental.multi_replica_distribution.process_count) > 1:
+            _within(result, ("system", "host")).update(count=processes, sum_over="links")
         return result
 
     def device(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers, models
+from ipusim.api import Array, functions, layers
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.array_operations import SerializedLookup
 from ipusim.ipu.runtime.host import Operation, Running
 from ipusim.ipu.runtime.initializers import initial_value
 from ipusim.ipu.runtime.names import unique
@@ -293,31 +293,3 @@ def _table(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> 
 
 def _set_registered(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec, now: bool) -> None:
     _table(variable, spec).registered += 1 if now else -1
-
-
-@dataclass(frozen=True)
-class SerializedLookup:
-    """Rows of (table, ids), looked up in so many parts of the table one after another."""
-
-    parts: int
-
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the rows, (..., elements); raises ModelError for ids that the table does not have."""
-        table, ids = arrays
-        rows, _ = layers.Embedding(*table.shape).forward({"W": table}, ids)
-        return (rows,), (table, ids)
-
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the table's gradient, of each row the sum of those of its uses."""
-        table, ids = saved
-        result = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
-        return [result["W"] for _ in argnums]
-
-    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
-        table, ids = arrays
-        size, elements = table.dtype.itemsize, ids.size * table.shape[1]
-        one = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
-        add = Work(vector=VectorWork(elements), sram_bytes=3 * elements * size, itemsize=size)
-        there = (one.forward,) * self.parts + (add,) * (self.parts - 1)
-        return LayerCost(models.in_turn(there, size), models.in_turn((one.backward,) * self.parts, size))

@@ -8,9 +8,10 @@ from typing import Any, Final
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks, program_state
 from ipusim.ipu.runtime.building import collect
+from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.function import CompiledComputation, Result, TrialError
 from ipusim.ipu.runtime.host import Evaluated, Fetch, Running
-from ipusim.ipu.runtime.loop_body import check_takes, is_operation
+from ipusim.ipu.runtime.loop_body import is_operation
 from ipusim.ipu.runtime.program_state import Remembered, VariableStore
 from ipusim.ipu.runtime.run import Pipeline, ProgramReached
 from ipusim.ipu.runtime.structures import mapped

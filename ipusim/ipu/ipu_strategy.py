@@ -10,12 +10,12 @@ import numpy as np
 
 from ipusim.api import machine
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call, check_takes
 from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
 from ipusim.ipu.runtime.distribution import in_scope_of, reduced
 from ipusim.ipu.runtime.function import Function, Same
 from ipusim.ipu.runtime.function_body import calling
 from ipusim.ipu.runtime.host import Fetch, example
-from ipusim.ipu.runtime.loop_body import check_call, check_takes
 from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
 
 

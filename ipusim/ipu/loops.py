@@ -11,10 +11,10 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import once
+from ipusim.ipu.runtime.call_checks import check_body
 from ipusim.ipu.runtime.function_body import device
 from ipusim.ipu.runtime.host import EvaluatedTensor, Fetch, Running, Tensor
 from ipusim.ipu.runtime.layouts import Fed
-from ipusim.ipu.runtime.loop_body import check_body
 from ipusim.ipu.runtime.loop_program import LoopProgram, holds
 from ipusim.ipu.runtime.program_state import using
 from ipusim.ipu.runtime.run import Pipeline, examples, lay_out

@@ -14,7 +14,7 @@ import sys
 
 from ipusim.api import machine
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.horovod import init, rank, size
+from ipusim.ipu.runtime.hosts import init, rank, size
 
 __all__ = [
     "getInstanceIndex",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, VectorWork, Work, functions, layers
+from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.array_operations import SequenceSlice
 from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
 
 
@@ -90,55 +88,3 @@ def _sliced(dst: Any, src: Any, counts: Array, sources: Array, places: Array, ze
         SequenceSlice(checks.truth("zero_unused", zero_unused)), dst, src, counts, sources, places
     )
     return result
-
-
-@dataclass(frozen=True)
-class SequenceSlice:
-    """Rows of (dst, src, counts, sources, places): counts[i] rows of src from sources[i] come to places[i] of dst.
-
-    Where slices overlap in dst, the later one stays.
-
-    Attributes:
-        zero_unused: whether other rows become zero.
-    """
-
-    zero_unused: bool
-
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return dst with the slices in it."""
-        dst, src, counts, sources, targets = arrays
-        taken = np.full(len(dst), -1)
-        for count, source, target in zip(counts, sources, targets, strict=True):
-            taken[target : target + count] = np.arange(source, source + count)
-        result = np.zeros_like(dst) if self.zero_unused else dst.copy()
-        result[taken >= 0] = src[taken[taken >= 0]]
-        return (result,), (taken, src.shape)
-
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the gradients of the rows that stay, and of each row of src the sum of those of its uses."""
-        taken, shape = saved
-        (grad,) = grads
-        of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
-        if not self.zero_unused:
-            of_dst[taken < 0] = grad[taken < 0]
-        np.add.at(of_src, taken[taken >= 0], grad[taken >= 0])
-        return [(of_dst, of_src)[argument] for argument in argnums]
-
-    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: dst is written once, rows are read and written, and come over the exchange.
-
-        Back, the rows of src are summed into zeros.
-        """
-        dst, src, counts = arrays[:3]
-        moved, row = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
-        forward = Work(
-            sram_bytes=(2 * moved + dst.size) * row, exchange_bytes=moved * row, itemsize=max(row, 2), compute_sets=2
-        )
-        backward = Work(
-            vector=VectorWork(moved * (1 in argnums)),
-            sram_bytes=(2 * moved + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0)) * row,
-            exchange_bytes=moved * row,
-            itemsize=max(row, 2),
-            compute_sets=3,
-        )
-        return LayerCost(forward, backward)

@@ -11,7 +11,7 @@ from ipusim.base.lazy import lazy
 if TYPE_CHECKING:
     from ipusim.machine.extent import most_spans
     from ipusim.machine.host_collectives import all_gather, all_reduce, broadcast, broadcast_all
-    from ipusim.machine.hosts import Host, host_count, run_together, this_host
+    from ipusim.machine.hosts import Host, host_count, run_on, run_together, this_host
     from ipusim.machine.one_thread import one_blas_thread
     from ipusim.machine.timeline_info import timeline_info_of
 else:

@@ -62,6 +62,13 @@ def host_count() -> int:
     return 1 if host is None else host.count
 
 
+def run_on(host: Host, function: Callable[[], T]) -> T:
+    """Run a function on a host whose exchanges reach other processes, with a copy of the caller's context."""
+    context = contextvars.copy_context()
+    context.run(_HOST.set, host)
+    return context.run(function)
+
+
 def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], None] = lambda _: None) -> list[T]:
     """Run each function on a host of its own, by rank, and return their results.
 

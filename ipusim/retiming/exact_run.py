@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ipusim.base.errors import NotExactError
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.disturbances import Dead, Delayed, Disturbance, Jitter, Lost, Slower, Stall
-from ipusim.hardware.jitter import PARTS, Draws
+from ipusim.hardware.jitter import BLOCK, PARTS, Draws, drawn_parts
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import PASSES, Code, any_of
 from ipusim.pipeline.ops import Pass
@@ -192,8 +192,14 @@ class ExactRun:
             index[[row_of[op] for op in slot]] = range(kinds[kind], kinds[kind] + len(kind))
         return list(kinds), index
 
-    def cycles(self, durations: Cycles, execution: int) -> PassCycles:
-        """Return the cycles of the passes of an execution for durations of shape (K, kinds, stages)."""
+    def cycles(self, durations: Cycles, execution: int, seeds: Cycles | None = None) -> PassCycles:
+        """Return the cycles of the passes of an execution.
+
+        Args:
+            durations: as priced, shape (K, kinds, stages).
+            execution: its number.
+            seeds: of each jitter, shape (K, jitters); by default the jitters' own.
+        """
         composites, index = self._composites
         parts = [np.zeros((1, len(durations)), np.int64), durations.reshape(len(durations), -1).T]
         parts += [self._parts(durations, slot) for slot in composites]
@@ -201,8 +207,7 @@ class ExactRun:
         if not (self.slower or self.jitters):
             return PassCycles(table, index)
         rows = np.flatnonzero(index)
-        numerator, denominator = self._scales(rows, execution)
-        scaled = _ceiling(table[index[rows]], numerator[..., np.newaxis], denominator[..., np.newaxis])
+        scaled = self._scaled(table[index[rows]], rows, execution, seeds)
         own = np.zeros(len(index), np.int64)
         own[rows] = range(1, len(rows) + 1)
         return PassCycles(np.concatenate([np.zeros_like(scaled[:1]), scaled]), own)
@@ -221,27 +226,51 @@ class ExactRun:
         shares[-1] = np.where(ends[-1] == 0, whole, shares[-1])
         return np.stack(shares)
 
-    def _scales(self, rows: Cycles, execution: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
-        """Return how many times as long each pass takes, shape (passes, replicas): numerators and denominators."""
-        shards, code, stage, micro_batch, _ = self.plan.instructions[rows].T.tolist()
-        shape = len(rows), self.system.replicas
-        numerator, denominator = np.ones(shape, object), np.ones(shape, object)
-        for replica in range(self.system.replicas):
-            ipus = [replica * self.system.shards + shard for shard in shards]
-            factors = [self.slower.get(ipu, Fraction(1)) for ipu in ipus]
-            numerator[:, replica] = [factor.numerator for factor in factors]
-            denominator[:, replica] = [factor.denominator for factor in factors]
-            for draws, only in self.jitters:
-                passes = zip(ipus, code, stage, micro_batch, strict=True)
-                touched = np.array([only in (None, ipu) for ipu in ipus])
+    def _scaled(self, cycles: Cycles, rows: Cycles, execution: int, seeds: Cycles | None) -> Cycles:
+        """Return the cycles of passes on slower IPUs and under jitter, shape (passes, replicas, K).
+
+        Args:
+            cycles: as priced, shape (passes, 1, K).
+            rows: numbers of the passes among the Plan's instructions.
+            execution: of the passes.
+            seeds: of each jitter, shape (K, jitters); None for the jitters' own.
+        """
+        shards, code, stage, micro_batch, _ = self.plan.instructions[rows].T
+        ipus = np.arange(self.system.replicas) * self.system.shards + shards[:, np.newaxis]
+        numerator, denominator = np.ones((*ipus.shape, 1), object), np.ones((*ipus.shape, 1), object)
+        for ipu, factor in self.slower.items():
+            numerator[ipus == ipu], denominator[ipus == ipu] = factor.numerator, factor.denominator
+        groups = _groups(np.column_stack([shards, code, stage]))
+        for number, (draws, only) in enumerate(self.jitters):
+            drawn = [draws.seed] if seeds is None else seeds[:, number].tolist()
+            longer = np.full((*ipus.shape, len(drawn)), PARTS, np.int64)
+            for group in groups:
                 # The kinds are NumPy's integers in the machine, and draws differ by the text of their keys.
-                longer = [draws.parts(ipu, KIND_OF_PASS[kind], at, execution, of) for ipu, kind, at, of in passes]
-                numerator[:, replica] *= np.where(touched, np.array(longer, object), 1)
-                denominator[:, replica] *= np.where(touched, PARTS, 1)
-        return numerator, denominator
+                kind, at = KIND_OF_PASS[code[group[0]]], int(stage[group[0]])
+                blocks, block = np.unique(micro_batch[group] // BLOCK, return_inverse=True)
+                for replica, ipu in enumerate(ipus[group[0]].tolist()):
+                    if only in (None, ipu):
+                        keys = ((seed, ipu, kind, at, execution, of) for seed in drawn for of in blocks.tolist())
+                        parts = drawn_parts(keys, draws.deviation).reshape(len(drawn), len(blocks), BLOCK)
+                        longer[group, replica] = parts[:, block, micro_batch[group] % BLOCK].T
+            numerator, denominator = _products(numerator, longer), denominator * PARTS
+        return _ceiling(cycles, numerator, denominator)
 
 
-def _ceiling(cycles: Cycles, numerator: npt.NDArray[np.object_], denominator: npt.NDArray[np.object_]) -> Cycles:
+def _groups(columns: Cycles) -> list[Cycles]:
+    """Return the numbers of equal rows, an array for each distinct row."""
+    order = np.lexsort(columns.T)
+    begins = np.flatnonzero(np.any(np.diff(columns[order], axis=0) != 0, axis=1)) + 1
+    return np.split(order, begins) if len(order) else []
+
+
+def _products(left: npt.NDArray[Any], right: Cycles) -> npt.NDArray[Any]:
+    """Return products of integers, with 64 bits where these suffice."""
+    wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _WIDE
+    return left * right.astype(object) if wide else left.astype(np.int64) * right
+
+
+def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Cycles:
     """Return cycles times a quotient, rounded up."""
     if int(cycles.max(initial=0)) * int(numerator.max(initial=1)) < _WIDE and denominator.max(initial=1) < _WIDE:
         return -(-cycles * numerator.astype(np.int64) // denominator.astype(np.int64))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ipusim.base.errors import NotExactError
 from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -35,6 +36,22 @@ class Makespans(NamedTuple):
     """
 
     cycles: Cycles
+    exact: npt.NDArray[np.bool_]
+
+
+class DrawnRuns(NamedTuple):
+    """The lengths of a run for K sets of seeds of its jitter.
+
+    Attributes:
+        cycles: until the last session run ends, shape (K,).
+        pipeline: of the first execution without its weight update, shape (K,).
+        compute: of the passes of each IPU that holds a stage in the first execution, shape (IPUs, K).
+        exact: whether they are exact, shape (K,): no where tensors share a link.
+    """
+
+    cycles: Cycles
+    pipeline: Cycles
+    compute: Cycles
     exact: npt.NDArray[np.bool_]
 
 
@@ -161,6 +178,40 @@ class Retiming:
             end = ended
         return Makespans(end.max(axis=0), exact)
 
+    def drawn(self, seeds: npt.ArrayLike) -> Iterator[DrawnRuns]:
+        """Yield the lengths of the run for other seeds of its jitter, some of the sets at a time.
+
+        Args:
+            seeds: of each jitter among the disturbances, in their order, shape (K, jitters).
+
+        Yields:
+            Lengths for the next sets, in their order.
+        """
+        every = np.asarray(seeds, np.int64)
+        nodes = len(self._run.plan.instructions) * self._run.replicas
+        most = max(1, _MOST_TIMES // max(1, nodes))
+        for at in range(0, len(every), most):
+            sets = every[at : at + most]
+            exact, further = np.ones(len(sets), bool), np.zeros(len(sets), np.int64)
+            durations = np.repeat(self._run.durations, len(sets), axis=0)
+            for of, ended in self._executions(durations, further, seeds=sets):
+                exact &= of.exact
+                end = ended
+                if of.number == 0:
+                    pipeline, compute = of.pipeline, self._compute(of)
+            behind = self._run.cycles_behind(self._run.executions)
+            yield DrawnRuns(end.max(axis=0) + behind, pipeline, compute, exact)
+
+    def _compute(self, of: Execution) -> Cycles:
+        """Return the cycles of the passes of each IPU that holds a stage, shape (IPUs, K)."""
+        run = self._run
+        shard, code = run.plan.instructions[:, :2].T
+        rows = np.flatnonzero(any_of(code, tuple(Pass)))
+        sums = [of.passes.table[of.passes.rows[rows[shard[rows] == ipu]]].sum(axis=0) for ipu in run.plan.ipus]
+        every = run.system.replicas // of.passes.table.shape[1]
+        compute: Cycles = np.concatenate(sums).repeat(every, axis=0)
+        return compute
+
     def growth(self, kinds: Iterable[int] = tuple(Pass)) -> Growth:
         """Return by how many cycles the run grows, and falls, as passes and copies take a cycle more, and less.
 
@@ -188,20 +239,22 @@ class Retiming:
         return Growth(passes.reshape(shape), sure.reshape(shape), (cycles[1:3] - cycles[0]) * [1, -1], exact[1:3])
 
     def _executions(
-        self, durations: Cycles, further: Cycles, *, recorded: bool = False
+        self, durations: Cycles, further: Cycles, *, seeds: Cycles | None = None, recorded: bool = False
     ) -> Iterator[tuple[Execution, Cycles]]:
         """Yield each execution with its end, shape (replicas, K)."""
         run = self._run
         streams = host_streams(run, len(durations))
         now = np.full((run.replicas, len(durations)), run.cycles_behind(0))
-        cycles = run.cycles(durations, 0)
+        cycles = run.cycles(durations, 0, seeds)
         for number in range(run.executions):
             if number and run.jitters:
-                cycles = run.cycles(durations, number)
+                cycles = run.cycles(durations, number, seeds)
             record = Record.empty(run) if recorded else None
             of = Execution(run, number, cycles, streams, further, record, self._memory)
             pipeline = self._pipelines[of.is_due(run.program.outfeed_elements.period)]
-            now = self._ending.carry_out(of, pipeline.carry_out(of, now))
+            ends = pipeline.carry_out(of, now)
+            of.pipeline = np.maximum.reduce([end.max(axis=0) for end in ends.values()]) - now.min(axis=0)
+            now = self._ending.carry_out(of, ends)
             yield of, now
             now = now + run.cycles_behind(number + 1)
 

@@ -61,6 +61,7 @@ class Execution:
         memory: Streaming Memory; None without any.
         further: cycles that each copy between IPUs takes in addition, shape (K,).
         exact: whether the times of each set are exact, shape (K,).
+        pipeline: cycles of its pipeline, without the weight update, shape (K,).
     """
 
     run: ExactRun
@@ -71,6 +72,7 @@ class Execution:
     record: Record | None = None
     memory: SharedMemory | None = None
     exact: Cycles = field(init=False)
+    pipeline: Cycles = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with all times exact."""

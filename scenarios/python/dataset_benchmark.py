@@ -3,16 +3,15 @@
 import json
 
 import numpy as np
-
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
 
 BATCH_SIZE, EPOCHS, ELEMENTS = 32, 2, 100
 
 
 def preprocess(image, label):
     image = image / 255.0
-    return (image - image.mean()) / image.std(), label
+    return (image - tf.reduce_mean(image)) / tf.math.reduce_std(image), label
 
 
 images = np.random.default_rng(0).integers(0, 256, (1024, 28, 28)).astype(np.float32)

@@ -1,12 +1,10 @@
 """A table of items lies on the host: stages look rows up, and what they learn goes back there."""
 
-from __future__ import annotations
-
 import numpy as np
-
-from ipusim import ipu
-from ipusim.ipu import embedding_ops, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops, scopes
-from ipusim.ipu import tensorflow as tf
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+from tensorflow.python.ipu import embedding_ops, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.ops import pipelining_ops
 
 ITEMS, WIDTH, BATCH, COUNT = 50_000, 32, 16, 8
 

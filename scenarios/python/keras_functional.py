@@ -1,8 +1,8 @@
 """Functional Keras models over two pipelined IPUs: stages where layers are called, or assigned afterwards."""
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow import keras
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.python import ipu
 
 
 class PrintLoss(keras.callbacks.Callback):

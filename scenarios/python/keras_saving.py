@@ -5,9 +5,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-
-from ipusim import ipu
-from ipusim.ipu.tensorflow import keras
+from tensorflow import keras
+from tensorflow.python import ipu
 
 BATCH_SIZE = 16
 
@@ -61,7 +60,7 @@ def main():
 
     strategy = ipu.ipu_strategy.IPUStrategy()
     with strategy.scope(), tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "saved.keras"
+        path = str(Path(folder) / "saved.keras")
         model = create_model()
         model.fit(x, y, BATCH_SIZE, epochs=args.epochs, callbacks=[keras.callbacks.ModelCheckpoint(path)], verbose=2)
 

@@ -4,9 +4,8 @@ import argparse
 
 import numpy as np
 from sklearn.datasets import load_digits
-
-from ipusim import ipu
-from ipusim.ipu.tensorflow import keras
+from tensorflow import keras
+from tensorflow.python import ipu
 
 BATCH_SIZE = 16
 

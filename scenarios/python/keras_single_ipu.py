@@ -2,9 +2,9 @@
 
 import argparse
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow import keras
+import tensorflow as tf
+from tensorflow import keras
+from tensorflow.python import ipu
 
 
 def parse_args():

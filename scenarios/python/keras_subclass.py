@@ -1,9 +1,8 @@
 """A subclass of Keras' Model over two pipelined IPUs, whose call says which stage its layers are in."""
 
 import numpy as np
-
-from ipusim import ipu
-from ipusim.ipu.tensorflow import keras
+from tensorflow import keras
+from tensorflow.python import ipu
 
 
 class MyModel(keras.Model):

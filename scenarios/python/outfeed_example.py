@@ -2,9 +2,8 @@
 
 from threading import Thread
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras.datasets import synthetic
+import tensorflow as tf
+from tensorflow.python import ipu
 
 NUM_ITERATIONS = 100
 
@@ -14,7 +13,7 @@ config.configure_ipu_system()
 
 
 def create_dataset():
-    (images, labels), _ = synthetic.load_data()
+    (images, labels), _ = tf.keras.datasets.synthetic.load_data()
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(10000)
     dataset = dataset.map(lambda image, label: (tf.cast(image, tf.float32), tf.cast(label, tf.int32)))
     return dataset.batch(32, drop_remainder=True).repeat()

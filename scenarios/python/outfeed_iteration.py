@@ -1,8 +1,7 @@
 """A loop on the device that takes a dataset's iterator, and a loop on the host over what has come from it."""
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras.datasets import synthetic
+import tensorflow as tf
+from tensorflow.python import ipu
 
 config = ipu.config.IPUConfig()
 config.auto_select_ipus = 1
@@ -10,7 +9,7 @@ config.configure_ipu_system()
 
 
 def create_dataset():
-    (images, labels), _ = synthetic.load_data()
+    (images, labels), _ = tf.keras.datasets.synthetic.load_data()
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(10000)
     return dataset.batch(32, drop_remainder=True).repeat()
 

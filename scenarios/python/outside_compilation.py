@@ -1,11 +1,10 @@
 """A pipeline whose first stage has the host squash what it gives, in the middle of its passes."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ops import pipelining_ops
-from ipusim.ipu.tensorflow import keras
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import keras
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.ops import pipelining_ops
 
 BATCH_SIZE, COUNT = 8, 16
 

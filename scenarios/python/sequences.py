@@ -1,10 +1,9 @@
 """Sequences read without being told where their letters are: a GRU, and the loss and the search of CTC."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ops import nn_ops, pipelining_ops, rnn_ops
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.ops import nn_ops, pipelining_ops, rnn_ops
 
 STEPS, LETTERS, BLANK, BATCH_SIZE = 12, 4, 4, 8
 COUNT, SAMPLES = 8, 512

@@ -1,14 +1,13 @@
 """A loop without a model: what its body sends to the host, and the counter that it carries on."""
 
-from ipusim.ipu import ipu_infeed_queue, ipu_outfeed_queue, ipu_strategy, loops
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig
+import tensorflow as tf
+from tensorflow.python import ipu
 
 dataset = tf.data.Dataset.from_tensors(tf.constant(1.0, shape=[800]))
 dataset = dataset.map(lambda x: [x, x]).repeat()
 
-infeed_queue = ipu_infeed_queue.IPUInfeedQueue(dataset)
-outfeed_queue = ipu_outfeed_queue.IPUOutfeedQueue()
+infeed_queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+outfeed_queue = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
 
 def body(counter, x1, x2):
@@ -22,18 +21,18 @@ def body(counter, x1, x2):
 @tf.function(jit_compile=True)
 def my_net():
     count = 0
-    count = loops.repeat(10, body, [count], infeed_queue)
+    count = ipu.loops.repeat(10, body, [count], infeed_queue)
     return count
 
 
-config = IPUConfig()
+config = ipu.config.IPUConfig()
 config.auto_select_ipus = 1
 config.configure_ipu_system()
 
-strategy = ipu_strategy.IPUStrategyV1()
+strategy = ipu.ipu_strategy.IPUStrategyV1()
 with strategy.scope():
     infeed_queue.initializer
-    print("counter", strategy.run(my_net))
+    print("counter", int(strategy.run(my_net)))
     result = outfeed_queue.dequeue()
-    for name, array in result.items():
-        print(name, array.shape, "from", array.min(), "to", array.max())
+    for name, tensor in result.items():
+        print(name, tensor.shape, "from", tensor.numpy().min(), "to", tensor.numpy().max())

@@ -23,8 +23,12 @@ JITTER = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, jitter: 5 %,
 FILES = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
 
 
-def ensemble(folder, *words):
-    done = ipusim("sweep", FOUR, *JITTER, "--seeds", 12, *words, "--out", folder)
+#: The same beside an IPU that is slower for a while: runs that are simulated one by one.
+WHILE = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, slower: 2, until: 1 us}]", "--set", "expect=null")
+
+
+def ensemble(folder, *words, jitter=JITTER):
+    done = ipusim("sweep", FOUR, *jitter, "--seeds", 12, *words, "--out", folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -62,13 +66,13 @@ def test_each_run_is_the_scenario_with_seeds_of_its_own(tmp_path):
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_neither_workers_nor_one_that_is_killed_change_a_byte(tmp_path):
     distributed = pytest.importorskip("distributed")
-    ensemble(tmp_path / "one", "--workers", 1)
-    ensemble(tmp_path / "two", "--workers", 2)
+    ensemble(tmp_path / "one", "--workers", 1, jitter=WHILE)
+    ensemble(tmp_path / "two", "--workers", 2, jitter=WHILE)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         worker = next(iter(cluster.workers.values()))
         killing = threading.Timer(1.0, lambda: os.kill(worker.pid, signal.SIGKILL))
         killing.start()
-        ensemble(tmp_path / "cluster", "--backend", "dask", "--address", cluster.scheduler_address)
+        ensemble(tmp_path / "cluster", "--backend", "dask", "--address", cluster.scheduler_address, jitter=WHILE)
         killing.join()
     for name in FILES:
         first = (tmp_path / "one" / name).read_bytes()

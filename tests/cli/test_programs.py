@@ -11,10 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ipusim.ipu.graph import tensorflow_import
 from ipusim.timeline.timeline import Timeline
-from tests.cli.commands import ipusim, process
+from tests.cli.commands import CALLING, ipusim, process
+from tests.places import SCENARIOS
+from tests.tensorflow_tests import needs_tensorflow
 
 pytestmark = pytest.mark.usefixtures("without_charts")
+
+
+@pytest.fixture(autouse=True)
+def _tensorflow():
+    needs_tensorflow()
+
 
 SMALL = '''"""A small program.
 
@@ -25,21 +34,19 @@ import os
 import sys
 import threading
 
-import numpy as np
 import beside
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras import layers
+import tensorflow as tf
+from tensorflow.python import ipu
 
 
 def first(x):
     with tf.variable_scope("hidden"):
-        return layers.Dense(4)(x)
+        return tf.keras.layers.Dense(4)(x)
 
 
 def second(x):
     with tf.variable_scope("out"):
-        return tf.reduce_mean(layers.Dense(2)(x) ** 2)
+        return tf.reduce_mean(tf.keras.layers.Dense(2)(x) ** 2)
 
 
 def learn(loss):
@@ -47,11 +54,9 @@ def learn(loss):
 
 
 def model():
-    dataset = tf.data.Dataset.from_tensors(np.ones([2, 3], np.float32)).repeat()
-    model.queue = queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
-    out = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     return ipu.pipelining_ops.pipeline(
-        [first, second], 4, infeed_queue=queue, outfeed_queue=out, optimizer_function=learn, name="small"
+        [first, second], 4, infeed_queue=model.queue, outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+        optimizer_function=learn, name="small"
     )
 
 
@@ -59,9 +64,11 @@ if __name__ == "__main__":
     print(__file__, sys.argv, os.path.basename(os.getcwd()), beside.WORD, sys.modules["__main__"].model is model)
     for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 1):
         threading.Thread(target=print, args=("from a thread",)).start()
-        compiled = ipu.ipu_compiler.compile(model)
-        with tf.Session() as session:
-            session.run(model.queue.initializer)
+        with tf.Graph().as_default(), tf.Session() as session:
+            dataset = tf.data.Dataset.from_tensors(tf.ones([2, 3])).repeat()
+            model.queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+            compiled = ipu.ipu_compiler.compile(model)
+            session.run([tf.global_variables_initializer(), model.queue.initializer])
             session.run(compiled)
             session.run(compiled)
 '''
@@ -85,14 +92,15 @@ def written(tmp_path, text):
 
 def test_a_program_runs_as_by_itself_and_its_verdict_follows(program):
     ran = ipusim("run", program, columns="80")
-    alone = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    Path("alone.py").write_text(f"import ipusim.ipu\n{SMALL}".replace("small.py", "alone.py"))
+    alone = subprocess.run([sys.executable, "alone.py"], capture_output=True, text=True, check=True)
+    assert alone.stderr == ""
+    printed = alone.stdout.replace("alone.py", "small.py")
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert alone.stdout.startswith(
-        f"{Path.cwd() / program} ['small.py'] {Path.cwd().name} beside True\nfrom a thread\n"
-    )
-    assert ran.stdout.startswith(alone.stdout + "A small program.\nsmall\n")
+    assert printed.startswith(f"{Path.cwd() / program} ['small.py'] {Path.cwd().name} beside True\nfrom a thread\n")
+    assert ran.stdout.startswith(printed + "A small program.\nsmall\n")
     assert " schedule                 grouped in lock-step, 2 IPUs of m2000" in ran.stdout
-    said = ran.stdout.removeprefix(alone.stdout)
+    said = ran.stdout.removeprefix(printed)
     assert max(map(len, said.splitlines())) <= 80
     assert "reports/small: scenario.yaml, summary.json, losses.csv, weights.npz," in " ".join(said.split())
     assert (Timeline.load(Path("reports/small/timeline.npz")).info.executions) == 2
@@ -194,9 +202,9 @@ def test_its_scenario_is_printed_or_written(program):
 @pytest.mark.parametrize(
     ("text", "code", "out", "err"),
     [
-        ("print('hello')", 2, "hello\n", "{}: expected a pipeline or a loop that runs on IPUs, got none\n"),
+        ("print('hello')", 0, "hello\n", "{}: no pipeline or loop has run on IPUs, so there are no results\n"),
         (
-            "from ipusim import ipu\n\n\ndef f():\n    ipu.pipelining_ops.pipeline([abs], 3)\n\n\nf()",
+            "from tensorflow.python import ipu\n\n\ndef f():\n    ipu.pipelining_ops.pipeline([abs], 3)\n\n\nf()",
             2,
             "",
             "{}:5: Pipeline requires at least two computational stages.\n",
@@ -210,7 +218,7 @@ def test_its_scenario_is_printed_or_written(program):
         ),
         ("import sys\nsys.exit('no more')", 1, "", "no more\n"),
         ("import sys\nsys.exit(7)", 7, "", ""),
-        ("raise SystemExit", 2, "", "{}: expected a pipeline or a loop that runs on IPUs, got none\n"),
+        ("raise SystemExit", 0, "", "{}: no pipeline or loop has run on IPUs, so there are no results\n"),
         ("print(", 2, "", "{}:1: SyntaxError: '(' was never closed\n"),
         (
             "from ipusim import ipu\nwith ipu.profile('other'):\n    pass",
@@ -229,13 +237,52 @@ def test_a_program_that_ends_otherwise(tmp_path, monkeypatch, text, code, out, e
     assert not Path("out").exists()
 
 
-def test_the_line_of_a_stage_that_fails(tmp_path):
-    text = SMALL.replace("import beside\n", "").replace("        return layers.Dense(4)(x)", "        return x.nothing")
-    path = written(tmp_path, text.replace("beside.WORD", "0"))
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ipu.lops.repeat", "tensorflow.python.ipu.lops is not simulated; did you mean loops or ops?"),
+        ("ipu.ipu_compiler.compile(3)", "computation: expected a function of the inputs, got 3"),
+    ],
+)
+def test_the_line_that_is_refused_is_said_however_the_program_was_begun(tmp_path, line, said):
+    path = written(tmp_path, f"import ipusim.ipu\nfrom tensorflow.python import ipu\n{line}\n")
     ran = ipusim("run", path, "--out", tmp_path / "out")
-    line = text.splitlines().index("        return x.nothing") + 1
-    assert ran.returncode == 2
-    assert ran.stderr.startswith(f"{path}:{line}: stage 'small_stage_0' failed on float32[2, 3]: AttributeError: ")
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    for ended in (ran, alone):
+        assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", f"{path}:3: {said}\n")
+
+
+def test_tensorflow_that_was_imported_before_is_refused_in_one_line(tmp_path):
+    path = written(tmp_path, "import sys\nsys.modules['tensorflow'] = sys\nimport ipusim.ipu\n")
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr.startswith(f"{path}:3: TensorFlow was imported before ipusim.ipu, ")
+    assert len(alone.stderr.splitlines()) == 1
+
+
+def test_without_tensorflow_a_program_is_told_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensorflow_import, "_IMPORTED", [])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "ipusim.ipu.imports.hosted", raising=False)
+    monkeypatch.delitem(sys.modules, "ipusim.ipu.imports.switches", raising=False)
+    monkeypatch.setattr(tensorflow_import.util, "find_spec", lambda name: None)
+    ran = ipusim("run", written(tmp_path, "import tensorflow"), "--out", tmp_path / "out")
+    assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
+    assert "programs need TensorFlow" in ran.stderr
+    assert "pip install -e '.[tensorflow]'" in ran.stderr
+
+
+def test_only_programs_import_tensorflow(tmp_path):
+    """Nor does the import of the package that serves them."""
+    code = (
+        f"import sys\n{CALLING}\nimport ipusim.ipu\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('tensorflow', 'tf_keras')])"
+    )
+    scenario, out = SCENARIOS / "schedules_four_ipus.yaml", tmp_path / "out"
+    lines = ["--help", "\t".join(["run", str(scenario), "--out", str(out), "--quiet"])]
+    done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ PROGRAM = ROOT / "scenarios" / "python" / "estimator_on_hosts.py"
 SMALL = '''"""Hosts that train together."""
 import sys
 import numpy as np
-from ipusim import ipu
-from ipusim.ipu import horovod as hvd
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
+import horovod.tensorflow as hvd
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
+from tensorflow.python.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 
 print("host", hvd.rank(), end=" ")
 print("of", hvd.size(), sys.argv[1:], __name__)
@@ -32,7 +32,7 @@ print("aside", file=sys.stderr)
 
 
 def body(x):
-    w = ipu.get_variable("w", 1.0)
+    w = tf.get_variable("w", initializer=1.0)
     return tf.train.GradientDescentOptimizer(0.1).minimize(w * x)
 
 
@@ -41,9 +41,9 @@ with IPUHorovodStrategy().scope():
     queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
     loop = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, body, [], queue))
     with tf.Session() as session:
-        session.run(queue.initializer)
+        session.run([queue.initializer, tf.global_variables_initializer()])
         session.run(loop)
-print(f"{ipu.ipu_compiler.compiled()[0].variables['w']:.1f}", end="")
+        print(f"{session.run(tf.global_variables()[0]):.1f}", end="")
 '''
 
 
@@ -92,7 +92,7 @@ def _checkpoints(*steps):
     return [f"model.ckpt-{step}.npz" for step in steps]
 
 
-HEAD = "import sys\nfrom ipusim.ipu import horovod as hvd\n"
+HEAD = "import sys\nimport horovod.tensorflow as hvd\n"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,13 @@ def test_what_ends_a_host_of_a_program_that_starts_them_says_who_waits_for_it():
     assert (ran.returncode, ran.stderr) == (3, f"program.py: {waits} (exit code 3)\n")
     Path("program.py").write_text(f"{HEAD}{ends.format('1 / 0')}")
     ran = ipusim("run", "program.py")
-    assert (ran.returncode, ran.stderr.splitlines()[-2:]) == (1, ["ZeroDivisionError: division by zero", waits])
+    assert (ran.returncode, ran.stderr.splitlines()[-2:]) == (
+        1,
+        [
+            "ZeroDivisionError: division by zero",
+            f"program.py: {waits} (exit code 1)",
+        ],
+    )
 
 
 def test_each_host_has_the_main_module_of_its_own():

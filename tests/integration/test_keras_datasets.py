@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import FileError, ProgramError
+from ipusim.ipu.keras import datasets
 from ipusim.ipu.tensorflow import keras
-from ipusim.ipu.tensorflow.keras import datasets
 from tests.effort import slowest
 
 #: Shapes and dtypes of images, and of labels, to train on; from Keras' own documentation of each dataset.

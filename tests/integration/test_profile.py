@@ -16,17 +16,11 @@ from ipusim.app.run_folder.report import picture_window, run_files
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import OutputError, ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu import ipu_compiler, optimizers
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.runtime.host import Running
-from ipusim.ipu.tensorflow.keras import layers
 from ipusim.runs.execute import execute
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import leave_charts_out
 from tests.effort import slowest
+from tests.graphcore_programs import hosted_names
 from tests.perfetto_reader import PerfettoReader
 
 #: What a scenario of layers with arithmetic leaves.
@@ -53,51 +47,81 @@ def _without_charts():
         yield
 
 
-@pytest.fixture(autouse=True)
-def _forgotten():
-    """Forget what a test has compiled, so that tests of other programs find none."""
-    yield
-    ipu_compiler.forget()
+@pytest.fixture(scope="module", autouse=True)
+def names():
+    """TensorFlow and Graphcore's package, as all programs of this module import them."""
+    with hosted_names() as found:
+        yield found
 
 
-def elements():
-    rng = np.random.default_rng(0)
-    return [(rng.normal(size=(8, 6)).astype(np.float32), rng.integers(3, size=8).astype(np.int32)) for _ in range(3)]
+@pytest.fixture
+def tf(names):
+    return names.tf
 
 
-def first(x, labels):
-    with tf.variable_scope("net/hidden"):
-        return layers.Dense(16, activation="relu")(x), labels
+@pytest.fixture
+def trained(names):
+    return Small(names).trained
 
 
-def last(x, labels):
-    with tf.variable_scope("net/logits"):
-        logits = layers.Dense(3)(x)
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+@pytest.fixture
+def compiled(names):
+    return Small(names).compiled
 
 
-def learn(loss):
-    return OptimizerFunctionOutput(optimizers.GradientDescentOptimizer(0.1), loss)
+class Small:
+    """Builds a small pipeline that trains."""
 
+    def __init__(self, names):
+        self.tf, self.ipu = names.tf, names.ipu
 
-def trained(**changes):
-    """Lay a small pipeline out that trains, and run its first step."""
-    given = {
-        "gradient_accumulation_count": COUNT,
-        "repeat_count": 2,
-        "infeed_queue": IPUInfeedQueue(repeat(elements())),
-        "outfeed_queue": IPUOutfeedQueue(),
-        "optimizer_function": learn,
-        "name": "small",
-    }
-    return pipeline([first, last], **given | changes)
+    def first(self, x, labels):
+        with self.tf.variable_scope("net/hidden"):
+            return self.tf.keras.layers.Dense(16, activation="relu")(x), labels
 
+    def last(self, x, labels):
+        with self.tf.variable_scope("net/logits"):
+            logits = self.tf.keras.layers.Dense(3)(x)
+        losses = self.tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return self.tf.reduce_mean(losses)
 
-def compiled():
-    """Build a pipeline for sessions; returns what runs it."""
-    infeed = IPUInfeedQueue(repeat(elements()))
-    infeed.initializer.evaluate(Running())
-    return ipu_compiler.compile(lambda: trained(infeed_queue=infeed))
+    def learn(self, loss):
+        return self.ipu.pipelining_ops.OptimizerFunctionOutput(self.tf.train.GradientDescentOptimizer(0.1), loss)
+
+    def compiled(self, first=first, **changes):
+        """Build it in the current graph; returns what runs it, behind what begins."""
+        rng = np.random.default_rng(0)
+        x, labels = rng.normal(size=(24, 6)).astype(np.float32), rng.integers(3, size=24).astype(np.int32)
+        dataset = self.tf.data.Dataset.from_tensor_slices((x, labels)).batch(8, drop_remainder=True).repeat()
+        infeed = self.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+
+        def first_of(*values):
+            return first(self, *values)
+
+        first_of.__name__, last = "first", self.last
+
+        def network():
+            given = {
+                "gradient_accumulation_count": COUNT,
+                "repeat_count": 2,
+                "infeed_queue": infeed,
+                "outfeed_queue": self.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+                "optimizer_function": self.learn,
+                "name": "small",
+            }
+            return self.ipu.pipelining_ops.pipeline([first_of, last], **given | changes)
+
+        return self.ipu.ipu_compiler.compile(network), infeed.initializer
+
+    def trained(self, first=first, runs=1, **changes):
+        """Run it so often in a session of its own; returns the values of its variables."""
+        with self.tf.Graph().as_default(), self.tf.Session() as session:
+            program, begin = self.compiled(first, **changes)
+            session.run([self.tf.global_variables_initializer(), begin])
+            for _ in range(runs):
+                session.run(program)
+            variables = self.tf.global_variables()
+            return {each.op.name: value for each, value in zip(variables, session.run(variables), strict=True)}
 
 
 def files_of(folder):
@@ -109,13 +133,12 @@ def same(one, other):
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory):
+def left(tmp_path_factory, names):
     """Run two steps of the small pipeline in a profile; returns its folder, those that it names, and the variables."""
     folder = tmp_path_factory.mktemp("profile") / "run"
     with ipu.profile(folder, description="A small one.") as profile:
-        done = trained()
-        done.run()
-    return folder, profile.folders, {name: np.array(value) for name, value in done.variables.items()}
+        variables = Small(names).trained(runs=2)
+    return folder, profile.folders, variables
 
 
 def test_a_profile_is_a_run_folder_as_a_scenario_leaves_it(left):
@@ -158,69 +181,31 @@ def test_traces_name_variable_scopes(left):
     assert named == {("first", "hidden"), ("last", "logits, softmax_cross_entropy")}
 
 
-def test_scopes_are_named_where_stages_do_more_than_layers(tmp_path):
-    def more(x, labels):
-        y, labels = first(x, labels)
-        with tf.variable_scope("net/gain"):
-            return y * tf.get_variable("g", [16], initializer="ones"), labels
+def more(small, x, labels):
+    y, labels = small.first(x, labels)
+    with small.tf.variable_scope("net/gain"):
+        return y * small.tf.get_variable("g", [16], initializer=small.tf.ones_initializer()), labels
 
+
+def normalised(small, x, labels):
+    y, labels = small.first(x, labels)
+    return small.tf.keras.layers.BatchNormalization(name="norm")(y, training=True), labels
+
+
+@pytest.mark.parametrize(("first", "named"), [(more, "hidden, gain"), (normalised, "hidden, norm")])
+def test_scopes_are_named_where_stages_do_more_than_layers(trained, tmp_path, first, named):
     with ipu.profile(tmp_path):
-        pipeline(
-            [more, last],
-            gradient_accumulation_count=COUNT,
-            infeed_queue=IPUInfeedQueue(repeat(elements())),
-            outfeed_queue=IPUOutfeedQueue(),
-            optimizer_function=learn,
-        )
+        trained(first)
     stored = read_run(tmp_path).timeline
-    assert stored.info.layers == ("hidden, gain", "logits, softmax_cross_entropy")
+    assert stored.info.layers == (named, "logits, softmax_cross_entropy")
     assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
     text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
     assert "its arithmetic. Each stage is known by its cycles and bytes alone" in text
-    assert "It is no scenario of layers: stage 'pipeline_stage_0' calls multiply, which is no layer." in text
-
-
-def test_layers_are_named_where_a_stage_changes_variables_that_nothing_trains(tmp_path):
-    def normalised(x, labels):
-        y, labels = first(x, labels)
-        tf.get_variable("count", [], initializer="zeros", trainable=False).assign_add(1.0)
-        return layers.BatchNormalization(name="norm")(y, training=True), labels
-
-    with ipu.profile(tmp_path):
-        pipeline(
-            [normalised, last],
-            gradient_accumulation_count=COUNT,
-            infeed_queue=IPUInfeedQueue(repeat(elements())),
-            outfeed_queue=IPUOutfeedQueue(),
-            optimizer_function=learn,
-        )
-    stored = read_run(tmp_path).timeline
-    assert stored.info.layers == ("hidden, norm", "logits, softmax_cross_entropy")
-    assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
-
-
-def test_a_stage_that_cannot_be_written_down_has_no_names_and_its_costs(tmp_path):
-    def counted(x, labels):
-        y, labels = first(x, labels)
-        return y * (int(labels[0]) * 0 + 1), labels
-
-    with ipu.profile(tmp_path):
-        pipeline(
-            [counted, last],
-            gradient_accumulation_count=COUNT,
-            infeed_queue=IPUInfeedQueue(repeat(elements())),
-            outfeed_queue=IPUOutfeedQueue(),
-            optimizer_function=learn,
-        )
-    stored = read_run(tmp_path).timeline
-    assert stored.info.layers == ()
-    assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
-    text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
-    assert "stage 'pipeline_stage_0' fails where its inputs are written down: " in text
+    assert "It is no scenario of layers: stage 'first' calls " in text
 
 
 @slowest
-def test_each_of_several_programs_has_a_folder(tmp_path):
+def test_each_of_several_programs_has_a_folder(trained, tmp_path):
     (tmp_path / "summary.json").write_text("a stranger's")
     with ipu.profile(tmp_path / "run"):
         trained()
@@ -235,20 +220,19 @@ def test_each_of_several_programs_has_a_folder(tmp_path):
     assert (tmp_path / "summary.json").read_text() == "a stranger's"
 
 
-def test_only_so_many_session_runs_are_kept(tmp_path):
-    with ipu.profile(tmp_path, steps=1) as profile, tf.Session() as session:
-        training = compiled()
-        for _ in range(3):
-            session.run(training)
+def test_only_so_many_session_runs_are_kept(trained, tmp_path):
+    with ipu.profile(tmp_path, steps=1) as profile:
+        trained(runs=3)
     (run,) = profile.runs
     assert run.timeline.info.executions == 2
     assert run.summary.notes == ("The profile has the first 1 of 3 session runs.",)
     assert {loss.step for loss in run.learning.losses} == {0}
 
 
-def test_what_runs_outside_is_not_in_it(tmp_path):
-    before = compiled()
-    with tf.Session() as session:
+def test_what_runs_outside_is_not_in_it(compiled, tf, tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        before, begin = compiled()
+        session.run([tf.global_variables_initializer(), begin])
         session.run(before)
         with ipu.profile(tmp_path) as profile:
             session.run(before)
@@ -256,16 +240,17 @@ def test_what_runs_outside_is_not_in_it(tmp_path):
     assert profile.runs[0].job.steps == 1
 
 
-def test_a_program_of_the_block_counts_in_any_thread(tmp_path):
-    with ipu.profile(tmp_path) as profile:
-        training = compiled()
-        thread = threading.Thread(target=lambda: tf.Session().run(training))
+def test_a_program_of_the_block_counts_in_any_thread(compiled, tf, tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session, ipu.profile(tmp_path) as profile:
+        training, begin = compiled()
+        session.run([tf.global_variables_initializer(), begin])
+        thread = threading.Thread(target=session.run, args=(training,))
         thread.start()
         thread.join()
     assert profile.runs[0].job.steps == 1
 
 
-def test_threads_have_profiles_of_their_own(tmp_path):
+def test_threads_have_profiles_of_their_own(trained, tmp_path):
     def work(name):
         with ipu.profile(tmp_path / name):
             trained(name=name)
@@ -279,33 +264,33 @@ def test_threads_have_profiles_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("flags", ["", "--use_synthetic_data", "--use_synthetic_data=true --log_cycle_count=0"])
-def test_synthetic_data_do_not_travel(tmp_path, monkeypatch, flags):
+def test_synthetic_data_do_not_travel(trained, names, tmp_path, monkeypatch, flags):
     monkeypatch.setenv("TF_POPLAR_FLAGS", flags)
     with ipu.profile(tmp_path, synthetic=not flags) as profile:
         trained()
-        assert all(map(ipu.utils.use_synthetic_data_for, ipu.utils.SyntheticDataCategory))
+        utils = names.ipu.utils
+        assert all(map(utils.use_synthetic_data_for, utils.SyntheticDataCategory))
     (run,) = profile.runs
     assert (run.job.program.infeed.element_bytes, run.job.program.outfeed.element_bytes) == (0, 0)
     assert run.learning.losses
     assert "use_synthetic_data: true" in (tmp_path / "scenario.yaml").read_text()
-    if not flags:
-        assert trained().program.infeed.element_bytes == 8 * 6 * 4 + 8 * 4  # outside of the block they do
 
 
-def test_flags_without_effect_are_noted(monkeypatch):
+def test_flags_without_effect_are_noted(trained, tmp_path, monkeypatch):
     monkeypatch.setenv(
         "TF_POPLAR_FLAGS", "--use_synthetic_data=false --executable_cache_path=/tmp/x --use_syntetic_data"
     )
-    done = trained()
-    assert done.program.infeed.element_bytes
-    assert done.notes == (
+    with ipu.profile(tmp_path) as profile:
+        trained()
+    assert profile.runs[0].job.program.infeed.element_bytes == 8 * 6 * 4 + 8 * 4
+    assert profile.runs[0].summary.notes == (
         "TF_POPLAR_FLAGS: --executable_cache_path has no effect here: nothing is compiled to a graph.",
         "TF_POPLAR_FLAGS: --use_syntetic_data is no flag of Graphcore's TensorFlow; did you mean use_synthetic_data?; "
         "it has no effect.",
     )
 
 
-def test_a_block_that_fails_leaves_nothing(tmp_path):
+def test_a_block_that_fails_leaves_nothing(trained, tmp_path):
     def fail():
         trained()
         raise ZeroDivisionError
@@ -315,35 +300,35 @@ def test_a_block_that_fails_leaves_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def nested(folder):
+def nested(folder, _):
     with ipu.profile(folder), ipu.profile(folder / "inner"):
         pass
 
 
-def again(folder):
+def again(folder, small):
     profile = ipu.profile(folder)
     with profile:
-        trained()
+        small.trained()
     with profile:
         pass
 
 
-def nothing(folder):
+def nothing(folder, _=None):
     with ipu.profile(folder):
         pass
 
 
-def not_run(folder):
-    with ipu.profile(folder):
-        compiled()
+def not_run(folder, small):
+    with ipu.profile(folder), small.tf.Graph().as_default():
+        small.compiled()
 
 
-def in_a_file(folder):
+def in_a_file(folder, _):
     folder.write_text("")
     nothing(folder)
 
 
-def twice(folder):
+def twice(folder, _):
     with ipu.profile(folder):
         thread = threading.Thread(target=other, args=(folder,))
         thread.start()
@@ -377,20 +362,24 @@ EXPECTED = "expected a pipeline or a loop that runs on IPUs, got"
         (not_run, ProgramStateError, f"the block of a profile: {EXPECTED} 1 that no session has run"),
         (in_a_file, OutputError, "{}: expected a folder for the results, got a file; name another"),
         (twice, OutputError, "{}: another run writes its results here; name another folder"),
-        (lambda _: ipu.profile(3), ProgramTypeError, "folder: expected the name of a folder, got 3"),
-        (lambda _: ipu.profile(""), ProgramTypeError, "folder: expected the name of a folder, got ''"),
+        (lambda *_: ipu.profile(3), ProgramTypeError, "folder: expected the name of a folder, got 3"),
+        (lambda *_: ipu.profile(""), ProgramTypeError, "folder: expected the name of a folder, got ''"),
         (
-            lambda folder: ipu.profile(folder, 0),
+            lambda folder, _: ipu.profile(folder, 0),
             ProgramError,
             "steps: expected a whole number from 1 to 2147483647, got 0",
         ),
-        (lambda folder: ipu.profile(folder, synthetic=1), ProgramTypeError, "synthetic: expected True or False, got 1"),
+        (
+            lambda folder, _: ipu.profile(folder, synthetic=1),
+            ProgramTypeError,
+            "synthetic: expected True or False, got 1",
+        ),
     ],
 )
-def test_wrong_uses_are_told(tmp_path, action, kind, text):
+def test_wrong_uses_are_told(tmp_path, names, action, kind, text):
     folder = tmp_path / "run"
     with pytest.raises(kind) as caught:
-        action(folder)
+        action(folder, Small(names))
     assert str(caught.value) == text.format(folder, folder)
 
 

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.effort import slowest
 from tests.ran_programs import once
+from tests.tensorflow_tests import needs_tensorflow
+
+
+@pytest.fixture(autouse=True)
+def _tensorflow():
+    needs_tensorflow()
+
+
+def _ends(out):
+    """Loss and accuracy of each line of a progress bar that has ended."""
+    return re.findall(r"(\d+)/\1 \[=+\] - \d+\w+ [\d.]+\w*/step - loss: ([\d.e+-]+)(?: - accuracy: ([\d.]+))?", out)
 
 
 def test_one_ipu_runs_several_steps_in_one_execution():
     out = once("keras_single_ipu", "--epochs", "2").out
-    epochs = re.findall(
-        r"^160/160 \[=+\] - ([\d.]+ ms) - loss: ([\d.e+-]+) - accuracy: ([\d.]+)$", out, flags=re.MULTILINE
-    )
-    (first_time, first, _), (second_time, second, accuracy) = epochs
-    assert first_time == second_time  # the same steps on the same machine
+    (_, first, _), (_, second, accuracy) = _ends(out)
     assert float(first) > float(second)
     assert accuracy == "1.0000"
-    assert "Total params: 101,770\n" in out
+    assert "Total params: 101770 " in out
     alone = once("keras_single_ipu", "--epochs", "1", "--steps-per-execution", "4").out
-    assert f"loss: {first}" in alone  # executions only say when results come
+    assert [loss for _, loss, _ in _ends(alone)] == [first]  # executions only say when results come
 
 
 def test_digits_over_four_ipus_reach_95_percent():
@@ -33,18 +42,18 @@ def test_digits_over_four_ipus_reach_95_percent():
 @slowest
 def test_functional_models_tell_each_step():
     out = once("keras_functional").out
-    told = re.findall(r"^After (\d+) steps: mean loss ([\d.]+)$", out, flags=re.MULTILINE)
+    told = re.findall(r"After (\d+) steps: mean loss ([\d.]+)$", out, flags=re.MULTILINE)
     assert [int(steps) for steps, _ in told] == [40, 80, 120, 160] * 4
     for model in (told[:8], told[8:]):
         assert float(model[-1][1]) < 0.2 < float(model[0][1])
-    assert " both (Concatenate) (0)                 dense                1\n" in out
+    assert " both (Concatenate) (0)                 dense_3              1\n" in out
 
 
 def test_a_model_that_is_loaded_goes_on_to_the_same_bits():
     out = once("keras_saving", "--epochs", "2").out
     assert "Loaded saved after 8 weight updates\nTrained on to the same bits\n" in out
     (last,) = re.findall(r"^Loss ([\d.]+), mean absolute error [\d.]+$", out, flags=re.MULTILINE)
-    (first, _) = re.findall(r"^32/32 - [\d.]+ us - loss: ([\d.]+)", out, flags=re.MULTILINE)
+    (first, _) = re.findall(r"^32/32 - \d+s - loss: ([\d.]+)", out, flags=re.MULTILINE)
     assert float(last) < float(first) / 3
 
 

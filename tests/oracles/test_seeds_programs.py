@@ -9,8 +9,8 @@ import re
 
 import pytest
 
+from ipusim.ipu.keras import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
-from ipusim.ipu.tensorflow.keras import datasets
 from tests.cli.commands import ipusim
 from tests.effort import draws_everything, rarest, sampled, slowest
 from tests.seed_programs import names, seed_program, seeds_folder
@@ -26,15 +26,7 @@ AGAIN = (
     *("002_inference", "002_training", "003_outfeed_while_it_runs"),
 )
 #: What TensorFlow does not run yet, by what is missing; the other programs run both ways.
-NOT_TRACED = {
-    "hosts": ("002_estimator_host_call", "002_horovod", "002_multi_worker"),
-    "nn_ops": ("002_ctc", "002_nce_loss", "002_sampled_softmax"),
-    "outside_compilation_scope": ("002_outside_compilation",),
-    "internal_ops": ("002_print_before", "002_print_in_run", "002_print_returned"),
-    "dataset_benchmark": ("003_benchmark",),
-    "Keras": ("003_cast_gradients", "004_stages_of_calls", "004_stages_of_layers"),
-    "concurrent stages": ("003_concurrent_stages",),
-}
+NOT_TRACED: dict[str, tuple[str, ...]] = {}
 LATER = {name for names_of_one in NOT_TRACED.values() for name in names_of_one}
 PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", re.MULTILINE)
 
@@ -71,7 +63,8 @@ def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_pa
     file.write_text(program.text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    contextvars.Context().run(ProgramFile(file).run, program.arguments, program.hosts)
+    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts, _traced=False)
+    contextvars.Context().run(run)
 
 
 @sampled(3)
@@ -86,7 +79,7 @@ def test_tensorflow_runs_a_program_of_the_seeds_with_the_same_effect(name, tmp_p
     file.write_text(program.text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts, traced=True)
+    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts)
     contextvars.Context().run(run)
 
 

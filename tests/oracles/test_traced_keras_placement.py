@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextvars
-
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_strategy import IPUStrategy
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.keras import PipelineStage
 from tests.tensorflow_tests import needs_tensorflow
+from tests.traced_keras import in_strategy
 
 BATCH, COUNT = 8, 4
 
@@ -24,19 +21,6 @@ def keras():
 
     install()
     return load().keras
-
-
-def _with_ipus(count, function):
-    """Run a function in a strategy's scope on a device of so many IPUs, and leave nothing behind."""
-
-    def configured():
-        config = IPUConfig()
-        config.auto_select_ipus = count
-        config.configure_ipu_system()
-        with IPUStrategy().scope():
-            return function()
-
-    return contextvars.copy_context().run(configured)
 
 
 def _layers(k):
@@ -109,7 +93,7 @@ def test_a_pipelined_model_trains_as_with_larger_batches(keras, name, summed):
         stages = [each.pipeline_stage for each in model.get_pipeline_stage_assignment()]
         return history, model.predict(x, BATCH, verbose=0), stages, model.train_function.timelines
 
-    history, predicted, stages, timelines = _with_ipus(2, trained)
+    history, predicted, stages, timelines = in_strategy(2, trained)
     expected, expected_predicted = _alone(keras)
     for metric, values in expected.items():
         np.testing.assert_allclose(history[metric], values, rtol=1e-5)
@@ -129,12 +113,12 @@ def test_a_model_without_stages_trains_in_a_loop(keras):
         return model.fit(x, y, BATCH, epochs=2, verbose=0, shuffle=False).history
 
     for metric, values in _alone(keras)[0].items():
-        np.testing.assert_allclose(_with_ipus(1, trained)[metric], values, rtol=1e-5)
+        np.testing.assert_allclose(in_strategy(1, trained)[metric], values, rtol=1e-5)
 
 
 def test_a_summary_of_stages_is_printed(keras):
     lines = []
-    _with_ipus(2, lambda: _functional(keras).print_pipeline_stage_assignment_summary(print_fn=lines.append))
+    in_strategy(2, lambda: _functional(keras).print_pipeline_stage_assignment_summary(print_fn=lines.append))
     names = [line.split()[0] for line in lines if "(Dense)" in line]
     assert len(names) == 3
     assert [line.split()[-1] for line in lines if "(Dense)" in line] == ["0", "0", "1"]
@@ -175,7 +159,7 @@ def _own_step(k):
 def test_what_graphcore_refuses_is_refused_in_its_words(keras, make, error, text):
     keras.backend.clear_session()
     with pytest.raises(error, match=text):
-        _with_ipus(2, lambda: _fit(keras, make))
+        in_strategy(2, lambda: _fit(keras, make))
 
 
 def test_options_are_of_models_in_a_scope(keras):
@@ -183,6 +167,68 @@ def test_options_are_of_models_in_a_scope(keras):
         keras.Sequential().set_pipelining_options(2)
 
 
-def test_a_device_for_several_replicas_is_refused(keras):
-    with pytest.raises(UnsupportedProgramError, match="as many IPUs as the model takes"):
-        _with_ipus(2, lambda: _fit(keras, lambda k: k.Sequential(_layers(k))))
+@pytest.mark.parametrize("stages", [None, [0, 0, 1]])
+def test_replicas_train_as_with_batches_of_all_of_them(keras, stages):
+    """Metrics are of all replicas, and no larger dtype of accumulators changes them."""
+    x, y = _data()
+
+    def trained():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential(_layers(keras))
+        mean = {"gradient_accumulation_reduction_method": "mean"}
+        if stages:
+            model.set_pipeline_stage_assignment(stages)
+            model.set_pipelining_options(COUNT, gradient_accumulation_dtype=np.float64, **mean)
+        else:
+            model.set_gradient_accumulation_options(COUNT, dtype=np.float64, **mean)
+        _compiled(keras, model, steps_per_execution=COUNT)
+        history = model.fit(x, y, BATCH // 2, epochs=2, verbose=0, shuffle=False).history
+        return history, model.predict(x, BATCH, verbose=0), model.evaluate(x, y, BATCH, verbose=0)
+
+    history, predicted, evaluated = in_strategy(4 if stages else 2, trained)
+    expected, expected_predicted = _alone(keras)
+    for metric, values in expected.items():
+        np.testing.assert_allclose(history[metric], values, rtol=1e-5)
+    np.testing.assert_allclose(predicted, expected_predicted, rtol=1e-5, atol=3e-7)
+    right = np.mean(np.argmax(expected_predicted, axis=1) == y)
+    assert evaluated[1] == pytest.approx(right, rel=1e-5)
+
+
+def test_a_step_takes_a_batch_for_each_replica(keras):
+    x, y = _data()
+
+    def fit(batch, **options):
+        _compiled(keras, keras.Sequential(_layers(keras)), steps_per_execution=3).fit(x, y, batch, verbose=0, **options)
+
+    for batch, options, text in (
+        (128, {}, "contains 1 items, but all 2 replicas are requested to run 1 steps each. Make sure the dataset"),
+        (8, {}, "must be a divisor of the number of batches in the dataset provided to this replica."),
+        (8, {"steps_per_epoch": 9}, r"generate at least 18 batches \(currently it can only generate 16 batches\)"),
+    ):
+        with pytest.raises(ProgramError, match=text):
+            in_strategy(2, lambda: fit(batch, **options))  # noqa: B023 - runs at once
+
+
+@pytest.mark.parametrize("kind", ["train", "test", "predict"])
+def test_asynchronous_callbacks_are_called_for_each_step(keras, kind):
+    x, y = _data()
+    seen = []
+
+    class Steps(keras.callbacks.Callback):
+        def begin(self, step, logs=None):
+            seen.append(f"begin {step}")
+
+        def end(self, step, logs=None):
+            seen.append(f"end {step}" if "loss" in logs or logs["outputs"].shape == (BATCH, 10) else "other")
+
+    for when in ("begin", "end"):
+        setattr(Steps, f"on_{kind}_batch_{when}", getattr(Steps, when))
+
+    def run():
+        model = _compiled(keras, keras.Sequential(_layers(keras)), steps_per_execution=4)
+        model.set_asynchronous_callbacks(True)
+        method = {"train": model.fit, "test": model.evaluate, "predict": model.predict}[kind]
+        method(x, *(() if kind == "predict" else (y,)), batch_size=BATCH, verbose=0, callbacks=[Steps()])
+
+    in_strategy(1, run)
+    assert seen == [f"{when} {step}" for step in range(16) for when in ("begin", "end")]

@@ -104,7 +104,7 @@ def losses(tmp_path, monkeypatch):
         (tmp_path / "losses.json").unlink(missing_ok=True)
         file = tmp_path / "program.py"
         file.write_text("".join(parts))
-        contextvars.Context().run(lambda: ProgramFile(file).run(traced=True))
+        contextvars.Context().run(lambda: ProgramFile(file).run())
         return np.array(json.loads((tmp_path / "losses.json").read_text()))
 
     return call
@@ -187,7 +187,7 @@ def test_each_step_of_the_tutorial_has_the_losses_of_the_others(tmp_path, capsys
         file = tmp_path / "program.py"
         file.write_text(text)
         arguments = ["--repeat-count", str(repeats), "--epochs", "0.6"]
-        contextvars.Context().run(lambda: ProgramFile(file).run(arguments, traced=True))  # noqa: B023 - runs at once
+        contextvars.Context().run(lambda: ProgramFile(file).run(arguments))  # noqa: B023 - runs at once
         printed.append([float(loss) for loss in re.findall(r"Mean loss: ([0-9.]+)", capsys.readouterr().out)])
     assert printed == [printed[0]] * len(STEPS)
     first, second, third = printed[0]

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import product
 from math import ceil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ipusim import ipu
 from ipusim.app.scenario import load_job
-from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.hardware import host_network
-from ipusim.ipu import config, ipu_multi_worker_strategy, optimizers, pipelining_ops
-from ipusim.ipu import horovod as hvd
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
-from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
-from ipusim.ipu.ipu_compiler import compiled
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.pricing import laws
@@ -31,67 +23,65 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled, slowest
+from tests.effort import slowest
 from tests.explained import check_explained
+from tests.host_programs import on_hosts
+from tests.tensorflow_tests import needs_tensorflow
 
+needs_tensorflow(at_import=True)
+
+#: A pipeline that trains for three runs on each host's part of each batch, in several ways.
+TRAINED = """
+import json
+WAYS = json.loads({ways!r})
 IMAGES = np.random.default_rng(0).normal(size=(4, 6, 5)).astype(np.float32)
 LABELS = np.random.default_rng(1).integers(0, 3, (4, 6)).astype(np.int32)
 
+def strategy_of(name):
+    if name == "workers":
+        return IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    return PopDistStrategy() if name == "links" else IPUHorovodStrategy()
 
-def multi_worker():
-    return ipu_multi_worker_strategy.IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+def optimizer(rate, average):
+    optimizer = tf.train.MomentumOptimizer(rate, 0.9)
+    return ipu.optimizers.CrossReplicaOptimizer(optimizer) if average else optimizer
 
-
-STRATEGIES = {"horovod": IPUHorovodStrategy, "workers": multi_worker, "links": IPUMultiReplicaStrategy}
-
-
-def averaging(rate, momentum):
-    return optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(rate, momentum))
-
-
-def trained(strategy, optimizer=tf.train.MomentumOptimizer, ipus=2, units=7, slower=0):
-    """Train a pipeline for three runs on this host's part of each batch; return losses, variables and the program.
-
-    Each host has so many operations more than the one before it as it is ``slower``.
-    """
+def trained(strategy, average=False, ipus=2, units=7, slower=0):
     share = IMAGES.shape[1] // hvd.size()
     mine = slice(hvd.rank() * share, (hvd.rank() + 1) * share)
-    made = STRATEGIES[strategy]()
-    tf.set_random_seed(hvd.rank())  # the first host's variables count
+    made = strategy_of(strategy)
+    tf.set_random_seed(1 + hvd.rank())  # the first host's variables count
+    units += hvd.rank() * (strategy == "other")
     with made.scope():
         dataset = tf.data.Dataset.from_tensor_slices((IMAGES[:, mine], LABELS[:, mine])).repeat()
-        infeed, outfeed = IPUInfeedQueue(dataset), IPUOutfeedQueue()
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
         def first(rate, images, labels):
-            hidden = tf.keras.layers.Dense(units, activation="tanh")(images)
+            hidden = tf.layers.dense(images, units, tf.tanh, name="first")
             for _ in range(slower * hvd.rank()):
-                hidden = hidden * 1.0
+                hidden = tf.sin(hidden)
             return rate, hidden, labels
 
         def second(rate, hidden, labels):
-            scores = tf.keras.layers.Dense(3)(hidden)
+            scores = tf.layers.dense(hidden, 3, name="second")
             each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
             return rate, tf.nn.compute_average_loss(each)
 
-        def learn(rate, loss):
-            return pipelining_ops.OptimizerFunctionOutput(optimizer(rate, 0.9), loss)
-
         def model(rate):
-            return pipelining_ops.pipeline(
-                [first, second],
-                gradient_accumulation_count=4,
-                inputs=[rate],
-                infeed_queue=infeed,
-                outfeed_queue=outfeed,
-                optimizer_function=learn,
-                name="learns",
+            return ipu.pipelining_ops.pipeline(
+                [first, second], gradient_accumulation_count=4, inputs=[rate], infeed_queue=infeed,
+                outfeed_queue=outfeed, name="learns",
+                optimizer_function=lambda rate, loss: ipu.pipelining_ops.OptimizerFunctionOutput(
+                    optimizer(rate, average), loss
+                ),
             )
 
-        asked = config.IPUConfig()
-        asked.auto_select_ipus = ipus
+        config = ipu.config.IPUConfig()
+        config.auto_select_ipus = ipus
         if strategy == "links":
-            asked = made.update_ipu_config(asked)
-        config.configure_ipu_system(asked)
+            made.update_ipu_config(config)
+        config.configure_ipu_system()
         rate = tf.placeholder(np.float32, [])
         train = made.experimental_run_v2(lambda rate: ipu.ipu_compiler.compile(model, inputs=[rate]), args=[rate])
         _, losses = outfeed.dequeue()
@@ -101,76 +91,65 @@ def trained(strategy, optimizer=tf.train.MomentumOptimizer, ipus=2, units=7, slo
             session.run(infeed.initializer)
             session.run(tf.global_variables_initializer())
             for _ in range(3):
-                session.run(train, {rate: 0.1})
+                session.run(train, {{rate: 0.1}})
                 found.append(session.run(mean))
-    (program,) = compiled()
-    return found, program.variables, program
+            return found, session.run(tf.trainable_variables())
+
+def program():
+    found = []
+    for way in WAYS:
+        with tf.Graph().as_default():
+            found.append(trained(**way))
+    return found
+"""
+
+
+def trained(count, *ways):
+    """Train in several ways, one after another; return the results of each host, and the first host's programs."""
+    with recording(Recorder()) as recorded:
+        found = on_hosts(TRAINED.format(ways=json.dumps(ways)), count)
+    return found, recorded.programs
+
+
+STRATEGIES = [{"strategy": name} for name in ("horovod", "workers", "links")]
+REPLICATED = [{"strategy": name, "average": True, "ipus": 4} for name in ("horovod", "links")]
 
 
 @cache
-def trained_alone(strategy):
-    """Return the losses and variables of one host."""
-    ((losses, variables, _),) = hvd.run(trained, (strategy,), np=1)
-    return losses, variables
+def trained_alone():
+    """Return the losses and variables of one host under each strategy."""
+    return trained(1, *STRATEGIES)[0][0]
 
 
-@sampled(2)
-@pytest.mark.parametrize(
-    ("hosts", "strategy"),
-    [
-        pytest.param(hosts, strategy, marks=slowest if hosts == 2 and strategy != "links" else ())
-        for hosts, strategy in product((2, 3), STRATEGIES)
-    ],
-)
-def test_hosts_learn_what_one_learns_from_the_whole_batch(strategy, hosts):
-    losses, variables = trained_alone(strategy)
-    for found, own, _ in hvd.run(trained, (strategy,), np=hosts):
-        np.testing.assert_allclose(found, losses, rtol=1e-5)
-        for name, array in variables.items():
-            np.testing.assert_allclose(own[name], array, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("hosts", [pytest.param(2, marks=slowest), 3])
+def test_hosts_learn_what_one_learns_from_the_whole_batch(hosts):
+    found, _ = trained(hosts, *STRATEGIES)
+    for host in found:
+        for (own_losses, own), (losses, variables) in zip(host, trained_alone(), strict=True):
+            np.testing.assert_allclose(own_losses, losses, rtol=1e-5)
+            for array, expected in zip(own, variables, strict=True):
+                np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_loop_on_hosts():
-    def program():
-        with IPUHorovodStrategy().scope():
-            queue = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(hvd.rank() + 1)).repeat())
-
-            def body(x):
-                w = ipu.get_variable("w", 1.0)
-                return tf.train.GradientDescentOptimizer(0.1).minimize(w * x)
-
-            ipu_loop = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, body, [], queue))
-            with tf.Session() as session:
-                session.run(queue.initializer)
-                session.run(tf.global_variables_initializer())
-                session.run(ipu_loop)
-        return compiled()[0].variables["w"]
-
-    np.testing.assert_allclose(hvd.run(program, np=2), [1 - 2 * 0.1 * (1 + 2)] * 2, rtol=1e-6)
-
-
-@pytest.mark.parametrize("strategy", ["horovod", "links"])
-def test_replicas_of_hosts_learn_alike(strategy):
+def test_replicas_of_hosts_learn_alike():
     """Replicas of a host average their gradients, and take elements in turn; hosts sum theirs up."""
-    (first, variables, program), (second, same, _) = hvd.run(trained, (strategy, averaging, 4), np=2)
-    np.testing.assert_array_equal(first, second)
-    assert program.system.replicas == 2
-    for name, array in variables.items():
-        np.testing.assert_array_equal(same[name], array)
-    ((losses, alone, _),) = hvd.run(trained, (strategy, averaging, 4), np=1)
-    np.testing.assert_allclose(first, losses, rtol=1e-5)
-    for name, array in alone.items():
-        np.testing.assert_allclose(variables[name], array, rtol=1e-4, atol=1e-6)
+    (first, second), programs = trained(2, *REPLICATED)
+    (alone,), _ = trained(1, *REPLICATED)
+    assert [program.job.system.replicas for program in programs] == [2, 2]
+    for (losses, variables), (same, others), (whole, expected) in zip(first, second, alone, strict=True):
+        np.testing.assert_array_equal(losses, same)
+        np.testing.assert_allclose(losses, whole, rtol=1e-5)
+        for array, other, want in zip(variables, others, expected, strict=True):
+            np.testing.assert_array_equal(other, array)
+            np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-6)
 
 
 def test_the_time_of_what_hosts_do_between_runs():
     """First the variables, by a binomial tree; between runs a loss of 4 bytes, by a ring."""
-    with recording(Recorder()) as recorded:
-        found = hvd.run(trained, ("horovod",), np=3)
-    (program,) = recorded.programs  # the first host's, which stands for all
-    timeline, system = program.run(program.job.request).timeline, found[0][2].system
+    found, (program,) = trained(3, STRATEGIES[0])
+    timeline, system = program.run(program.job.request).timeline, program.job.system
     latency, rate = 13_300, 1.33 / 12.5  # cycles of 10 us, and of a byte at 100 Gbit/s
-    size = sum(array.nbytes for array in found[0][1].values())
+    size = sum(array.nbytes for array in found[0][0][1])
     first = 2 * (latency + ceil(size * rate))
     loss = 2 * 2 * (latency + ceil(2 * rate))
     assert (host_network.broadcast_cycles(system, size), host_network.sum_cycles(system, 4)) == (first, loss)
@@ -193,20 +172,14 @@ def test_the_time_of_what_hosts_do_between_runs():
 
 @pytest.mark.parametrize("strategy", ["horovod", "links"])
 def test_the_profile_of_a_host_that_waits_for_a_slower_one_has_its_waits(strategy):
-    profiles = []
-    for slower in (0, 20):
-        with recording(Recorder()) as recorded:
-            found = hvd.run(trained, (strategy, tf.train.MomentumOptimizer, 2, 7, slower), np=2)
-        (program,) = recorded.programs
-        profiles.append((program.run(program.job.request), [each[2].timeline for each in found]))
-    (even, last), (late, (first, second)) = profiles
+    programs = [trained(2, {"strategy": strategy, "slower": slower})[1][0] for slower in (0, 20)]
+    even, late = [program.run(program.job.request) for program in programs]
     assert late.job.late == (late.job.late[0],) * 3  # one for each of three runs
-    assert first.makespan_cycles == second.makespan_cycles == last[0].makespan_cycles + late.job.late[0]
     assert late.timeline.makespan_cycles - even.timeline.makespan_cycles == 3 * late.job.late[0] > 0
     assert even.job.late == ()
     check_explained(late.timeline)
     with pytest.raises(UnsupportedProgramError, match="its host waits for slower ones, which a scenario does not say"):
-        as_scenario(program.as_job())
+        as_scenario(programs[1].as_job())
 
 
 @pytest.mark.parametrize(
@@ -251,16 +224,9 @@ def test_over_links_the_sum_is_an_all_reduce_of_the_ipus_of_all_hosts():
 
 
 def test_hosts_that_do_not_train_together():
-    def one_ends():
-        return trained("horovod") if hvd.rank() == 0 else None
-
-    with pytest.raises(
-        ProgramStateError, match=r"^host 0 waits for all hosts in the first variables of the program 'le"
-    ):
-        hvd.run(one_ends, np=2)
-
-    def other_networks():
-        return trained("horovod", units=7 + hvd.rank())
-
-    with pytest.raises(ProgramError, match=r"^the first variables of the program 'learns': expected the same shape on"):
-        hvd.run(other_networks, np=2)
+    waits = "host 0 waits for all hosts in the first variables of the program 'learns', but host 1 has ended"
+    with pytest.raises(ProgramError, match=f"{re.escape(waits)}$"):
+        on_hosts(TRAINED.format(ways='[{"strategy": "horovod"}]') + "WAYS = WAYS[hvd.rank():]", 2)
+    text = r"the first variables of the program 'learns': expected the same shape on"
+    with pytest.raises(ProgramError, match=text):
+        trained(2, {"strategy": "other"})

@@ -352,7 +352,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "jitter of the first execution": (
         ExactRun,
         "cycles",
-        lambda run, durations, _, right=ExactRun.cycles: right(run, durations, 0),
+        lambda run, durations, _, seeds=None, right=ExactRun.cycles: right(run, durations, 0, seeds),
     ),
     "composite passes that take their sum": (
         ExactRun,

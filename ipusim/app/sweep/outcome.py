@@ -19,6 +19,8 @@ from ipusim.api import (
     analysis,
     assemble,
     execute,
+    runs,
+    timelines,
 )
 from ipusim.base.errors import FileError, IpusimError
 
@@ -147,24 +149,41 @@ def _one_line(error: Exception) -> str:
 def _run(job: Job) -> Outcome:
     """Run a Job; without arithmetic no more is worked out of it than an Outcome has."""
     if job.workload is None:
-        return _outcome(job, Session(job).run(job.executions))
+        return outcome_of_run(job, Session(job).run(job.executions))
     run = execute(job)
-    return _outcome(job, run.timeline, analysis.as_plain(run.summary.learning))
+    return outcome_of_run(job, run.timeline, analysis.as_plain(run.summary.learning))
 
 
-def _outcome(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
+def outcome_of_run(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
     """Return the outcome of a run from its Timeline and the losses and accuracies of its summary."""
     first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
     idle = analysis.bubble_of(timeline, first)
-    holders = len(timeline.info.stages_of_ipu)
-    available = holders * first.makespan_cycles
+    compute = len(timeline.info.stages_of_ipu) * first.makespan_cycles - idle.idle_cycles
+    cycles = runs.RunCycles(rates.run_cycles, first.makespan_cycles, idle.ideal_cycles, compute)
+    return outcome_of_cycles(job, timeline.info, cycles, learning)
+
+
+def outcome_of_cycles(
+    job: Job, info: timelines.TimelineInfo, cycles: runs.RunCycles, learning: Mapping[str, Any] | None = None
+) -> Outcome:
+    """Return the outcome of a run from its cycles.
+
+    Args:
+        job: what ran.
+        info: of its Timeline.
+        cycles: of the run.
+        learning: losses and accuracies of its summary; None for a run without arithmetic.
+    """
+    rates = analysis.rates_of(info, cycles.run, info.executions)
+    holders = len(info.stages_of_ipu)
+    available = holders * cycles.makespan
     fullest = [{"peak_bytes": job.memory.fullest.bytes}] if job.describes_memory else []
     figures = _kept(
         {
-            "makespan_s": first.makespan_cycles / timeline.info.clock_hz,
+            "makespan_s": cycles.makespan / info.clock_hz,
             "throughput": analysis.as_plain(rates),
-            "bubble": analysis.as_plain(idle),
-            "utilisation": analysis.ratio(available - idle.idle_cycles, available),
+            "bubble": {"idle_fraction": analysis.ratio(available - cycles.compute, available)},
+            "utilisation": analysis.ratio(cycles.compute, available),
             "memory": {"fits": job.memory.fits, "ipus": fullest},
             "learning": learning,
         }
@@ -174,14 +193,14 @@ def _outcome(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = 
         figures,
         sync=job.plan.sync.value,
         sram_bytes=job.memory.sram_bytes,
-        makespan_cycles=first.makespan_cycles,
-        run_cycles=rates.run_cycles,
-        executions=timeline.info.executions,
+        makespan_cycles=cycles.makespan,
+        run_cycles=cycles.run,
+        executions=info.executions,
         samples=rates.effective_batch_size,
-        clock_hz=timeline.info.clock_hz,
+        clock_hz=info.clock_hz,
         ipus=holders,
-        busiest_cycles=idle.ideal_cycles,
-        compute_cycles=available - idle.idle_cycles,
+        busiest_cycles=cycles.busiest,
+        compute_cycles=cycles.compute,
     )
 
 

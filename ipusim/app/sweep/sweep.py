@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +13,7 @@ from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
+from ipusim.app.sweep.seeds import seeded_outcomes
 from ipusim.app.sweep.vary import Axis, names_of, points_of, text_of
 from ipusim.base.errors import IpusimError, OptionError
 
@@ -100,7 +101,7 @@ def sweep(
     done = len(points) - len(todo)
     if progress:
         progress(done, len(points))
-    with closing(crew.run(request, todo)) as ended:
+    with closing(_ended(request, todo, crew, losses=losses)) as ended:
         for number, outcome in ended:
             outcomes[number] = outcome
             done += 1
@@ -114,6 +115,18 @@ def sweep(
     if not any(outcome.ran for _, outcome in result.finished):
         _raise_why(result)
     return result
+
+
+def _ended(
+    request: Request, points: Mapping[int, Mapping[str, Any]], crew: Crew, *, losses: bool
+) -> Generator[tuple[int, Outcome], None, None]:
+    """Yield number and outcome of each point: those computed together first, then those that a crew runs."""
+    left = dict(points)
+    if not losses:
+        for number, outcome in seeded_outcomes(request, points):
+            del left[number]
+            yield number, outcome
+    yield from crew.run(request, left)
 
 
 def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:

@@ -243,11 +243,10 @@ class _Cutter:
                 found.append((self._gradient_stage(tensor), name, tensor))
                 continue
             for stage, tensors in sorted(by_stage.items()):
+                part = replace(node, name=f"{node.name}/stage{stage}", inputs=tuple(tensors))
                 if len(tensors) > 1:
-                    part = replace(node, name=f"{node.name}/stage{stage}", inputs=tuple(tensors))
                     self._nodes[part.name], self._roles[part.name] = part, Role(Kind.BACKWARD, stage)
-                    tensors = [Output(part.name, 0)]
-                found.append((stage, name, tensors[0]))
+                found.append((stage, name, Output(part.name, 0) if len(tensors) > 1 else tensors[0]))
         return found
 
     def _names(self, role: Role) -> tuple[str, ...]:

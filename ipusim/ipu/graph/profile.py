@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ipusim.api import Array, functions, models
+from ipusim.ipu.graph.checkpoints import Sections
 from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
 from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.prices.nodes import FREE
 from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
@@ -36,6 +38,9 @@ class ObservedStage:
         seen: nodes of both passes.
         training: whether it has a backward pass.
         forward_collectives, backward_collectives: collectives that its passes call.
+        forward_host_calls, backward_host_calls: what its passes have the host do.
+        tables: what look-ups in tables of the host move.
+        stash_bytes: bytes that stay on the IPU for the backward pass.
     """
 
     cut: StageCut
@@ -48,6 +53,10 @@ class ObservedStage:
     training: bool
     forward_collectives: tuple[models.CollectiveCall, ...] = ()
     backward_collectives: tuple[models.CollectiveCall, ...] = ()
+    forward_host_calls: tuple[models.HostCall, ...] = ()
+    backward_host_calls: tuple[models.HostCall, ...] = ()
+    tables: models.TableBytes = field(default_factory=models.TableBytes)
+    stash_bytes: int = 0
 
 
 def observe(
@@ -70,31 +79,65 @@ def observe(
     known = dict(zip(cuts[0].takes, inputs, strict=True))
     ahead: list[tuple[Any, ...]] = []
     calls: list[models.CollectiveCall]
+    moved: list[models.TableBytes]
+    scopes = HostScopes(trace.graph)
     with np.errstate(all="ignore"):
         for stage in stages:
             values = tuple(known[tensor] for tensor in stage.cut.takes)
-            with functions.Surrounded(collectives=(calls := [])):
+            with functions.Surrounded(collectives=(calls := []), look_ups=(moved := [])):
                 given, kept = stage.forward(Invocation(now), values, constants)
             known.update(zip(stage.cut.gives, given, strict=True))
             seen = [each for each in observation.take() if each.node.name not in uncounted]
-            ahead.append((values, given, kept, seen, tuple(calls)))
+            ahead.append((values, given, kept, seen, tuple(calls), sum(moved, models.TableBytes())))
         result: list[ObservedStage] = []
         back: dict[Output, Any] = {}
-        for stage, (values, given, kept, seen, called) in zip(reversed(stages), reversed(ahead), strict=True):
+        for stage, (values, given, kept, seen, called, tables) in zip(reversed(stages), reversed(ahead), strict=True):
             calls, returned = [], ()
             if training:
                 arriving = [back[tensor] for tensor in stage.cut.arrives]
-                with functions.Surrounded(collectives=calls):
+                with functions.Surrounded(collectives=calls, look_ups=[]):
                     returned, _ = stage.backward(Invocation(now), kept, arriving, constants)
                 back.update(zip(stage.cut.returns, returned, strict=True))
             behind = observation.take()
             of_stage = work_of_stage if training else _work_of_body
-            work = of_stage(graph, stage.cut, seen, behind)
-            every = [*seen, *behind]
-            result.append(
-                ObservedStage(stage.cut, work, values, given, kept, returned, every, training, called, tuple(calls))
+            own_seen, own_behind = ([each for each in some if not scopes.of(each.node.name)] for some in (seen, behind))
+            one = ObservedStage(
+                stage.cut,
+                of_stage(graph, stage.cut, own_seen, own_behind),
+                values,
+                given,
+                kept,
+                returned,
+                [*own_seen, *own_behind],
+                training,
+                called,
+                tuple(calls),
+                *_host_calls(graph, scopes, stage.cut, seen, behind),
+                tables,
+                _bytes(_staying(stage.cut, kept, scopes, own_behind)),
             )
+            result.append(one)
     return result[::-1]
+
+
+def _host_calls(
+    graph: Graph, scopes: HostScopes, one: StageCut, seen: Sequence[ObservedNode], behind: Sequence[ObservedNode]
+) -> tuple[tuple[models.HostCall, ...], tuple[models.HostCall, ...]]:
+    """Return what both passes of a stage have the host do."""
+    if not scopes.any:
+        return (), ()
+    calls = HostCalls(graph, scopes, one)
+    ahead = calls.of_pass(seen, one.gives, lambda own: work_of_stage(graph, one, own, []).forward)
+    leaving = (*one.returns, *one.gradients.values())
+    return ahead, calls.of_pass(behind, leaving, lambda own: work_of_stage(graph, one, seen, own).backward)
+
+
+def _staying(one: StageCut, kept: Sequence[Any], scopes: HostScopes, behind: Sequence[ObservedNode]) -> Iterator[Any]:
+    """Yield the values that the backward pass on the IPU reads: what the host alone reads stays there."""
+    read = {tensor for each in behind for tensor in each.node.inputs}
+    for tensor, value in zip(one.keeps, kept, strict=True):
+        if not scopes.any or tensor in read:
+            yield value
 
 
 def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[ObservedNode], _: Sequence[ObservedNode]) -> StageWork:
@@ -120,6 +163,8 @@ def profile_stage(
     update: GraphUpdate | None,
     accumulators: Mapping[str, np.dtype[Any]],
     reduction: models.Reduction,
+    graph: Graph,
+    sections: Sections | None = None,
     summed: models.Summed | None = None,
 ) -> models.StageProfile:
     """Return the profile of a stage for one micro-batch.
@@ -134,6 +179,8 @@ def profile_stage(
         update: the weight update; None in inference.
         accumulators: dtype of the gradient accumulator of each variable.
         reduction: how gradients come to their accumulators.
+        graph: the graph.
+        sections: the forward pass between checkpoints; None where the backward pass computes nothing again from them.
         summed: results of the last stage that an execution sums up; None where none are.
     """
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
@@ -145,8 +192,10 @@ def profile_stage(
         parameter_bytes=_bytes(trained[each] for each in owned),
         input_bytes=_bytes(observed.takes),
         working_bytes=_most_touched(observed),
-        layers=observed.work.layers,
+        layers=tuple(layer.name for layer in observed.work.layers),
         forward_collectives=observed.forward_collectives,
+        forward_host_calls=observed.forward_host_calls,
+        tables=observed.tables if observed.training else replace(observed.tables, gradients=0),
         untrained_bytes=_bytes(untrained.values()),
     )
     if not observed.training or update is None:
@@ -160,14 +209,68 @@ def profile_stage(
         profile,
         backward=(*observed.work.backward, *adding),
         backward_collectives=observed.backward_collectives,
+        backward_host_calls=observed.backward_host_calls,
         backward_input=observed.work.backward,
         backward_weights=adding,
         rest_bytes=_bytes(trained.values()),
         gradient_bytes=_bytes(observed.returns),
-        stash_bytes=_bytes(observed.keeps),
+        stash_bytes=observed.stash_bytes,
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
+    if sections is not None:
+        profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
     return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
+    """Return the tensors that a stage computes again: of the last stage, those before the last checkpoint.
+
+    Args:
+        cut: the stage.
+        sections: its forward pass between checkpoints.
+        is_last: whether no stage follows.
+    """
+    end = len(sections.names) - is_last
+    return frozenset(tensor for tensor in cut.keeps if 0 <= sections.section_of(tensor.node) < end)
+
+
+def _with_checkpoints(
+    profile: models.StageProfile, observed: ObservedStage, graph: Graph, sections: Sections, *, is_last: bool
+) -> models.StageProfile:
+    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
+
+    Kept are the inputs of the sections that run again, and in the last stage all of the section that does not.
+    """
+    count = len(sections.names) - is_last
+    stash = [0] * len(sections.names)
+    kept = dict(zip(observed.cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
+    makers = {each.node.name: each.node for each in observed.seen}
+    counted: set[Output] = set()
+    for tensor, size in kept.items():
+        source = _handed_on(makers, tensor)
+        if source not in counted:
+            stash[sections.section_of(tensor.node)] += size
+        counted.add(source)
+    for number, values in enumerate(sections.values, 1):  # a section's input, which the one before makes
+        stash[number] += sum(kept.get(tensor, 0) for tensor in values)
+    first = next((number for number in range(count) if stash[number]), count)
+    again = frozenset().union(*sections.names[first:count])
+    seen = [each for each in observed.seen if each.node.name in again]
+    outputs = {each.node.name: each.outputs[0].nbytes for each in observed.seen if each.outputs}
+    inner = sections.values[:-1] if is_last else sections.values
+    read = {tensor for names in sections.names[:count] for name in names for tensor in graph.nodes[name].inputs}
+    taken = [
+        form_of(value).nbytes
+        for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)
+        if not is_last or tensor in read
+    ]
+    tail = stash[-1] if is_last else 0
+    return replace(
+        profile,
+        recompute=work_of_stage(graph, observed.cut, seen, []).forward,
+        checkpoint_bytes=sum(taken) + sum(outputs[each.node] for values in inner for each in values) + tail,
+        cluster_bytes=max([0, *(size - tail for size in stash[first:count])]),
+    )
 
 
 def _itemsize(values: Iterable[Any]) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.node import Node
 
@@ -13,6 +14,8 @@ from ipusim.ipu.graph.node import Node
 Kernel = Callable[..., Any]
 #: Reads the attributes of a node and returns its kernel.
 Maker = Callable[[Node], Kernel]
+#: Takes the values of a node's inputs and the numbers of its results that are read; returns the node's work.
+Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Entry:
         effect: whether a node runs although nothing reads its results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
         invoked: whether the kernel takes the invocation of its part before its inputs.
-        layer: layer of the simulator with the price of an operation of Graphcore's; None without a layer.
+        price: price of an operation of Graphcore's; None for an operation that costs nothing.
         value: object behind an operation of Graphcore's, such as a queue.
     """
 
@@ -32,10 +35,12 @@ class Entry:
     effect: bool = False
     draws: bool = False
     invoked: bool = False
-    layer: Any = None
+    price: Price | None = None
     value: Any = None
 
 
+#: Types of nodes of Python functions: the program's own, and operations of Graphcore's.
+USERS: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _ENTRIES: dict[str, Entry] = {}
 #: Graphcore's operations by the token of their ``PyFunc`` node.
 _BY_TOKEN: dict[str, Entry] = {}
@@ -92,8 +97,13 @@ def forget_token(token: str) -> None:
 def entry_of(node: Node) -> Entry | None:
     """Return the entry of a node's operation; None without a kernel."""
     if node.type == "PyFunc":
-        return _BY_TOKEN.get(node.attributes.get("token", ""))
+        return _BY_TOKEN.get(node.attributes.get("token", "")) or _ENTRIES.get(node.type)
     return _ENTRIES.get(node.type)
+
+
+def is_users(node: Node) -> bool:
+    """Tell whether a node is a Python function of the program's own."""
+    return node.type in USERS and node.attributes.get("token", "") not in _BY_TOKEN
 
 
 def find(node: Node) -> Entry:

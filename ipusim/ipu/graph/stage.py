@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ class GraphStage:
         constants: values of tensors of outside of the step.
         handed: values of the last micro-batch for the weight update, which the last stage writes.
         hands: tensors of these values, behind the others that the stage gives.
+        again: tensors that its backward pass computes again from checkpoints; None where it keeps all.
     """
 
     name: str
@@ -44,9 +45,14 @@ class GraphStage:
     constants: Constants = field(default_factory=dict)
     handed: dict[Output, Any] = field(default_factory=dict)
     hands: tuple[Output, ...] = ()
-    recomputes_itself: ClassVar[bool] = False
+    again: frozenset[Output] | None = None
     stores: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def recomputes_itself(self) -> bool:
+        """Whether its backward pass computes values again from what its forward pass keeps."""
+        return self.again is not None
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the trained variables' initial values, each in its own dtype."""
@@ -79,6 +85,7 @@ class BoundGraph:
         variables = dict(self._trained)
         if now is not None:
             variables |= {name: Variable(name, now.read(name, value)) for name, value in stage.untrained.items()}
+        before = {name: variable.value for name, variable in variables.items() if name in stage.untrained}
         invocation = Invocation(variables, _NO_KEY if key is None else key)
         given, kept = stage.passes.forward(invocation, x, stage.constants)
         if now is not None:
@@ -87,7 +94,12 @@ class BoundGraph:
                     now.write(name, variables[name].value)
         results = tuple(map(self._own, given))
         stage.handed.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
-        return results[: len(results) - len(stage.hands)], (kept, variables, invocation.key)
+        given = results[: len(results) - len(stage.hands)]
+        if stage.again is None:
+            return given, (kept, variables, invocation.key)
+        pairs = zip(stage.passes.cut.keeps, kept, strict=True)
+        stored = {tensor: value for tensor, value in pairs if tensor not in stage.again}
+        return given, (_Kept(tuple(x), stored, before), variables, invocation.key)
 
     def backward(
         self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
@@ -106,6 +118,8 @@ class BoundGraph:
         if cut.packs is not None:
             merged = {tensor: value for each in arriving if each is not None for tensor, value in each.items()}
             arriving = tuple(merged[tensor] for tensor in cut.arrives)
+        if isinstance(kept, _Kept):
+            kept = self._again(kept, key)
         invocation = Invocation(variables, key)
         returned, gradients = self._stage.passes.backward(invocation, kept, arriving, self._stage.constants)
         return returned if cut.packs is None else _packed(returned, cut), gradients
@@ -115,6 +129,14 @@ class BoundGraph:
         for name, gradient in rest.items():
             receive(name, np.asarray(gradient, self._stage.trained[name].dtype))
 
+    def _again(self, kept: _Kept, key: tuple[int, ...]) -> Values:
+        """Return what the backward pass takes, computed again on the variables that the forward pass has seen."""
+        passes = self._stage.passes
+        variables = {**self._trained, **{name: Variable(name, value) for name, value in kept.untrained.items()}}
+        _, values = passes.forward(Invocation(variables, key), kept.taken, self._stage.constants)
+        pairs = zip(passes.cut.keeps, values, strict=True)
+        return tuple(kept.stored.get(tensor, value) for tensor, value in pairs)
+
     def _own(self, value: Any) -> Array:
         """Return a value as an array that no update changes: a copy of a variable, or of a view of one."""
         array = np.asarray(value)
@@ -122,6 +144,20 @@ class BoundGraph:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         return array.copy() if id(owner) in self._owned else array
+
+
+class _Kept(NamedTuple):
+    """What a stage with checkpoints keeps of a forward pass.
+
+    Attributes:
+        taken: values that the stage took.
+        stored: values of tensors that are not computed again.
+        untrained: untrained variables before the pass.
+    """
+
+    taken: Values
+    stored: dict[Output, Any]
+    untrained: dict[str, Array]
 
 
 class _Gradients(dict[Output, Any]):

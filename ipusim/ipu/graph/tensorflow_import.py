@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module, util
 from typing import Any, Final
 
-from ipusim.base.errors import MissingPackageError, ProgramStateError
+from ipusim.base.errors import IpusimError, MissingPackageError, ProgramStateError
 
 #: Environment variables that TensorFlow reads at its import: tf_keras as Keras, no oneDNN and no GPU, so that the same
 #: program gives the same bytes on any machine, and errors as the only lines of its log.
@@ -50,9 +50,18 @@ def load() -> Any:
         raise MissingPackageError(_missing())
     os.environ.update(SETTINGS)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    # Autograph and Keras leave such errors as they are, in place of errors with many lines.
+    for name in ("ag_pass_through", "_keras_call_info_injected"):
+        setattr(IpusimError, name, True)
     with _without_log_lines():
         _IMPORTED.append(import_module("tensorflow"))
     return _IMPORTED[0]
+
+
+def check_first() -> None:
+    """Raise ProgramStateError if a program has imported TensorFlow before, with other settings."""
+    if not _IMPORTED and "tensorflow" in sys.modules:
+        _check_settings()
 
 
 def _check_settings() -> None:

@@ -14,9 +14,10 @@ import numpy as np
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.averaging import Averaging
-from ipusim.ipu.graph.cut import cut
-from ipusim.ipu.graph.node import Output
-from ipusim.ipu.graph.profile import ObservedStage, observe, profile_stage
+from ipusim.ipu.graph.checkpoints import Sections, sections_of
+from ipusim.ipu.graph.cut import cut, with_sums
+from ipusim.ipu.graph.node import Graph, Output
+from ipusim.ipu.graph.profile import ObservedStage, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -57,6 +58,7 @@ class StepFunctions:
         first: values of a micro-batch that is tried; empty for zeros like ``elements(0)``.
         shown: name of each stage in pictures; an empty name stands for that of the stage.
         averages: whether replicas average gradients; None if a node of the update says so.
+        from_checkpoints: whether backward passes compute stages again from their checkpoints.
     """
 
     name: str
@@ -70,6 +72,7 @@ class StepFunctions:
     first: Sequence[Any] | None = None
     shown: Sequence[str] = ()
     averages: bool | None = None
+    from_checkpoints: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,10 +108,12 @@ class StepFunctions:
             beside = self.step.trace.positions[position]
             name = self.names[position] + (f"_{number - beside[0]}" if len(beside) > 1 else "")
             passes = StagePasses(graph, one)
-            used = {each: self.variables[each] for each in passes.variables}
+            used = {each: self.variables[each] for each in dict.fromkeys((*passes.variables, *one.gradients))}
             trained = {each: value for each, value in used.items() if each in trained_at_all}
             others = {each: value for each, value in used.items() if each not in trained_at_all}
-            result.append(GraphStage(name, passes, trained, others, constants=self.constants))
+            sections, is_last = self._sections[number], position == len(self.parts) - 1
+            again = None if sections is None else computed_again(one, sections, is_last=is_last)
+            result.append(GraphStage(name, passes, trained, others, constants=self.constants, again=again))
         result[-1] = replace(result[-1], hands=self.step.trace.handed)
         return tuple(result)
 
@@ -120,10 +125,21 @@ class StepFunctions:
         trained = {name: self.variables[name] for name in self.step.accumulators}
         nodes = self.step.weight_update()
         slots = {name: self.variables[name] for name in nodes.variables if name not in trained}
-        handed = self._observed[-1].gives[len(self.step.trace.results) :]
+        handed = self.observed[-1].gives[len(self.step.trace.results) :]
         known = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
         constants = ChainMap(dict[Output, Any](), self.constants, known)  # type: ignore[arg-type]
         return GraphUpdate(self.step.graph, nodes, trained, slots, constants, self.step.rule, self._averaging)
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return with_sums(self.step.graph, cut(self.step.trace))
+
+    @cached_property
+    def _sections(self) -> list[Sections | None]:
+        """The forward pass of each stage between the checkpoints from which it is computed again."""
+        cuts = cut(self.step.trace)
+        uses = self.training and self.from_checkpoints
+        return [sections_of(self._graph, one) if uses else None for one in cuts]
 
     @cached_property
     def _averaging(self) -> Averaging | None:
@@ -135,7 +151,8 @@ class StepFunctions:
         return tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
 
     @cached_property
-    def _observed(self) -> list[ObservedStage]:
+    def observed(self) -> list[ObservedStage]:
+        """The stages with a micro-batch that has run through them under observation."""
         return observe(self.step.trace, self.variables, self._first, self.constants)
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
@@ -147,18 +164,20 @@ class StepFunctions:
                 f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
                 f"{system.shards} IPUs"
             )
+        sent = self.outfeed.element_bytes or self._sent_bytes()
+        outfeed = replace(self.outfeed, element_bytes=sent)
         return runs.Content(
             profiles,
             sum(np.asarray(value).nbytes for value in first),
-            self.outfeed,
+            outfeed,
             first[0].shape[0] if first and np.ndim(first[0]) and first[0].shape[0] else 1,
-            result_bytes=self.outfeed.element_bytes,
+            result_bytes=outfeed.element_bytes,
             sums_gradients=self.sums_gradients,
             workload=self._workload,
         )
 
     def _profiles(self) -> tuple[models.StageProfile, ...]:
-        observed = self._observed
+        observed = self.observed
         own = {name: value.dtype for name, value in self.variables.items()}
         known: set[str] = set()
         profiles = []
@@ -175,6 +194,8 @@ class StepFunctions:
                     update=self.update,
                     accumulators={**own, **self.accumulators},
                     reduction=self.reduction,
+                    graph=self._graph,
+                    sections=self._sections[number],
                     summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
                 )
             )
@@ -187,6 +208,12 @@ class StepFunctions:
         chosen = self.outfeed.accumulate_dtype
         width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
         return models.Summed(sum(value.size for value in sent), width)
+
+    def _sent_bytes(self) -> int:
+        """Return the bytes of an element of the outfeed whose shape is known when the program runs."""
+        chosen = self.outfeed.accumulate_dtype
+        sent = [np.asarray(self._observed[-1].gives[place]) for place in self.outfeed.sent]
+        return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
 
     def _workload(self, _: int) -> Workload:
         """Return the arithmetic of a replica, whose last stage hands values to its own weight update."""

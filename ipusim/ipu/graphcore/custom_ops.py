@@ -1,15 +1,27 @@
-"""Custom operations in Graphcore's names, on TensorFlow's graph."""
+"""Custom operations in Graphcore's names, on TensorFlow's graph.
+
+Where Graphcore takes a compiled library, here stands a file of Python. With ``op_name="Callback"`` it has
+
+- ``Callback(*inputs, attributes)``, which returns an array or several, of NumPy's;
+- ``Callback_grad(gradients, outputs, inputs, attributes)``, which returns the gradients of the inputs, if it trains;
+  with ``separate_gradients`` it takes the place of an input before these, and returns the gradient of that input;
+- ``Callback_cost(*inputs)``, which returns cycles as ``{"forward": 1000, "backward": 2000}``, of the IPU's clock also
+  where the host takes them. Without it a pass counts an operation for each element that it writes, and reads and
+  writes each array once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ipusim.ipu.custom_ops import Expression
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.scopes import outside_compilation_scope
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.user_operations import Expression, UserOperation, library_of, outputs_of
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
@@ -23,10 +35,109 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         args: the tensors.
 
     Raises:
-        ProgramTypeError: for what is no function.
+        ProgramTypeError: for what is no function; ProgramError without tensors.
     """
     checks.function("vertex_expression", vertex_expression)
+    if not args:
+        checks.wrong_value("args", "at least one tensor", args)
     tensors = [tf.convert_to_tensor(each) for each in args]
     shape = np.broadcast_shapes(*(tuple(tensor.shape.as_list()) for tensor in tensors))
     (result,) = operate(Expression(vertex_expression), tensors, [(tensors[0].dtype, shape)], "codelet_expression")
     return result
+
+
+def cpu_user_operation(
+    inputs: Any,
+    library_path: str,
+    outs: dict[str, Any] | None = None,
+    name: str = "UserOp",
+    op_name: str = "Callback",
+    separate_gradients: bool = False,
+    inputs_with_gradients: Sequence[int] | None = None,
+    attributes: str | None = None,
+    gradient_attributes: str | None = None,
+) -> list[Any]:
+    """Return the results of a user's function on the host, as in a block of ``outside_compilation_scope``.
+
+    Args:
+        inputs: the tensors.
+        library_path: the file of Python, as above.
+        outs: ``output_types`` and ``output_shapes`` of the results.
+        name: name of the operation.
+        op_name: name of the function.
+        separate_gradients: whether gradients are asked for one by one.
+        inputs_with_gradients: places of inputs with gradients; by default all.
+        attributes, gradient_attributes: handed to the functions.
+
+    Raises:
+        UnsupportedProgramError: for a compiled library; ProgramError and ProgramTypeError for other arguments that
+            cannot be; ModelError for a file or functions that are not as above.
+    """
+    rest = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
+    with outside_compilation_scope(checks.text("name", name)):
+        return precompiled_user_op(inputs, library_path, "", outs, name, op_name, *rest)
+
+
+def precompiled_user_op(
+    inputs: Any,
+    library_path: str,
+    gp_path: str = "",
+    outs: dict[str, Any] | None = None,
+    name: str = "UserOp",
+    op_name: str = "Build",
+    separate_gradients: bool = False,
+    inputs_with_gradients: Sequence[int] | None = None,
+    attributes: str | None = None,
+    gradient_attributes: str | None = None,
+) -> list[Any]:
+    """Return the results of a user's function on the IPU; else as :func:`cpu_user_operation`.
+
+    Args:
+        inputs, library_path, outs, name, op_name: as there.
+        gp_path: refused: codelets that are compiled do not run on simulated IPUs.
+        separate_gradients, inputs_with_gradients, attributes, gradient_attributes: as there.
+    """
+    if gp_path:
+        raise UnsupportedProgramError(
+            f"gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got {gp_path!r}"
+        )
+    checks.instance("inputs", inputs, list | tuple, "a list of tensors")
+    values = [tf.convert_to_tensor(each) for each in inputs]
+    places: tuple[int, ...] | None = None
+    if inputs_with_gradients is not None:
+        places = tuple(checks.whole("inputs_with_gradients", place) for place in inputs_with_gradients)
+        if max(places, default=0) >= len(values):
+            checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
+        values = [each if place in places else tf.stop_gradient(each) for place, each in enumerate(values)]
+    module = library_of(checks.text("library_path", library_path))
+    called = checks.text("op_name", op_name)
+    if not callable(getattr(module, called, None)):
+        known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
+        checks.wrong_value("op_name", f"one of the functions {', '.join(known)} of {library_path}", called)
+    outputs = outputs_of(_with_arrays(outs))
+    operation = UserOperation(
+        checks.text("name", name),
+        getattr(module, called),
+        getattr(module, f"{called}_grad", None),
+        getattr(module, f"{called}_cost", None),
+        outputs,
+        "" if attributes is None else checks.text("attributes", attributes),
+        "" if gradient_attributes is None else checks.text("gradient_attributes", gradient_attributes),
+        checks.truth("separate_gradients", separate_gradients),
+        places,
+    )
+    return operate(operation, values, outputs, name or "UserOp")
+
+
+def _with_arrays(outs: Any) -> Any:
+    """Return the description of results with dtypes of NumPy and shapes as lists."""
+    if not isinstance(outs, dict) or not all(isinstance(value, list | tuple) for value in outs.values()):
+        return outs
+    changed = dict(outs)
+    if "output_types" in outs:
+        kinds = outs["output_types"]
+        changed["output_types"] = [each.as_numpy_dtype if isinstance(each, tf.DType) else each for each in kinds]
+    if "output_shapes" in outs:
+        shapes = outs["output_shapes"]
+        changed["output_shapes"] = [each.as_list() if isinstance(each, tf.TensorShape) else each for each in shapes]
+    return changed

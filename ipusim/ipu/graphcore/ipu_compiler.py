@@ -7,12 +7,14 @@ from typing import Any
 
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.loop_body import check_takes
+from ipusim.ipu.runtime.call_checks import check_takes
+from ipusim.ipu.runtime.devices import building
 from ipusim.ipu.traced.computation import compile_computation
 
 tf = load()
 
 
+@building
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Trace a computation, and return what a session runs.
 

@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any, Final, Self
 
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.keras.placement import models_on_ipus
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call, check_takes
 from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
-from ipusim.ipu.runtime.loop_body import check_call, check_takes
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.functions import run_function
 
@@ -49,8 +50,8 @@ class IPUStrategyV1:
 
     @contextmanager
     def scope(self) -> Iterator[Self]:
-        """Be the strategy of the block, which runs what ``tf.function`` has made as :meth:`run` does."""
-        with all_on_device(self._ordinal), _functions_on_ipus(self._ordinal):
+        """Run models of Keras, and what ``tf.function`` has made, on simulated IPUs in the block."""
+        with all_on_device(self._ordinal), models_on_ipus(), _functions_on_ipus(self._ordinal):
             yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -67,6 +68,8 @@ class IPUStrategyV1:
         if not isinstance(fn, _FUNCTION):
             check_takes("fn", fn, args, named)
         with all_on_device(self._ordinal):
+            if not tf.executing_eagerly():  # what it compiles a session runs
+                return fn(*args, **named)
             return run_function(fn, args, named, options_of_loop(self._ordinal))
 
 

@@ -1,14 +1,33 @@
-"""Functions of Graphcore's ``nn_ops`` on TensorFlow's graph: activations and convolutions beside each other."""
+"""Functions of Graphcore's ``nn_ops``: activations, losses of drawn classes, and labels that come in order."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ipusim.api import Array, layers
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.nn_ops import multi_conv
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.operations import BeamSearch, PerExampleCTC
+from ipusim.ipu.traced.operations import operate, operate_without_gradient
 
-__all__ = ["gelu", "hard_sigmoid", "multi_conv", "swish"]
+__all__ = [
+    "ctc_beam_search_decoder",
+    "ctc_beam_search_decoder_with_log_probs",
+    "ctc_loss",
+    "ctc_loss_v2",
+    "ctc_loss_with_log_probs",
+    "ctc_loss_with_logits",
+    "gelu",
+    "hard_sigmoid",
+    "multi_conv",
+    "nce_loss",
+    "sampled_softmax_loss",
+    "swish",
+]
 
 tf = load()
 
@@ -43,3 +62,294 @@ def swish(x: Any, name: str | None = None) -> Any:
     """
     value = tf.convert_to_tensor(x)
     return tf.multiply(value, tf.sigmoid(value), name)
+
+
+def ctc_loss_v2(
+    labels: Any,
+    logits: Any,
+    label_length: Any,
+    logit_length: Any,
+    blank_index: int,
+    out_dtype: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Return the loss of each sample by connectionist temporal classification.
+
+    Args:
+        labels: whole numbers (batch, labels), of which the first ``label_length`` (batch,) of a sample count.
+        logits: (time steps, batch, classes), of which the first ``logit_length`` (batch,) steps of a sample count.
+        label_length: number of labels of each sample.
+        logit_length: number of time steps of each sample.
+        blank_index: class that stands for no label.
+        out_dtype: dtype of the losses; by default that of the logits.
+        name: name of the operation.
+
+    Raises:
+        ProgramError: for a dtype that is too small, and for tensors that do not fit; labels and lengths that the
+            infeed gives are checked when the program runs.
+    """
+    return _ctc(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits", name)
+
+
+ctc_loss_with_logits = ctc_loss_v2
+
+
+def ctc_loss_with_log_probs(
+    labels: Any,
+    data: Any,
+    label_length: Any,
+    data_length: Any,
+    blank_index: int,
+    out_dtype: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Return what :func:`ctc_loss_v2` returns, of logarithms of probabilities.
+
+    Args:
+        labels, label_length, blank_index, out_dtype, name: as there.
+        data: logarithms of probabilities (time steps, batch, classes).
+        data_length: number of time steps of each sample.
+    """
+    return _ctc(labels, data, label_length, data_length, blank_index, out_dtype, "data", name)
+
+
+ctc_loss = ctc_loss_with_log_probs
+
+
+def _ctc(
+    labels: Any, data: Any, label_length: Any, data_length: Any, blank: Any, out_dtype: Any, kind: str, name: Any
+) -> Any:
+    x = _scores(kind, data)
+    if out_dtype is not None:
+        out_dtype = tf.as_dtype(out_dtype)
+        if x.dtype == tf.float32 and out_dtype == tf.float16:
+            raise ProgramError(f"out_dtype cannot be float16 when dtype of {kind} is float32.")
+        checks.dtype("out_dtype", out_dtype.as_numpy_dtype)
+    _, batch, classes = x.shape.as_list()
+    rows = _whole("labels", labels, [batch, None])
+    counts = _whole("label_length", label_length, [batch])
+    steps = _whole(f"{kind.removesuffix('s')}_length", data_length, [batch])
+    loss = layers.CTC(
+        rows.shape.as_list()[1], checks.integer("blank_index", blank), timed=True, log_probabilities=kind == "data"
+    )
+    operation = _CheckedCTC(loss)
+    outputs = tf.transpose(x, [1, 0, 2])
+    for known in [each for each in (tf.get_static_value(rows), tf.get_static_value(counts)) if each is not None][1:]:
+        operation.check(np.asarray(tf.get_static_value(rows)), known, classes)
+    (result,) = operate(operation, [outputs, rows, counts, steps], [(x.dtype, [batch])], name or "ctc_loss")
+    return result if out_dtype in (None, x.dtype) else tf.cast(result, out_dtype)
+
+
+class _CheckedCTC(PerExampleCTC):
+    """The losses of (outputs, labels, numbers of labels, numbers of time steps)."""
+
+    def check(self, labels: Array, counts: Array, classes: int) -> None:
+        """Raise ProgramError for labels or lengths out of range."""
+        width = labels.shape[1]
+        if counts.min(initial=0) < 0 or counts.max(initial=0) > width:
+            checks.wrong_value("label_length", f"lengths from 0 to {width}", counts)
+        used = np.arange(width) < counts[:, None]
+        blank = self.loss.blank
+        if (((labels < 0) | (labels == blank % classes)) & used).any():
+            checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", labels)
+
+    def forward(self, *arrays: Array) -> Any:
+        """Return the losses (batch,)."""
+        x, labels, counts, steps = arrays
+        self.check(labels, counts, x.shape[-1])
+        own = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
+        return super().forward(x, np.concatenate([own, steps[:, None]], axis=1).astype(np.int64))
+
+
+def ctc_beam_search_decoder(
+    logits: Any,
+    logits_lengths: Any,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> tuple[Any, Any, Any]:
+    """Return the likeliest labels of each sample.
+
+    Args:
+        logits: (time steps, batch, classes).
+        logits_lengths: number of time steps of each sample.
+        beam_width: candidates that go on after each time step.
+        top_paths: labels that are returned for each sample.
+        blank_index: class that stands for no label.
+        name: name of the operation.
+
+    Returns:
+        Negative log probabilities (batch, top_paths), lengths (batch, top_paths), and the labels (batch, top_paths,
+        time steps) with -1 behind them. No gradient goes back.
+
+    Raises:
+        ProgramError: for more paths than beams, and for tensors that do not fit.
+    """
+    return _decoded("logits", logits, logits_lengths, beam_width, top_paths, blank_index, name)
+
+
+def ctc_beam_search_decoder_with_log_probs(
+    log_probs: Any,
+    input_lengths: Any,
+    beam_width: int = 100,
+    top_paths: int = 1,
+    blank_index: int = -1,
+    name: str | None = None,
+) -> tuple[Any, Any, Any]:
+    """Return what :func:`ctc_beam_search_decoder` returns, of logarithms of probabilities.
+
+    Args:
+        log_probs: logarithms of probabilities (time steps, batch, classes).
+        input_lengths: number of time steps of each sample.
+        beam_width, top_paths, blank_index, name: as there.
+    """
+    return _decoded("log_probs", log_probs, input_lengths, beam_width, top_paths, blank_index, name)
+
+
+def _decoded(
+    kind: str, data: Any, lengths: Any, width: Any, paths: Any, blank: Any, name: str | None
+) -> tuple[Any, Any, Any]:
+    x = _scores(kind, data)
+    steps, batch, classes = x.shape.as_list()
+    counts = _whole("logits_lengths" if kind == "logits" else "input_lengths", lengths, [batch])
+    beams = checks.whole("beam_width", width, 1)
+    if checks.whole("top_paths", paths, 1) > beams:
+        checks.wrong_value("top_paths", f"at most beam_width, {beams}", paths)
+    if not -classes <= checks.integer("blank_index", blank) < classes:
+        checks.wrong_value("blank_index", f"one of {classes} classes", blank)
+    operation = _CheckedSearch(beams, paths, blank % classes, kind != "logits")
+    if (known := tf.get_static_value(counts)) is not None:
+        _check_steps(known, steps)
+    forms = [(x.dtype, [batch, paths]), (tf.int32, [batch, paths]), (tf.int32, [batch, paths, steps])]
+    called = name or "ctc_beam_search_decoder"
+    losses, sizes, labels = operate_without_gradient(operation, [tf.transpose(x, [1, 0, 2]), counts], forms, called)
+    return losses, sizes, labels
+
+
+class _CheckedSearch(BeamSearch):
+    """The likeliest labels of (scores, numbers of time steps)."""
+
+    def forward(self, *arrays: Array) -> Any:
+        """Return negative log probabilities, lengths and labels."""
+        scores, counts = arrays
+        _check_steps(counts, scores.shape[1])
+        return super().forward(scores, counts)
+
+
+def _check_steps(counts: Array, steps: int) -> None:
+    if counts.min(initial=0) < 0 or counts.max(initial=0) > steps:
+        checks.wrong_value("lengths", f"from 0 to {steps} time steps", counts)
+
+
+def _scores(name: str, data: Any) -> Any:
+    x = tf.convert_to_tensor(data)
+    if x.shape.rank != 3 or not x.dtype.is_floating:
+        expected = "a floating-point tensor of shape [max_time, batch_size, num_classes]"
+        checks.wrong_value(name, expected, f"{x.dtype.name}{x.shape.as_list() if x.shape.rank is not None else ''}")
+    return x
+
+
+def _whole(name: str, value: Any, shape: list[int | None]) -> Any:
+    result = tf.convert_to_tensor(value)
+    if not result.dtype.is_integer:
+        checks.wrong_type(name, "whole numbers", value)
+    if not result.shape.is_compatible_with(shape):
+        expected = f"a tensor of shape {['?' if size is None else size for size in shape]}"
+        checks.wrong_value(name, expected, tuple(result.shape.as_list()))
+    return tf.cast(result, tf.int64)
+
+
+def nce_loss(
+    weights: Any,
+    biases: Any,
+    labels: Any,
+    inputs: Any,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int = 1,
+    sampled_values: Any = None,
+    name: str = "nce_loss",
+) -> Any:
+    """Return the noise-contrastive loss of each sample, of ``num_sampled`` classes that are drawn.
+
+    Args:
+        weights: (num_classes, elements).
+        biases: (num_classes,).
+        labels: whole numbers (batch, num_true).
+        inputs: (batch, elements).
+        num_sampled: number of drawn classes.
+        num_classes: number of classes.
+        num_true: number of classes of a sample.
+        sampled_values: what a sampler of candidates has returned; by default classes are drawn log-uniformly.
+        name: name of the operation.
+
+    Raises:
+        ProgramError: for tensors that do not fit.
+    """
+    _check_classes(weights, biases, labels, inputs, num_classes, num_true)
+    return tf.compat.v1.nn.nce_loss(
+        weights,
+        biases,
+        tf.cast(labels, tf.int64),
+        inputs,
+        num_sampled,
+        num_classes,
+        num_true,
+        sampled_values,
+        partition_strategy="div",
+        name=name,
+    )
+
+
+def sampled_softmax_loss(
+    weights: Any,
+    biases: Any,
+    labels: Any,
+    inputs: Any,
+    num_sampled: int,
+    num_classes: int,
+    num_true: int = 1,
+    sampled_values: Any = None,
+    name: str = "sampled_softmax_loss",
+    seed: int | None = None,
+) -> Any:
+    """Return the cross entropy of each sample over its own classes and drawn ones.
+
+    Args:
+        weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, name: as of
+            :func:`nce_loss`.
+        seed: seed of the draws.
+
+    Raises:
+        ProgramError: for tensors that do not fit.
+    """
+    _check_classes(weights, biases, labels, inputs, num_classes, num_true)
+    return tf.compat.v1.nn.sampled_softmax_loss(
+        weights,
+        biases,
+        tf.cast(labels, tf.int64),
+        inputs,
+        num_sampled,
+        num_classes,
+        num_true,
+        sampled_values,
+        remove_accidental_hits=False,
+        partition_strategy="div",
+        name=name,
+        seed=seed,
+    )
+
+
+def _check_classes(weights: Any, biases: Any, labels: Any, inputs: Any, num_classes: int, num_true: int) -> None:
+    """Raise ProgramError for tensors whose shapes do not fit each other."""
+    x, true = tf.convert_to_tensor(inputs), tf.convert_to_tensor(labels)
+    if not true.dtype.is_integer:
+        checks.wrong_type("labels", "whole numbers", labels)
+    shapes = {"biases": (tf.convert_to_tensor(biases), (num_classes,)), "labels": (true, (x.shape[0], num_true))}
+    if not isinstance(weights, list | tuple):
+        shapes["weights"] = (tf.convert_to_tensor(weights), (num_classes, x.shape[-1]))
+    for name, (value, shape) in sorted(shapes.items()):
+        if not value.shape.is_compatible_with(shape):
+            expected = tuple(None if size is None else int(size) for size in tf.TensorShape(shape).as_list())
+            checks.wrong_value(name, f"a tensor of shape {expected}", tuple(value.shape.as_list()))

@@ -8,19 +8,20 @@ from typing import Any, Final
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.graph.checkpoints import CHECKPOINT
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.graphcore.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
-from ipusim.ipu.runtime.devices import check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
 )
-from ipusim.ipu.runtime.program_request import placed, request_options
+from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
 from ipusim.ipu.runtime.releases import in_any_release
 from ipusim.ipu.traced.pipelines import Sending, Training, add_pipeline
@@ -139,6 +140,7 @@ def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
         raise ProgramTypeError(f"{_NAME}.{text}")
 
 
+@building
 @in_any_release
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
@@ -197,6 +199,9 @@ def pipeline(
         if queue is not None:
             check_queue_on_device(argument, queue.ordinal)
     ordinal = device_ordinal()
+    for queue, argument in ((infeed_queue, "infeed_queue"), (outfeed_queue, "outfeed_queue")):
+        if queue is not None:
+            check_queue_on_device(argument, queue.ordinal)
 
     def options() -> Mapping[str, Any]:
         chosen = config or configured()
@@ -211,7 +216,8 @@ def pipeline(
         if accumulates(result.opt):
             raise ProgramError(
                 "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
-                f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {result.opt.get_name()}"
+                "pipeline always accumulates gradients: give it gradient_accumulation_count, got "
+                f"{result.opt.get_name()}"
             )
         return result.training()
 
@@ -232,15 +238,20 @@ def pipeline(
         reduction=arguments.reduction_method.value,
         accumulators=partial(accumulator_dtype, "gradient_accumulation_dtype", arguments.gradient_accumulation_dtype),
         mapping=arguments.mapping,
-        place=placed,
     )
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return tensors as they are.
+    """Note tensors as a checkpoint of a stage, which recomputation inside the backward pass keeps.
 
     Args:
         tensors: one or a structure of them.
-        name: without effect.
+        name: name of the nodes.
+
+    Returns:
+        The tensors behind the checkpoint.
     """
-    return tensors
+    graph = tf.compat.v1.get_default_graph()
+    attribute = tf.compat.v1.AttrValue(i=len(graph.get_operations()))
+    with graph._attr_scope({CHECKPOINT: attribute}):
+        return tf.nest.map_structure(lambda tensor: tf.identity(tensor, name or "recomputation_checkpoint"), tensors)

@@ -6,23 +6,47 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.host_scopes import SCOPE, scope_text
 from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.devices import ordinal_of
-from ipusim.ipu.scopes import frontend_attribute, ipu_jit_scope, ipu_scope, partials_type, stochastic_rounding
+from ipusim.ipu.runtime.devices import builds_program, device_ordinal, on_device, ordinal_of
+from ipusim.ipu.scopes import frontend_attribute, ipu_jit_scope, partials_type, stochastic_rounding
 
 __all__ = [
     "frontend_attribute",
     "ipu_jit_scope",
     "ipu_scope",
     "ipu_shard",
+    "outside_compilation_scope",
     "partials_type",
     "stochastic_rounding",
 ]
 
 tf = load()
+
+
+@contextmanager
+def ipu_scope(device: str) -> Iterator[None]:
+    """Build programs in the block for a device.
+
+    Args:
+        device: its name, such as ``/device:IPU:1``; a name of the host changes nothing.
+
+    Raises:
+        ProgramTypeError: for what is no text; ProgramError for an IPU device without a number.
+        UnsupportedProgramError: in a function of a program that runs on another IPU device.
+    """
+    ordinal = ordinal_of(device)
+    if ordinal is not None and builds_program() and ordinal != device_ordinal():
+        raise UnsupportedProgramError(
+            f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
+            "build what another device runs as a program by itself, in the scope of that device"
+        )
+    with on_device(device_ordinal() if ordinal is None else ordinal):
+        yield
 
 
 @contextmanager
@@ -41,6 +65,30 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
     attribute = tf.compat.v1.AttrValue(i=checks.whole("index", value))
     with tf.compat.v1.get_default_graph()._attr_scope({SHARD: attribute}):
         yield
+
+
+@contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Run what is traced in the block on the host, in the middle of a stage's passes, and its gradients as well.
+
+    What the block reads of the IPU goes there once in each pass, and what is read of it outside comes back; variables
+    stay on the IPU. Meanwhile the IPU waits. A block inside of another one is a part of it.
+
+    Args:
+        name: name of the block in traces.
+
+    Raises:
+        ProgramTypeError: for what is no text.
+    """
+    inner = functions.surroundings().scope is not None
+    with functions.on_host(checks.text("name", name)):
+        graph = tf.compat.v1.get_default_graph()
+        if inner:
+            yield
+            return
+        text = scope_text(len(graph.get_operations()), name)
+        with graph._attr_scope({SCOPE: tf.compat.v1.AttrValue(s=text.encode())}):
+            yield
 
 
 def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.slicing_ops import SequenceSlice
+from ipusim.ipu.runtime.array_operations import SequenceSlice
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
@@ -51,7 +51,7 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
     if not _matching(counts, sources):
         raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
     value = tf.convert_to_tensor(src)
-    dst = tf.zeros([checks.whole("total_elements", total_elements, 1), *value.shape[1:]], value.dtype)
+    dst = tf.zeros([checks.whole("total_elements", total_elements, 1), *value.shape.as_list()[1:]], value.dtype)
     return _sliced(dst, value, counts, sources, _behind(counts), zero_unused=True)
 
 

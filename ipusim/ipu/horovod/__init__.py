@@ -25,9 +25,20 @@ from typing import Any, Final
 from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.runtime.distribution import broadcasted, gathered, reduced
 from ipusim.ipu.runtime.host import Fetch
-from ipusim.ipu.runtime.loop_body import check_call
+from ipusim.ipu.runtime.hosts import (
+    cross_rank,
+    cross_size,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
 from ipusim.ipu.runtime.offered import rows
 from ipusim.ipu.runtime.recording import recorder, recording
 
@@ -56,43 +67,6 @@ __all__ = [
 
 #: Hosts that one process simulates at most, as in a scenario.
 MOST: Final = 1024
-
-
-def init() -> None:
-    """Do nothing: a simulated host is there from its beginning."""
-
-
-def shutdown() -> None:
-    """Do nothing: a simulated host ends with its program."""
-
-
-def is_initialized() -> bool:
-    """Return that it is."""
-    return True
-
-
-def size() -> int:
-    """Return how many hosts there are."""
-    return machine.host_count()
-
-
-def rank() -> int:
-    """Return the number of this one, from 0 up."""
-    host = machine.this_host()
-    return 0 if host is None else host.rank
-
-
-def local_size() -> int:
-    """Return how many processes this host has: one."""
-    return 1
-
-
-def local_rank() -> int:
-    """Return the number of this process among those of its host."""
-    return 0
-
-
-cross_size, cross_rank = size, rank
 
 
 def run(

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import builtins
-import sys
-import sysconfig
+import importlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from ipusim.ipu.imports.faces import Faces
+from ipusim.ipu.imports.hook import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import rows_for
 from ipusim.ipu.imports.switches import process_of
-from ipusim.ipu.runtime.import_names import VERSIONS
 
-#: Folders of modules that are no program's own.
-_LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[2]))
-#: Folders of installed packages.
-_INSTALLED: Final = ("site-packages", "dist-packages")
 #: Advice to use names that the program's version of TensorFlow does not have.
 _LATER_VERSIONS: Final = ".*is deprecated and will be removed in a future version"
+#: Words on the seed that a graph of the program's has been given here.
+_OF_SEEDS: Final = "Seed .* from outer graph might be getting used by function"
 
 
 @contextmanager
@@ -43,6 +39,7 @@ def hosted(major: int) -> Iterator[Faces]:
         '1.15.5'
     """
     faces, imported = Faces(rows_for(major), VERSIONS[major]), builtins.__import__
+    import_module = importlib.import_module
 
     def own_import(
         name: str,
@@ -51,7 +48,8 @@ def hosted(major: int) -> Iterator[Faces]:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        if level or name.partition(".")[0] not in faces.roots or not _is_own(globals):
+        importing = importer() if globals is None else globals
+        if level or name.partition(".")[0] not in faces.roots or not is_own(importing):
             return imported(name, globals, locals, fromlist or (), level)
         module = faces.find(name)
         if not fromlist:
@@ -63,20 +61,17 @@ def hosted(major: int) -> Iterator[Faces]:
         result: ModuleType = module
         return result
 
+    def own_module(name: str, package: str | None = None) -> ModuleType:
+        if name.partition(".")[0] in faces.roots and is_own(importer()):
+            found: ModuleType = faces.find(name)
+            return found
+        return import_module(name, package)
+
     with process_of(major), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", _LATER_VERSIONS, UserWarning)
-        builtins.__import__ = own_import
+        for words in (_LATER_VERSIONS, _OF_SEEDS):
+            warnings.filterwarnings("ignore", words, UserWarning)
+        builtins.__import__, importlib.import_module = own_import, own_module
         try:
             yield faces
         finally:
-            builtins.__import__ = imported
-
-
-def _is_own(importing: Mapping[str, Any] | None) -> bool:
-    """Tell whether the module with these names is the program's own: no library's, and not ipusim's."""
-    if importing is None:
-        return False
-    file = importing.get("__file__")
-    if file is None:
-        return importing.get("__name__") == "__main__" or "__main__" not in sys.modules
-    return not str(file).startswith(_LIBRARIES) and set(_INSTALLED).isdisjoint(Path(file).parts)
+            builtins.__import__, importlib.import_module = imported, import_module

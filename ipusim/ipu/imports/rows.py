@@ -27,15 +27,24 @@ _SWITCHING: Final[dict[str, Row]] = {
     "train.Saver": f"{_OURS}.imports.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config distributed horovod utils"
+_SHARED: Final = "autoshard config functional_ops keras"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
-    custom_ops ipu_estimator ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks nn_ops
+    all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops
+    internal_ops ipu_estimator ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks math_ops nn_ops
+    normalization_ops rand_ops reduce_scatter_op replication_ops sharding statistics_ops summary_ops utils
+"""
+#: Where strategies of several hosts lie.
+_STRATEGIES: Final = """
+    distributed.ipu_horovod_strategy distributed.popdist_strategy horovod.ipu_horovod_strategy
+    horovod.ipu_multi_replica_strategy horovod.popdist_strategy ipu_multi_worker_strategy
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
+#: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
+_ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
 #: Modules of the optimizers' package, each with the names of that.
 _OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
 
@@ -51,9 +60,11 @@ def graphcore_rows(package: str) -> dict[str, Row]:
     modules |= {name: f"{_GRAPHCORE}.{name}" for name in _TRACED.split()}
     modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_GRAPHCORE}.optimizers")
     modules |= {f"optimizers.{name}": f"{_GRAPHCORE}.optimizers" for name in _OPTIMIZERS.split()}
+    modules |= dict.fromkeys(_STRATEGIES.split(), f"{_GRAPHCORE}.host_strategies")
+    modules["distributed.host_collective_ops"] = modules["distributed"]
     rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_GRAPHCORE}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
-    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith("_ops")}
+    rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith(("_op", "_ops"))}
     return rows
 
 
@@ -71,22 +82,32 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.contrib": (),
         "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
         "keras": (keras, _KERAS_SOURCE),
+        "tf_keras": (keras, _KERAS_SOURCE),
         "tensorflow.keras": (keras,),
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": ("tensorflow.python",),
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
-        "horovod": f"{_OURS}.horovod",
-        "horovod.tensorflow": f"{_OURS}.horovod",
+        "horovod": f"{_GRAPHCORE}.horovod",
+        "horovod.tensorflow": f"{_GRAPHCORE}.horovod",
         "popdist": f"{_OURS}.popdist",
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
+        "ipu_tensorflow_addons.keras.layers": f"{_OURS}.keras.addons",
+        "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
+        "ipu_tensorflow_addons.v1": (),
+        **{f"ipu_tensorflow_addons.{name}": f"{_GRAPHCORE}.rnn_ops" for name in _ADDED_LAYERS.split()},
+        "tensorflow.compiler.plugin": (),
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
+        rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
+        rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
+        rows[f"{parent}.nn.compute_average_loss"] = f"{_GRAPHCORE}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
-    for parent in ("keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
-        rows[f"{parent}.datasets"] = f"{_OURS}.tensorflow.keras.datasets"
+    for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
+        rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
+        rows[f"{parent}.ipu"] = f"{_OURS}.keras"
     rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
     rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
     return rows

@@ -16,12 +16,13 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.scopes import ipu_scope
 from ipusim.ipu.runtime.devices import ordinal_of
-from ipusim.ipu.scopes import ipu_scope
 
 tf = load()
 _V1: Final = tf.compat.v1
 _OPS: Final = import_module("tensorflow.python.framework.ops")
+_CONTEXT: Final = import_module("tensorflow.python.eager.context")
 
 #: Seed of Python, NumPy and TensorFlow where a program sets none: initial values are the same in every run.
 SEED: Final = 1
@@ -34,6 +35,7 @@ def process_of(major: int) -> Iterator[None]:
     Args:
         major: 1 or 2.
     """
+    _CONTEXT.context()  # made in version 1, it would keep functions of version 2 from lifting variables out of them
     before = random.getstate(), np.random.get_state()
     with _own_graphs(), _own_default_graph():
         _switch_to(major)

@@ -6,7 +6,7 @@ from typing import Final
 
 from ipusim.ipu.runtime.offered import in_module, offering
 
-_KERAS: Final = "ipusim.ipu.tensorflow.keras"
+_KERAS: Final = "ipusim.ipu.keras"
 
 __getattr__, __dir__ = offering(
     "keras.ipu",

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as ListOf
 from typing import Any
 
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.keras.placement import models_on_ipus
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.keras.model import Model as KerasModel
-from ipusim.ipu.tensorflow.keras.sequential import Sequential as KerasSequential
+
+tf = load()
 
 
-class Sequential(KerasSequential):
+class Sequential(tf.keras.Sequential):  # type: ignore[misc]
     """Keras' sequential model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
-    def __init__(self, layers: ListOf[Any] | None = None, accumulation_count: int = 1) -> None:
-        """Take layers, and batches of an update; raises as Keras' model does, and ProgramError for less than one."""
-        super().__init__(layers)
+    def __init__(self, layers: list[Any] | None = None, accumulation_count: int = 1) -> None:
+        """Take layers, and batches of an update; raises ProgramError for less than one batch."""
+        with models_on_ipus():
+            super().__init__(layers)
         _accumulate(self, accumulation_count)
 
 
-class Model(KerasModel):
+class Model(tf.keras.Model):  # type: ignore[misc]
     """Keras' model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
     def __init__(self, *args: Any, accumulation_count: int = 1, **kwargs: Any) -> None:
-        """Take what Keras' model takes, and batches of an update; raises as Keras' model and Sequential do."""
-        super().__init__(*args, **kwargs)
+        """Take the arguments of Keras' model, and batches of an update; raises ProgramError for less than one batch."""
+        with models_on_ipus():
+            super().__init__(*args, **kwargs)
         _accumulate(self, accumulation_count)
 
 

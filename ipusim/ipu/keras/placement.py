@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Final
 
-from ipusim.api import models
+import numpy as np
+
+from ipusim.api import hardware, models
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.keras import batches, saving
+from ipusim.ipu.keras.of_models import OfFunctional, OfSequential, OfSubclass, functional
+from ipusim.ipu.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
-from ipusim.ipu.runtime.function_body import in_strategy
+from ipusim.ipu.runtime.context import Scoped
+from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.pipeline_options import LoopSchedule
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
-from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
-from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
+from ipusim.ipu.runtime.queues import BUFFER_DEPTH
 from ipusim.ipu.traced.keras import execution
-from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
 from ipusim.ipu.traced.keras.steps import StageOf
 
 tf = load()
@@ -47,67 +52,8 @@ _NOT_OVERRIDDEN: Final = tuple(
     name for kind in ("train", "test", "predict") for name in (f"{kind}_step", f"make_{kind}_function")
 )
 _INSTALLED: Final[list[bool]] = []
-
-
-class _OfModel:
-    """The part of an extension that knows the model.
-
-    Attributes:
-        model: the model.
-        name: its name.
-        layers: its layers.
-        found: calls of a subclass of Model; None before it is built.
-    """
-
-    def __init__(self, model: Any) -> None:
-        """Take the model."""
-        super().__init__()
-        self.model = model
-        self.found: ModelCalls | None = None
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        name: str = self.model.name
-        return name
-
-    @property
-    def layers(self) -> list[Any]:
-        """The model's layers."""
-        return list(self.model.layers)
-
-    @property
-    def graph(self) -> Any:
-        """The calls of the model's layers; None before a subclass of Model is built."""
-        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
-
-    def see(self, batch: Any) -> None:
-        """See the first batch of an execution."""
-
-
-class _Sequential(_OfModel, SequentialExtension):
-    """Options and stages of a Sequential model."""
-
-
-class _Functional(_OfModel, FunctionalExtension):
-    """Options and stages of a functional model."""
-
-
-class _Subclassed(_OfModel, ModelExtension):
-    """Options and stages of a subclass of Model, whose calls are known when it is built."""
-
-    def build(self, element: Any) -> None:
-        """Find the calls by a symbolic call for a batch's inputs, and take the stages of the scopes in it."""
-        if self.found is None:
-            self.found = symbolic_calls(self.model, element)
-            self._take_scopes()
-
-    def see(self, batch: Any) -> None:
-        """Build a model that is to be pipelined."""
-        asked = self.options
-        if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
-            x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
-            self.build(tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x))
+#: Whether models that are made run on simulated IPUs.
+_IN_STRATEGY: Final = Scoped("in_strategy", False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +95,45 @@ class ModelPlacement:
         """Whether the outfeed sends sums of an execution's results."""
         asked = self.extension.options
         return asked.is_pipelined and bool(asked.accumulate_outfeed)
+
+    @property
+    def buffer_depth(self) -> int:
+        """Number of results that the host's buffer holds."""
+        depth: int = self.extension.options.outfeed.get("buffer_depth", BUFFER_DEPTH)
+        return depth
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas of the model: as many as fit on the device that is configured."""
+        config, options = configured(), self.extension.options
+        stages = self.extension.stages
+        mapping = options.device_mapping or range(stages)
+        device = (config or IPUConfig()).device(
+            mapping, options.is_pipelined, configured=config is not None, ordinal=device_ordinal()
+        )
+        system = hardware.build_system(
+            device["name"],
+            mapping=mapping,
+            ipus=device["auto_select_ipus"],
+            select=device["select_ipus"],
+            pipelined=options.is_pipelined,
+        )
+        return system.replicas
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether callbacks are asynchronous: called for each step."""
+        asked: bool = self.extension.options.asynchronous
+        return asked
+
+    def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
+        """Return the dtype in which a variable's gradients are accumulated, as the options say."""
+        asked = self.extension.options
+        pipelined, looped = asked.pipelining.get("gradient_accumulation_dtype"), asked.accumulating.get("dtype")
+        dtype = pipelined if asked.is_pipelined else looped
+        if callable(dtype) and not isinstance(dtype, type):
+            dtype = dtype(variable)
+        return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions that Graphcore's Keras refuses, in its words."""
@@ -256,6 +241,12 @@ def extension_of(model: Any) -> Any:
     return placement.extension
 
 
+def models_on_ipus() -> AbstractContextManager[None]:
+    """Put models that are made in the block on simulated IPUs."""
+    install()
+    return _IN_STRATEGY.set_to(True)
+
+
 def install() -> None:
     """Let models that are made in a strategy's scope run on simulated IPUs, and give them Graphcore's methods."""
     if _INSTALLED:
@@ -268,6 +259,14 @@ def install() -> None:
     _behind(import_module("tf_keras.src.engine.node").Node, _note_call)
     _behind(tf.keras.Model, _place)
     _behind(functional(), _take_scopes)
+    batches.install(_replicas_of)
+    saving.install(lambda model: getattr(execution.placement_of(model), "extension", None))
+
+
+def _replicas_of(model: Any) -> int | None:
+    """Return the replicas of a model; None for a model of the host."""
+    placement = None if model is None else execution.placement_of(model)
+    return placement.replicas if isinstance(placement, ModelPlacement) else None
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -292,11 +291,6 @@ def _behind(kind: Any, then: Callable[[Any], object]) -> None:
     kind.__init__ = init
 
 
-def functional() -> Any:
-    """Return tf_keras' class of functional models."""
-    return import_module("tf_keras.src.engine.functional").Functional
-
-
 def _note_scope(layer: Any) -> None:
     """Note the stage of the scope that a layer is made in."""
     layer.__dict__["_pipeline_stage"] = pipeline_stage()
@@ -312,17 +306,17 @@ def _note_call(node: Any) -> None:
 
 def _place(model: Any) -> None:
     """Put a model on simulated IPUs if it is made in a strategy's scope."""
-    if not in_strategy() or execution.placement_of(model) is not None:
+    if not _IN_STRATEGY() or execution.placement_of(model) is not None:
         return
     if isinstance(model, tf.keras.Sequential):
-        kind: Any = _Sequential
+        kind: Any = OfSequential
     else:
-        kind = _Functional if isinstance(model, functional()) else _Subclassed
+        kind = OfFunctional if isinstance(model, functional()) else OfSubclass
     execution.place(model, ModelPlacement(kind(model)))
 
 
 def _take_scopes(model: Any) -> None:
     """Assign the calls of a functional model to the stages of the scopes that they were written in."""
     placement = execution.placement_of(model)
-    if isinstance(placement, ModelPlacement) and isinstance(placement.extension, _Functional):
+    if isinstance(placement, ModelPlacement) and isinstance(placement.extension, OfFunctional):
         placement.extension._take_scopes()

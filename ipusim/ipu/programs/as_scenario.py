@@ -11,9 +11,9 @@ import numpy as np
 
 from ipusim.api import Job, Request, Session, Span, Timeline, assemble, pipelines, runs
 from ipusim.base.errors import IpusimError, UnsupportedProgramError
+from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs import as_layers
-from ipusim.ipu.programs.as_layers import short_names
-from ipusim.ipu.runtime.functions import TracedFunctions
+from ipusim.ipu.programs.layer_names import short_names
 
 #: Characters of a line of comment.
 _LINE: Final = 110
@@ -39,7 +39,7 @@ def as_scenario(job: Job, description: str = "") -> Said:
     collectives, look up rows on the host or have it compute.
     """
     functions = job.request.functions
-    assert isinstance(functions, TracedFunctions)
+    assert isinstance(functions, StepFunctions)
     _refuse_what_scenarios_do_not_say(job)
     if job.between:
         raise UnsupportedProgramError(
@@ -48,13 +48,13 @@ def as_scenario(job: Job, description: str = "") -> Said:
         )
     want = _time_alone(job)
     try:
-        result = _request(job, as_layers.in_layers(job, functions), description, functions)
+        result = _request(job, as_layers.in_layers(job, functions), description)
         _check_time(result, want)
         return Said(result, as_layers.NOT_SAID)
     except IpusimError as error:
         why = str(error)
     try:
-        result = _request(job, in_costs(job, functions), description, functions)
+        result = _request(job, in_costs(job, functions), description)
         _check_time(result, want)
     except IpusimError as error:
         raise UnsupportedProgramError(
@@ -81,7 +81,7 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
         )
 
 
-def _request(job: Job, said: Mapping[str, Any], description: str, functions: TracedFunctions) -> Request:
+def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
     """Return the request of a scenario, with ``said`` about its stages; raises RequestError where it is refused."""
     options = job.request.without_defaults()
     pipeline = dict(options.get("pipeline", {}))
@@ -99,7 +99,7 @@ def _request(job: Job, said: Mapping[str, Any], description: str, functions: Tra
     data = {
         **options,
         **said,
-        "outfeed": sent if functions.arguments.outfeed is not None else {},
+        "outfeed": sent if outfeed.sent else {},
         "infeed": infeed,
         "pipeline": {**said["pipeline"], **pipeline},
         "steps": job.steps,
@@ -143,7 +143,7 @@ _BYTES: Final = (
 )
 
 
-def in_costs(job: Job, functions: TracedFunctions) -> dict[str, Any]:
+def in_costs(job: Job, functions: StepFunctions) -> dict[str, Any]:
     """Return the scenario's sections with stages known by their cycles."""
     stages = iter(_stages(job, short_names(functions.shown_names)))
     listed = [[next(stages) for _ in range(size)] for size in functions.parts]

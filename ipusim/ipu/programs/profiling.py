@@ -13,10 +13,10 @@ from ipusim.api import Run
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import OUTDATED_FILES, RESULT_FILES, picture_window, run_files
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
-from ipusim.ipu.programs.as_layers import scopes_of
+from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs.as_scenario import as_scenario
+from ipusim.ipu.programs.layer_names import scopes_of
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.functions import TracedFunctions
 from ipusim.ipu.runtime.poplar_flags import synthetic_data
 from ipusim.ipu.runtime.recording import Recorded, Recorder, recorder, recording
 
@@ -114,7 +114,7 @@ class profile:  # noqa: N801 - a function to its callers
             except UnsupportedProgramError:  # its folder has no scenario then
                 request = replace(job.request, description=self._description)
             functions = job.request.functions
-            assert isinstance(functions, TracedFunctions)
+            assert isinstance(functions, StepFunctions)
             runs[path] = recorded.run(request, functions.shown_names, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)
         with ExitStack() as others:

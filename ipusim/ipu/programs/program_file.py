@@ -25,11 +25,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import functions, machine
+from ipusim.api import machine
 from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.horovod import on_hosts, rank
+from ipusim.ipu.imports.hook import located
 from ipusim.ipu.runtime.import_names import install
 from ipusim.ipu.runtime.loop_body import body_record
 from ipusim.ipu.runtime.tensor_shape import TensorShape
@@ -49,6 +50,10 @@ class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
         """Take the exit code."""
         super().__init__(code)
         self.code = code
+
+
+class PlacedError(ProgramError):
+    """An error whose message begins with its place in the program."""
 
 
 class ProgramFile:
@@ -74,27 +79,25 @@ class ProgramFile:
         hosts: int | None = None,
         tensorflow: int | None = None,
         *,
-        traced: bool = False,
+        starts: Callable[[Callable[[], Any], int], list[Any]] | None = None,
+        _traced: bool = True,
     ) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
         Its imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules; ``tensorflow`` is the major version
         that it is told, 1 or 2, by default by the names that it uses. What it has configured and compiled ends with it.
-        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
-        and modules that it imports are the same for all.
+        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do. ``starts`` calls a function on
+        so many hosts for ``horovod.run``, by default in processes that run the program up to that call.
 
-        ``traced`` chooses who runs it: TensorFlow, which traces it for simulated IPUs, or ipusim's own modules in
-        TensorFlow's place. This is the one place that decides. A program has one of both as a whole: TensorFlow serves
-        the kinds of programs whose every name of Graphcore's has a row in ``ipusim/ipu/imports/rows.py``, which are
-        compiled computations, pipelines, loops and queues in sessions so far; another name ends the program with one
-        line. ``ipusim run`` leaves it out until all kinds are there.
+        TensorFlow runs it, and traces what it places on simulated IPUs. ``_traced`` is False for programs of kinds
+        that TensorFlow does not run yet.
 
         Raises ProgramError, with file and line of the program and the number of the host, for what this package
         refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
         Python prints it, and where it leaves with a code that is not 0.
         """
-        before = set(threading.enumerate())
-        with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow, traced):
+        before, self._starts = set(threading.enumerate()), starts
+        with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow, _traced):
             try:
                 if hosts is None:
                     contextvars.copy_context().run(self._execute, module)
@@ -111,7 +114,7 @@ class ProgramFile:
     @contextmanager
     def _imports(self, tensorflow: int | None, traced: bool) -> Iterator[None]:
         """Give the program's modules their imports in the block."""
-        self._traced = traced
+        self._traced, self._major = traced, tensorflow
         if not traced:
             with _in_own_modules(), install(tensorflow):
                 yield
@@ -120,11 +123,21 @@ class ProgramFile:
         from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - as above
 
         major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
+        self._major = major
         with hosted(major):
             yield
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
         """Run it on hosts, the first of which has the module ``first``; ``__main__`` is that of the one that runs."""
+        if self._traced:
+            from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - which imports TensorFlow
+
+            other = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
+            try:
+                run_on_hosts(lambda: self._execute(first), other, hosts)
+            except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
+                raise ProgramError(f"{self.path}: {error}") from error
+            return
         modules = [first, *(_main(self._file) for _ in range(1, hosts))]
 
         def turn(host: int) -> None:
@@ -138,17 +151,20 @@ class ProgramFile:
     def _execute(self, module: ModuleType) -> None:
         try:
             if self._traced:
+                from ipusim.ipu.graphcore.horovod import starter  # noqa: PLC0415 - which imports TensorFlow
+                from ipusim.ipu.programs.host_processes import Starts  # noqa: PLC0415 - as above
+
+                again = partial(_run_again, self.path, tuple(sys.argv[1:]), self._major)
+                starter.set(self._starts or Starts(again))
                 exec(compile(self._tree, self._file, "exec"), module.__dict__)
             else:
                 _run(_compiled(self._tree, self._file), module)
+        except (PlacedError, ProgramEnded):  # of a host that the program has started
+            raise
         except IpusimError as error:
-            cause = error.__cause__
-            line = (functions.line_of(cause) if cause else "") or functions.line_of(error) or self._file
-            if line.startswith(self._file):  # as it was named
-                line = f"{self.path}{line.removeprefix(self._file)}"
             host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise ProgramError(f"{line}: {who}{functions.message_of(error)}") from error
+            raise PlacedError(located(error, self._file, str(self.path), who)) from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
@@ -167,6 +183,16 @@ class ProgramFile:
         while step is not None and step.tb_frame.f_code.co_filename != self._file:
             step = step.tb_next
         traceback.print_exception(type(error), error, step)
+
+
+def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
+    """Run a program in a process of one of its hosts."""
+    machine.run_on(host, lambda: _run_again(path, arguments, tensorflow))
+
+
+def _run_again(path: Path, arguments: Sequence[str], tensorflow: int | None, **options: Any) -> None:
+    """Run a program that another process runs as well."""
+    ProgramFile(path).run(arguments, tensorflow=tensorflow, **options)
 
 
 def _parsed(path: Path) -> ast.Module:

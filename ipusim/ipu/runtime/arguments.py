@@ -9,11 +9,7 @@ from typing import Any, Final
 from ipusim.api import models, rules, runs
 from ipusim.base.errors import CountError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.building import Captures
-from ipusim.ipu.runtime.host_gradients import HostGradients
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     LoopSchedule,
@@ -24,8 +20,6 @@ from ipusim.ipu.runtime.pipeline_options import (
     check_update_options,
 )
 from ipusim.ipu.runtime.queues import InfeedArguments, OutfeedArguments
-from ipusim.ipu.runtime.stage_call import Holder
-from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +52,9 @@ class Arguments:
     options: Mapping[str, Any]
     gradient_accumulation_dtype: Any
     inputs: tuple[Any, ...]
-    infeed: IPUInfeedQueue | None
-    outfeed: IPUOutfeedQueue | None
-    optimizer_function: Callable[..., OptimizerFunctionOutput] | None
+    infeed: Any
+    outfeed: Any
+    optimizer_function: Callable[..., Any] | None
     mapping: tuple[int, ...]
     schedule: PipelineSchedule | LoopSchedule
     reduction_method: GradientAccumulationReductionMethod
@@ -71,9 +65,9 @@ class Arguments:
     update_options: PipelineStageOptions = field(default_factory=PipelineStageOptions)
     outfeed_mask: tuple[bool, ...] | None = None
     accumulate_outfeed_dtype: Any = None
-    enqueued_in: Holder | None = None
-    host_gradients: HostGradients | None = None
-    captures: Captures | None = None
+    enqueued_in: Any = None
+    host_gradients: Any = None
+    captures: Any = None
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

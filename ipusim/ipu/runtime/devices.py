@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from functools import wraps
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from ipusim.api import Machine, hardware
 from ipusim.base.errors import DeviceError, ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import Scoped
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Machines that a program runs on when none is named: the first with enough IPUs.
 _USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
@@ -117,8 +121,21 @@ _IPU: Final = re.compile(r"(?:^|[/:])IPU(?::(?P<number>.*))?$", re.IGNORECASE)
 device_ordinal: Final = Scoped("device_of_programs", 0)
 #: Sets the number of the device that programs in the block are built for.
 on_device: Final = device_ordinal.set_to
+#: Whether the caller is a function of a program, which is being built.
+builds_program: Final = Scoped("builds_program", False)
 #: The device of queues that are made here and name none.
 _QUEUES: Final = Scoped("device_of_queues", 0)
+
+
+def building(build: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that builds a program, whose own functions are called in it."""
+
+    @wraps(build)
+    def built(*args: P.args, **kwargs: P.kwargs) -> T:
+        with builds_program.set_to(True):
+            return build(*args, **kwargs)
+
+    return built
 
 
 def ordinal_of(device: str) -> int | None:

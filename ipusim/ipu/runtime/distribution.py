@@ -5,75 +5,40 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from ipusim.api import Array, Job, Session, machine, pricing
-from ipusim.base.errors import ProgramStateError
-from ipusim.ipu.runtime.context import Scoped
 from ipusim.ipu.runtime.host import EvaluatedTensor, Fetch, Tensor
+from ipusim.ipu.traced.host_strategy import (
+    Distribution,
+    averages,
+    averaging,
+    distribution,
+    in_scope_of,
+    replicas_in_sync,
+    strategy,
+    variables_on_host,
+)
 
-
-@dataclass(frozen=True)
-class Distribution:
-    """The hosts that train together.
-
-    Attributes:
-        host: the one that this is.
-        over_links: whether gradients are summed up over the links between IPUs, and not over the hosts' network.
-        averaged: whether the sum is divided by the hosts.
-    """
-
-    host: machine.Host
-    over_links: bool = False
-    averaged: bool = False
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of a request for it."""
-        return {"count": self.host.count} | ({"sum_over": "links"} if self.over_links else {})
-
-
-#: The strategy of the innermost scope; None outside of any.
-strategy: Final[Scoped[Any]] = Scoped("strategy", None)
-#: Whether hosts average gradients in programs that are built here, instead of summing them.
-averages: Final = Scoped("averaging", False)
-
-
-def in_scope_of(result: Any) -> AbstractContextManager[Any]:
-    """Enter the scope of a strategy, or of none, for the block; raises ProgramStateError in another one's."""
-    current = strategy()
-    if current is not None and result is not None and result is not current:
-        raise ProgramStateError(
-            "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got that of "
-            f"{type(result).__name__} in that of {type(current).__name__}"
-        )
-    return strategy.set_to(result)
-
-
-def averaging() -> AbstractContextManager[Any]:
-    """Average gradients over the hosts, instead of summing them, in programs that are built in the block."""
-    return averages.set_to(True)
-
-
-def distribution(processes: int = 0) -> Distribution | None:
-    """Return how a program built here is distributed over hosts and processes; None for a single one."""
-    host, result = machine.this_host(), strategy()
-    if host is None or host.count == 1 or (result is None and processes < 2):
-        return None
-    return Distribution(host, result.over_links if result is not None else True, averages())
-
-
-def variables_on_host() -> bool:
-    """Whether the strategy of the scope that the caller is in places variables on the host."""
-    return bool(getattr(strategy(), "variables_on_host", False))
-
-
-def replicas_in_sync() -> int:
-    """Return the hosts over which gradients are summed up in the scope that the caller is in."""
-    return 1 if strategy() is None else machine.host_count()
+__all__ = [
+    "Distribution",
+    "HostProgram",
+    "UntilAverage",
+    "averaged",
+    "averages",
+    "averaging",
+    "broadcasted",
+    "distribution",
+    "gathered",
+    "in_scope_of",
+    "reduced",
+    "replicas_in_sync",
+    "strategy",
+    "variables_on_host",
+]
 
 
 class HostProgram:

@@ -15,9 +15,10 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.arguments import Arguments
 from ipusim.ipu.runtime.building import Captures, captures
+from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.function_body import LoopReached
 from ipusim.ipu.runtime.host_gradients import HostGradients
-from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, check_takes, failed, run_body
+from ipusim.ipu.runtime.loop_body import BodyRecord, as_numbers, failed, run_body
 from ipusim.ipu.runtime.names import ProgramNames
 from ipusim.ipu.runtime.narrowing import as_tensor
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod, LoopSchedule, PipelineStageOptions

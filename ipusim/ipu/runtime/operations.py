@@ -234,6 +234,50 @@ class RecurrentOperation:
         return kernel, parts[order]
 
 
+@dataclass(frozen=True)
+class ContinuedRecurrence:
+    """A recurrent layer of the core on (x, parameters, states).
+
+    x is (batch, time steps, elements), each state (batch, units). Results are the outputs of all time steps, or of the
+    last, and the states behind it.
+
+    Attributes:
+        layer: what runs, whose ``return_sequences`` says which outputs.
+        names: of the parameters.
+        partials_itemsize: bytes of the products' partial sums.
+    """
+
+    layer: layers.LSTM | layers.GRU
+    names: tuple[str, ...]
+    partials_itemsize: int = 4
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return outputs (batch, time steps, units) or (batch, units), and states (batch, units)."""
+        first = 1 + len(self.names)
+        parameters = dict(zip(self.names, arrays[1:first], strict=True))
+        outputs, states, saved = self.layer.run(parameters, arrays[0], arrays[first:])
+        value = outputs if self.layer.return_sequences else outputs[:, -1]
+        return (value, *states), (parameters, saved, outputs.shape)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the arguments ``argnums``."""
+        parameters, inner, shape = saved
+        grad = grads[0]
+        if not self.layer.return_sequences:
+            grad = np.zeros_like(grads[0], shape=shape)
+            grad[:, -1] = grads[0]
+        dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in argnums)
+        own = self.layer.backward_weights(parameters, rest)
+        result: list[Any] = [dx, *(own[name] for name in self.names), *dbefore]
+        return [result[index] for index in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the layer's own work."""
+        batch, *shape = arrays[0].shape
+        cost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
+        return cost.with_partials(self.partials_itemsize)
+
+
 @primitive  # type: ignore[untyped-decorator]
 def send(receive: Callable[[tuple[Array, ...]], None], *values: Any) -> Any:
     """Give copies of the values to ``receive``; nothing uses the result."""

@@ -71,6 +71,8 @@ class ReduceOp(Enum):
 
 def reduce_op_of(name: str, value: object) -> ReduceOp:
     """Return an operation, also by its name in any case; raises ProgramTypeError, and ProgramError for another name."""
+    if isinstance(value, Enum) and type(value).__name__ == ReduceOp.__name__:  # TensorFlow's own
+        value = value.value
     if isinstance(value, str):
         try:
             return ReduceOp(value.upper())

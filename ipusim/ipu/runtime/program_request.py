@@ -30,6 +30,8 @@ from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageO
 from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.runtime.program_state import configured
 
+#: The schedule of loops on one IPU.
+_SINGLE: Final = schedules.find("single")
 #: What a loop without a pipeline has to say of its I/O tiles.
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
@@ -61,18 +63,25 @@ def job_of(
     """
     chosen = IPUConfig() if config is None else config
     chosen.check()
-    job = placed(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
+    job = _assembled(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
     sent = () if arguments.outfeed is None else arguments.outfeed.notes
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(arguments, chosen) else ()
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
     return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
 
 
-def placed(request: Request) -> Job:
-    """Return the job of a request, or raise in Graphcore's words and names of options; raises what :func:`job_of` does.
+def job_of_request(request: Request) -> Job:
+    """Return what runs a program on the configured device.
 
-    Args:
-        request: the request.
+    Raises:
+        ProgramError: for what a request may not ask for, and other errors as :func:`job_of`.
     """
+    job, chosen = _assembled(request), configured() or IPUConfig()
+    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
+    return replace(job, notes=(*job.notes, *chosen.notes(), *notes(), *left))
+
+
+def _assembled(request: Request) -> Job:
+    """Return the Job of a request; raises ProgramError and others as :func:`job_of`, in the names of Graphcore."""
     try:
         return assemble(request)
     except RequestMemoryError as error:
@@ -97,8 +106,8 @@ def options_of_loop(
     def options() -> dict[str, Any]:
         config = own or configured()
         chosen = IPUConfig() if config is None else config
-        result = chosen.options()
-        result["system"] |= chosen.device((0,), False, configured=config is not None, ordinal=ordinal)
+        device = chosen.device((0,), False, configured=config is not None, ordinal=ordinal)
+        result = _options_of_device(chosen, device, _SINGLE)
         if prefetch_depth is not None:
             result["infeed"] = {"prefetch_depth": prefetch_depth}
         return result
@@ -106,9 +115,22 @@ def options_of_loop(
     return options
 
 
-def _leaves_io_tiles(arguments: Arguments, config: IPUConfig) -> bool:
+def _leaves_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
     """Tell whether a loop without a pipeline configures I/O tiles, with which none of its passes overlaps."""
-    return config.io_tiles.place_ops_on_io_tiles and not schedules.find(arguments.schedule.value).pipelined
+    return config.io_tiles.place_ops_on_io_tiles and not schedule.pipelined
+
+
+def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
+    """Return the options of a configuration, with its device, and of the environment."""
+    options = config.options()
+    options["system"] |= device
+    if _leaves_io_tiles(schedule, config):
+        options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
+    if config.disturbances:
+        options["disturbances"] = config.disturbances
+    if uses_synthetic_data():
+        options["use_synthetic_data"] = True
+    return options
 
 
 def request_options(
@@ -121,17 +143,10 @@ def request_options(
         rules.check_count(0, schedule.multiple(shape))
     number = device_ordinal() if ordinal is None else ordinal
     device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=number)
-    options: dict[str, Any] = config.options()
-    options["system"] |= device
-    if _leaves_io_tiles(arguments, config):
-        options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
+    options = _options_of_device(config, device, schedule)
     if distribution is not None:
         options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
     options["pipeline"] |= _pipeline(arguments)
-    if config.disturbances:
-        options["disturbances"] = config.disturbances
-    if uses_synthetic_data():
-        options["use_synthetic_data"] = True
     if arguments.infeed is not None:
         options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
     return options

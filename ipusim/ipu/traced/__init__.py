@@ -4,6 +4,8 @@
 | --- | --- |
 | ``sessions`` | which session runs, and runs inside of its runs |
 | ``queues`` | infeeds that pull from a session's iterators, outfeeds that fill in simulated time |
+| ``operations``, ``collectives``, ``host_tables`` | Graphcore's operations as nodes |
+| ``python_functions`` | Python functions of a program's own, which the host runs |
 | ``device_program`` | a traced step as a program of the machine, which goes on from TensorFlow's variables |
 | ``pipelines`` | a pipeline's stages, traced into one node |
 | ``loops``, ``bodies`` | a loop's body, traced into one node, as a program |

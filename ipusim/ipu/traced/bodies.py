@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ipusim.api import Job, Request, analysis, assemble, pipelines
+from ipusim.api import analysis, pipelines
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
 from ipusim.ipu.graph.needed import runs_for_effect
@@ -27,7 +27,6 @@ def program_of_body(
     infeed: Infeed | None,
     carried: Sequence[str],
     iterations: int = 1,
-    place: Callable[[Request], Job] = assemble,
 ) -> DeviceProgram:
     """Return the program of a body: a training of one stage, or a forward pass that changes variables.
 
@@ -39,7 +38,6 @@ def program_of_body(
         infeed: queue with an element for each iteration.
         carried: shared names of the variables of the loop's values.
         iterations: iterations of a run.
-        place: returns the job of a request.
 
     Raises:
         UnsupportedProgramError: for a body that sends to an outfeed twice.
@@ -76,7 +74,6 @@ def program_of_body(
         outside=outside_of(step),
         carried=carried,
         accumulators=accumulators,
-        place=place,
     )
 
 

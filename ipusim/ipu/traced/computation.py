@@ -17,6 +17,7 @@ from ipusim.ipu.graph.registry import entry_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
 from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, install, session_token
 
@@ -65,7 +66,13 @@ class Computation:
             for step in self._executable.steps
             if (entry := entry_of(step.node)) is not None and isinstance(entry.value, DeviceProgram)
         ]
-        names = {*self._executable.variables, *(name for program in programs for name in _variables_of(program))}
+        self._tables = tables_of(self._nodes, [node.name for node in graph.get_operations()[start:]])
+        tables = (table.shared_name for table in self._tables)
+        names = {
+            *tables,
+            *self._executable.variables,
+            *(name for program in programs for name in _variables_of(program)),
+        }
         self._variables = [variable for variable in every if variable_name(variable) in names]
         self._reads = [variable.read_value() for variable in self._variables]
         self._values = [tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in self._variables]
@@ -86,14 +93,20 @@ class Computation:
         return results
 
     def _run(self, token: Any, *values: Any) -> Any:
-        """Read the variables, run the nodes, and assign the variables that have changed."""
+        """Run in the session with this token, in the context of the session's caller."""
         running = RunningSession(int(token))
+        return running.context.copy().run(self._run_in, running, values)
+
+    def _run_in(self, running: RunningSession, values: Sequence[Any]) -> Any:
+        """Read the variables, run the nodes, and assign the variables that have changed."""
         with LOCK, np.errstate(all="ignore"):
             read = running.run(self._reads)
             variables = {
                 variable_name(variable): Variable(variable_name(variable), np.asarray(value))
                 for variable, value in zip(self._variables, read, strict=True)
             }
+            for table in self._tables:
+                table.connect(running.session, variables[table.shared_name])
             try:
                 found = self._executable.run(Invocation(variables, session=running), values)
             except EndOfDataError:

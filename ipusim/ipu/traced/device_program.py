@@ -2,37 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Job, Request, Session, Timeline, assemble, models, pipelines, runs
+from ipusim.api import (
+    Array,
+    Request,
+    Session,
+    Timeline,
+    analysis,
+    machine,
+    models,
+    pipelines,
+    rules,
+    runs,
+    schedules,
+)
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.runtime.program_request import job_of_request
+from ipusim.ipu.runtime.recording import recorder
+from ipusim.ipu.traced.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
+#: Last runs of programs in each session, since they were asked for.
+_RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
+#: Most runs that are kept where nobody asks for them.
+_KEPT: Final = 64
 #: Accumulators in the dtype of their variables.
 _OWN: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
+def events_of(session: Any) -> list[str]:
+    """Return the runs of programs in a session as events, each a JSON text, and forget them."""
+    return [
+        json.dumps({"type": "EXECUTE", "module_name": name, "execution_report": _report(timeline)})
+        for name, timeline in _RUNS.pop(session, ())
+    ]
+
+
+def _report(timeline: Timeline) -> str:
+    return json.dumps(analysis.run_times_of(timeline).times_dict())
+
+
 @dataclass(eq=False)
 class PlacedProgram:
-    """A program on the machine for one of TensorFlow's sessions.
+    """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
 
     Attributes:
+        key: the options of its request, and the shapes of the external and carried values.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
 
+    key: Any
     session: Session
     constants: dict[Output, Any]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
@@ -48,6 +84,7 @@ class DeviceProgram:
         outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
         timelines: Timeline of the last run of each session.
+        timeline: Timeline of the last run; None before the first.
     """
 
     def __init__(
@@ -64,7 +101,7 @@ class DeviceProgram:
         carried: Sequence[str] = (),
         accumulators: Mapping[str, np.dtype[Any]] = _OWN,
         shown: Sequence[str] = (),
-        place: Callable[[Request], Job] = assemble,
+        summed: Collection[str] = (),
     ) -> None:
         """Take the step.
 
@@ -80,17 +117,29 @@ class DeviceProgram:
             carried: shared names of variables that exist in the program alone: values of a loop.
             accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
             shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
-            place: returns the job of a request.
+            summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
         """
-        self._accumulators, self._place_request = accumulators, place
+        self._accumulators = accumulators
         self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction = sent, reduction
+        self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
+        self._host, self._distribution = machine.this_host(), distribution()
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
+        self.timeline: Timeline | None = None
+        self._recorder = recorder()
+        if self._recorder is not None:
+            self._recorder.laid_out += 1
+
+    @property
+    def summary(self) -> analysis.RunTimes:
+        """The times of the last run; raises ProgramStateError before the first."""
+        if self.timeline is None:
+            raise ProgramStateError(f"the program {self.name!r} has not run")
+        return analysis.run_times_of(self.timeline)
 
     def run(
         self,
@@ -98,6 +147,7 @@ class DeviceProgram:
         running: RunningSession | EagerHost,
         values: Sequence[Any],
         executions: int | None = None,
+        begun: int | None = None,
     ) -> list[Any]:
         """Run the program once, and assign the variables that it has changed.
 
@@ -106,6 +156,7 @@ class DeviceProgram:
             running: the session that runs it.
             values: values of the tensors of :attr:`outside`, then values of the carried variables.
             executions: executions of the program, by default as many as its options say.
+            begun: executions before this run, on which random draws go on; by default those of this program.
 
         Returns:
             The values of the carried variables behind the run.
@@ -115,9 +166,14 @@ class DeviceProgram:
         variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
         if self._infeed is not None:
             self._infeed.connect(running)
-        placed = self._placed.get(running.session)
-        if placed is None:
-            placed = self._placed[running.session] = self._place(variables, outer)
+        options = self._options_on_hosts()
+        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
+        if placed is None or placed.key != key:
+            before, placed = placed, self._place(key, options, variables, outer)
+            if before is not None:  # draws and elements go on
+                placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
+                placed.taken = placed.session.elements
+            self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
         state = session.state()
@@ -129,10 +185,19 @@ class DeviceProgram:
                 variables={name: known[name] for name in state.variables},
                 slots=tuple({name: known[name] for name in slots} for slots in state.slots),
                 untrained=tuple({**values, **changed} for values in state.untrained),
+                executions=begun,
             )
         )
+        if begun is not None:
+            placed.taken = session.elements
+        self._begin_alike(session)
+        owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(executions, sink=sink)
+        timeline = self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        active = recorder() or self._recorder
+        if active is not None:
+            active.note(session, timeline)
+        _RUNS.setdefault(running.session, deque(maxlen=_KEPT)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
@@ -140,21 +205,35 @@ class DeviceProgram:
         assert self._outfeed is not None
         self._outfeed.add(running.session, element)
 
-    @staticmethod
-    def _assign(variables: Mapping[str, Variable], session: Session) -> None:
+    def _begin_alike(self, session: Session) -> None:
+        """Take the first host's variables, before the first run of a program that trains on several."""
+        hosts = self._distribution
+        if hosts is None or session.executions or not session.job.plan.shape.training:
+            return
+        name = f"the first variables of the program {self.name!r}"
+        session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
+
+    def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign the changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:
             values |= slots
         values |= state.untrained[0]
+        for name in self._summed.intersection(values) if len(state.untrained) > 1 else ():
+            before = np.asarray(variables[name].value)
+            changes = sum(each[name] - before for each in state.untrained)
+            values[name] = (before + changes).astype(before.dtype)
         for name, value in values.items():
             if not _same(value, variables[name].value):
                 variables[name].assign(np.asarray(value))
 
-    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any]) -> PlacedProgram:
+    def _place(
+        self, key: Any, asked: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
+    ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
+        options = runs.validate(asked)
         functions = StepFunctions(
             self.name,
             self.step,
@@ -166,10 +245,27 @@ class DeviceProgram:
             constants,
             () if self._infeed is None else self._of_element(self._infeed.zeros()),
             self._shown,
+            from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = self._place_request(Request(runs.validate(dict(self._options())), name=self.name, functions=functions))
-        placed = PlacedProgram(Session(replace(job)), constants)
+        job = job_of_request(Request(options, name=self.name, functions=functions))
+        hosts = self._distribution
+        if hosts is None:
+            session = Session(job)
+        else:
+            session = Session(job, hosts.host, own_feed=True, summed=not hosts.averaged)
+        placed = PlacedProgram(key, session, constants)
         return placed
+
+    def _options_on_hosts(self) -> dict[str, Any]:
+        """Return the options of the request, with the hosts that train together."""
+        options = dict(self._options())
+        system = options["system"]
+        known = system.get("host") or {}
+        if self._distribution is None and self._host is not None and known.get("count", 1) > 1:
+            self._distribution = Distribution(self._host, over_links=True)  # as the configuration says
+        if self._distribution is not None:
+            options["system"] = {**system, "host": {**known, **self._distribution.options()}}
+        return options
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
         """Return what the first stage takes of an element."""
@@ -187,3 +283,10 @@ class DeviceProgram:
 
 def _same(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _recomputes_inside(pipeline: Any) -> bool:
+    """Tell whether backward passes compute activations again, by the options of a pipeline."""
+    modes = schedules.find(pipeline.schedule).recomputation_modes
+    mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode
+    return bool(pipeline.allow_recompute and mode == rules.INTERLEAVED)

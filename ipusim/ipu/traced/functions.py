@@ -17,6 +17,7 @@ from ipusim.ipu.graph.registry import Kernel, register
 from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.function_loops import place_loops
+from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.sessions import EAGER, LOCK
 
@@ -88,6 +89,7 @@ class ConcreteProgram:
         self._handles = {handle_name(outside): outside for outside, _ in graph.captures if self._is_variable(outside)}
         self._executable = Executable(nodes, feeds, nodes.outputs, effects, part)
         self._structure = graph.structured_outputs
+        self._tables = tables_of(nodes)
 
     @staticmethod
     def _is_variable(tensor: Any) -> bool:
@@ -99,6 +101,9 @@ class ConcreteProgram:
         values = [self._value(tensor) for tensor in (*flat[: self._arguments], *self._captured)]
         with LOCK, np.errstate(all="ignore"):
             variables = {name: Variable(name, self._read(name)) for name in self._handles}
+            tables = [(table, Variable("", table.variable.numpy())) for table in self._tables]
+            for table, variable in tables:
+                table.connect(EAGER, variable)
             try:
                 found = self._executable.run(Invocation(variables, session=EAGER), values)
             except EndOfDataError:
@@ -106,6 +111,9 @@ class ConcreteProgram:
             for name, variable in variables.items():
                 if variable.assigned:
                     self._assign(name, variable.value)
+            for table, variable in tables:
+                if variable.assigned:
+                    table.variable.assign(variable.value)
         tensors = iter([tf.constant(np.asarray(value)) for value in found])
         return tf.nest.map_structure(
             lambda each: next(tensors) if tf.is_tensor(each) else each, self._structure, expand_composites=True

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, Shape
+from ipusim.api import Array, LayerCost, Work, layers
 from ipusim.ipu.graph.own_nodes import add_node
-from ipusim.ipu.graph.registry import Entry
+from ipusim.ipu.graph.registry import Entry, Price
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
@@ -36,24 +37,34 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     """
     arguments = [tf.convert_to_tensor(tensor) for tensor in tensors]
     argnums = [number for number, tensor in enumerate(arguments) if tensor.dtype.is_floating]
-    layer = PricedOperation(operation, arguments)
+    count = len(arguments)
+
+    def ahead(values: Sequence[Any], _: Collection[int]) -> Work:
+        work: Work = operation.cost(_arrays(values), argnums).forward
+        return work
+
+    def behind(values: Sequence[Any], read: Collection[int]) -> Work:
+        found = operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read)])
+        work: Work = found.backward
+        return work
 
     def forward(*arrays: Array) -> tuple[Array, ...]:
         results: tuple[Array, ...] = operation.forward(*arrays)[0]
         return results
 
     def backward(*arrays: Array) -> Sequence[Array]:
-        values, gradients = arrays[: len(arguments)], arrays[len(arguments) :]
+        values, gradients = arrays[:count], arrays[count:]
         found: Sequence[Array] = operation.backward(operation.forward(*values)[1], gradients, argnums)
         return found
 
     def call(*values: Any) -> Any:
-        results = _node(forward, values, forms, name, layer)
+        results = add_function(forward, values, forms, name, ahead)
 
         def gradients(*upstream: Any) -> list[Any]:
             trained = [(values[number].dtype, values[number].shape) for number in argnums]
-            found = iter(_node(backward, [*values, *upstream], trained, f"{name}_grad"))
-            return [next(found) if number in argnums else None for number in range(len(values))]
+            given = [*values, *map(tf.convert_to_tensor, upstream)]
+            found = iter(add_function(backward, given, trained, f"{name}_grad", behind))
+            return [next(found) if number in argnums else None for number in range(count)]
 
         return results, gradients
 
@@ -61,45 +72,92 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
-def _node(
-    function: Callable[..., Sequence[Array]],
+def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name: str) -> list[Any]:
+    """Write the node of an operation that no gradient goes back through; see :func:`operate`.
+
+    Returns:
+        The results; a list with the operation if there are no results.
+    """
+
+    def price(values: Sequence[Any], _: Collection[int]) -> Work:
+        work: Work = operation.cost(_arrays(values), ()).forward
+        return work
+
+    arguments = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    results = add_function(lambda *arrays: operation.forward(*arrays)[0], arguments, forms, name, price)
+    return results if not forms else [tf.stop_gradient(each) for each in results]
+
+
+def add_function(
+    function: Callable[..., Sequence[Any]],
     tensors: Sequence[Any],
     forms: Sequence[Form],
     name: str,
-    layer: PricedOperation | None = None,
+    price: Price | None = None,
 ) -> list[Any]:
-    """Write the node of a function of arrays, which simulated IPUs and the host can run."""
+    """Write the node of a function of arrays, which simulated IPUs and the host can run.
+
+    Args:
+        function: takes and returns arrays.
+        tensors: arguments.
+        forms: dtype and static shape of each result; without results the node runs for its effect.
+        name: name of the node.
+        price: price of the node.
+
+    Returns:
+        The results; a list with the operation if there are no results.
+    """
 
     def run(*arrays: Any) -> Any:
         values = [np.asarray(value) for value in function(*map(np.asarray, arrays))]
-        return values[0] if len(values) == 1 else tuple(values)
+        return values[0] if len(values) == 1 else tuple(values) or None
 
-    results = add_node(Entry(lambda node: run, layer=layer), tensors, forms, name)
-    node = results[0].op
-    _OF_THE_HOST._funcs[node.get_attr("token").decode()] = run
-    node.graph._ipusim_functions = [*getattr(node.graph, "_ipusim_functions", ()), run]  # which the host knows weakly
+    if tf.executing_eagerly():
+        found = function(*(tensor.numpy() for tensor in tensors))
+        return [tf.constant(value, dtype) for value, (dtype, _) in zip(found, forms, strict=True)] or [None]
+    results = add_node(Entry(lambda node: run, effect=not forms, price=price), tensors, forms, name)
+    node = results[0] if not forms else results[0].op
+    let_host_run(node, run)
     return results
 
 
-class PricedOperation:
-    """An operation as a layer of the simulator, which has its costs."""
-
-    def __init__(self, operation: Any, tensors: Sequence[Any]) -> None:
-        """Take the operation, and the tensors that it is called with."""
-        self._operation = operation
-        self._arrays = [_example(tensor) for tensor in tensors]
-        self._argnums = [number for number, array in enumerate(self._arrays) if array.dtype.kind == "f"]
-
-    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of both passes; the shapes are those of the tensors."""
-        argnums = self._argnums if need_input_gradient else self._argnums[1:]
-        cost: LayerCost = self._operation.cost(self._arrays, argnums)
-        return cost
+def let_host_run(node: Any, function: Callable[..., Any]) -> None:
+    """Let TensorFlow call a function for a node that it runs itself."""
+    _OF_THE_HOST._funcs[node.get_attr("token").decode()] = function
+    node.graph._ipusim_functions = [*getattr(node.graph, "_ipusim_functions", ()), function]  # the host's are weak
 
 
-def _example(tensor: Any) -> Array:
-    """Return a constant as it is, and any other tensor as zeros of its shape."""
-    value = tf.get_static_value(tensor)
-    if value is not None:
-        return np.asarray(value)
-    return np.zeros(tensor.shape.as_list(), tensor.dtype.as_numpy_dtype)
+def _arrays(values: Sequence[Any]) -> list[Array]:
+    return [np.asarray(value) for value in values]
+
+
+@dataclass(frozen=True)
+class LayerOperation:
+    """A layer of the simulator that draws nothing, as an operation on (x, parameters); x is (batch, ...).
+
+    Attributes:
+        layer: the layer.
+        names: its names of the parameters.
+    """
+
+    layer: layers.Layer
+    names: tuple[str, ...]
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the output."""
+        x, *values = arrays
+        parameters = dict(zip(self.names, values, strict=True))
+        y, saved = self.layer.forward(parameters, x)
+        return (y,), (parameters, saved)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the arguments ``argnums``."""
+        parameters, inner = saved
+        dx, own = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
+        found: list[Any] = [dx, *(own[name] for name in self.names)]
+        return [found[number] for number in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the layer's own work."""
+        batch, *shape = arrays[0].shape
+        return self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)

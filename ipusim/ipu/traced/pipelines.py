@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Job, Request, analysis, assemble, models, pipelines, rules
+from ipusim.api import analysis, models, pipelines, rules
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
@@ -21,6 +21,7 @@ from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer, variable_name
+from ipusim.ipu.traced import python_functions as _python_functions  # noqa: F401 - registers their kernel
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
@@ -105,7 +106,6 @@ def add_pipeline(
     reduction: models.Reduction = "SUM",
     accumulators: Callable[[Any], Any] = lambda _: None,
     mapping: Sequence[int] = (),
-    place: Callable[[Request], Job] = assemble,
 ) -> Any:
     """Trace a pipeline into the graph that is being built, and write its node.
 
@@ -122,7 +122,6 @@ def add_pipeline(
         reduction: how gradients are accumulated.
         accumulators: returns the dtype of a variable's gradient accumulator; None for that of the variable.
         mapping: the IPU of each stage, if stages on several IPUs may share no variable.
-        place: returns the job of a request.
 
     Returns:
         The node's operation.
@@ -149,7 +148,6 @@ def add_pipeline(
         outside=outside,
         accumulators=traced.accumulators,
         shown=[stage_name(function) for functions in stages for function in functions],
-        place=place,
     )
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
@@ -263,11 +261,11 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
             first = users.setdefault(name, number)
             if mapping[first] != mapping[number]:
                 raise UnsupportedProgramError(
-                    f"The PipelineStage with ID {positions[number]} is trying to use an input ({name}) which is already "
-                    f"used by the PipelineStage with ID {positions[first]}. This violates the dataflow constraints "
-                    "because an input can only be used by pipeline stages on the same IPU.\nIf the model requires for "
-                    "multiple pipeline stages to access the same `tf.Variable` then these pipeline stages need to "
-                    "placed onto the same IPU using the `device_mapping` argument to "
+                    f"The PipelineStage with ID {positions[number]} is trying to use an input ({name}) which is "
+                    f"already used by the PipelineStage with ID {positions[first]}. This violates the dataflow "
+                    "constraints because an input can only be used by pipeline stages on the same IPU.\nIf the model "
+                    "requires for multiple pipeline stages to access the same `tf.Variable` then these pipeline "
+                    "stages need to placed onto the same IPU using the `device_mapping` argument to "
                     "`tf.python.ipu.pipelining_ops.pipeline`."
                 )
 

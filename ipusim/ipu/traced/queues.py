@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ from ipusim.base.errors import EndOfDataError, UnsupportedProgramError
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, session_token
+from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, failing, install, session_token
 
 tf = load()
 
@@ -26,6 +26,7 @@ class Infeed:
     """A queue of a data set's elements.
 
     Attributes:
+        dataset: the data set.
         structure: element of the data set, with a ``tf.TensorSpec`` for each tensor.
         initializer: operation that begins the data set.
         deleter: operation that ends the queue.
@@ -33,7 +34,7 @@ class Infeed:
 
     def __init__(self, dataset: Any) -> None:
         """Make an iterator in the current graph, or a running iterator in TensorFlow 2."""
-        self.structure = dataset.element_spec
+        self.dataset, self.structure = dataset, dataset.element_spec
         self._session: RunningSession | EagerHost | None = None
         if tf.executing_eagerly():
             self._elements, self.initializer, self.deleter = iter(dataset), None, None
@@ -78,6 +79,37 @@ class Infeed:
             return values[0] if len(values) == 1 else tuple(values)
 
         return take
+
+
+def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], Any]) -> Any:
+    """Return the tensor of a text of a data set's elements, which are made from the first one on.
+
+    Args:
+        dataset: the data set.
+        function: takes the elements, returns an array of texts.
+    """
+    if tf.executing_eagerly():
+        return tf.constant(function([value.numpy() for value in tf.nest.flatten(element)] for element in dataset))
+    install()
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    following = tf.nest.flatten(iterator.get_next())
+
+    def elements(running: RunningSession) -> Iterator[Sequence[Array]]:
+        running.run([iterator.initializer])
+        while True:
+            try:
+                yield [np.asarray(value) for value in running.run(following)]
+            except tf.errors.OutOfRangeError:
+                return
+
+    def run(token: Any) -> Any:
+        running = RunningSession(int(token))
+        with failing(running):
+            return function(elements(running))
+
+    result = tf.numpy_function(run, [session_token()], tf.string)
+    result.set_shape([None])
+    return result
 
 
 class Outfeed:

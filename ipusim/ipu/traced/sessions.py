@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Context, copy_context
+from itertools import count
 from typing import Any, Final
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
+from ipusim.api import machine
 from ipusim.base.errors import IpusimError
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 
-#: Sessions by the number that their runs hand to the operations of a graph.
-_SESSIONS: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()
+#: The session and the caller's context of each run, by the number that it hands to the operations of a graph.
+_RUNS: Final[dict[int, tuple[Any, Context]]] = {}
+_NUMBERS: Final = count()
 #: The tensor of each graph whose value is the number of the session that runs.
 _TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 #: Options of nested runs: the caller's thread, since a session with a single thread would deadlock.
@@ -38,16 +43,27 @@ class RunningSession:
 
     Attributes:
         session: TensorFlow's session.
+        context: the context of the caller of ``run``; TensorFlow runs operations in threads of its own.
     """
 
     def __init__(self, number: int) -> None:
         """Find the session by the value of the token."""
-        self.session = _SESSIONS[number]
+        self.session, self.context = _RUNS[number]
 
     def run(self, fetches: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> list[Any]:
         """Run nodes of the host inside of the session's run, and return the values of fetches."""
         values: list[Any] = _RUN(self.session, list(fetches), feeds, _INSIDE)
         return values
+
+
+@contextmanager
+def failing(running: RunningSession) -> Iterator[None]:
+    """Let the session's run end with the error of ours that ends the block."""
+    try:
+        yield
+    except IpusimError as error:
+        FAILED[running.session] = error
+        raise
 
 
 class EagerHost:
@@ -73,16 +89,29 @@ def _run_with_token(
         IpusimError: of a program, in the place of the error that TensorFlow makes of it.
     """
     token = _TOKENS.get(session.graph)
+    if machine.this_host() is not None:
+        options = _in_order(options)
     if token is None:
         return _RUN(session, fetches, feed_dict, options, run_metadata)
-    _SESSIONS[id(session)] = session
+    number = next(_NUMBERS)
+    _RUNS[number] = session, copy_context()
     FAILED.pop(session, None)
     try:
-        return _RUN(session, fetches, {**(feed_dict or {}), token: id(session)}, options, run_metadata)
+        return _RUN(session, fetches, {**(feed_dict or {}), token: number}, options, run_metadata)
     except tf.errors.OpError:
         if session in FAILED:
             raise FAILED.pop(session).with_traceback(None) from None
         raise
+    finally:
+        del _RUNS[number]
+
+
+def _in_order(options: Any) -> Any:
+    """Return options of a run in the caller's thread: hosts come to the collectives of a run in the same order."""
+    result = tf.compat.v1.RunOptions()
+    result.MergeFrom(options or _INSIDE)
+    result.inter_op_thread_pool = _INSIDE.inter_op_thread_pool
+    return result
 
 
 def install() -> None:

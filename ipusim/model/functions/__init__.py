@@ -16,12 +16,13 @@ if TYPE_CHECKING:
         all_to_all,
         own_chunk,
         reduce_scatter,
+        reduce_scatter_gradient,
         replica_index,
     )
     from ipusim.model.functions.counting import count_passes, unseen
     from ipusim.model.functions.gradient import pullback_of_several
     from ipusim.model.functions.host_rows import look_up
-    from ipusim.model.functions.host_scope import on_host
+    from ipusim.model.functions.host_scope import check_on_ipu, on_host
     from ipusim.model.functions.layer_call import Call, run_layer
     from ipusim.model.functions.operation_call import operate, operate_without_gradient
     from ipusim.model.functions.python_file import load_file

@@ -73,6 +73,12 @@ def reduce_scatter(x: Any, group: int, combination: Combination = "add") -> Any:
     return _collective("reduce_scatter", x, group, combination)
 
 
+def reduce_scatter_gradient(x: Any, gradient: Any, group: int, combination: Combination = "add") -> Any:
+    """Return the gradient of ``x`` from that of its chunk; raises ModelError for a logical combination."""
+    call = CollectiveCall("reduce_scatter", tuple(x.shape), np.dtype(x.dtype).name, group, combination)
+    return _scattered_back(call, x, gradient)
+
+
 def own_chunk(x: Any, group: int) -> Any:
     """Return this replica's chunk of its own ``x``, shape (n,), as :func:`reduce_scatter` cuts it."""
     size = -(-x.shape[0] // group)

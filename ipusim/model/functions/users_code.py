@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from ipusim.base.errors import IpusimError, ModelError
 
 #: Packages that are not the place of a user's mistake.
-LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy"})
+LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy", "tensorflow", "tf_keras"})
 
 
 def message_of(error: BaseException) -> str:

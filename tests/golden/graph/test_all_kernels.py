@@ -7,8 +7,9 @@ from importlib import import_module
 from ipusim.ipu.graph import kernels
 from ipusim.ipu.graph.registry import registered
 
-#: Operations of the host, which a kernel hands to TensorFlow; ``tests/oracles/test_traced_functions.py`` has them.
-OF_THE_HOST = {"IteratorGetNext"}
+#: Operations of the host, which a kernel hands to TensorFlow or Python: ``tests/oracles/test_traced_functions.py`` and
+#: ``tests/unit/ipu/test_outside.py`` have them.
+OF_THE_HOST = {"IteratorGetNext", "PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 def test_every_registered_operation_has_a_case():

@@ -41,6 +41,8 @@ IN_GRAPHS = [
     "StatelessRandomGetKeyCounter",
     "StatelessRandomGetAlg",
     "StatelessRandomGetKeyCounterAlg",
+    "LogUniformCandidateSampler",
+    "ComputeAccidentalHits",
 ]
 
 
@@ -122,3 +124,43 @@ def test_key_and_counter_come_of_the_seed():
     assert key.shape == (1,)
     assert counter.shape == (2,)
     assert algorithms == [1, 1]
+
+
+@pytest.mark.parametrize("unique", [True, False])
+def test_candidates_are_drawn_and_expected_as_tensorflow_expects_them(unique):
+    """Of few classes: those that are drawn once at most differ; the expectations are TensorFlow's formula."""
+    true, classes, count = np.array([[0, 3], [1, 7]], np.int64), 8, 4 if unique else 20_000
+
+    def build(tf):
+        options = {"num_true": 2, "num_sampled": count, "unique": unique, "range_max": classes, "seed": 1, "seed2": 2}
+        return tf.raw_ops.LogUniformCandidateSampler(true_classes=true, **options)
+
+    drawn, of_true, of_drawn = _executable(build).run(_invocation(1), [])
+    share = np.log((np.arange(classes) + 2) / (np.arange(classes) + 1)) / np.log(classes + 1)
+    if unique:
+        assert len({*drawn.tolist()} & {*range(classes)}) == count
+        tries = np.log1p(-of_true) / np.log1p(-share[true])
+        np.testing.assert_allclose(tries, np.round(tries[0, 1]), rtol=1e-3)
+        assert tries[0, 1] >= count
+    else:
+        np.testing.assert_allclose(np.bincount(drawn, minlength=classes) / count, share, atol=0.02)
+        np.testing.assert_allclose(of_true, share[true] * count, rtol=1e-5)
+    for place, own in np.argwhere(drawn[:, None] == true.reshape(-1)):
+        np.testing.assert_allclose(of_drawn[place], of_true.reshape(-1)[own], rtol=1e-6)
+
+
+def test_accidental_hits_are_those_of_tensorflow():
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    true, drawn = np.array([[0, 3], [1, 7], [5, 5]], np.int64), np.array([3, 9, 5, 0], np.int64)
+
+    def build(tf):
+        return tf.raw_ops.ComputeAccidentalHits(true_classes=true, sampled_candidates=drawn, num_true=2)
+
+    found = _executable(build).run(_invocation(1), [])
+    expected = [each.numpy() for each in build(load())]
+    order = np.lexsort((expected[1], expected[0]))
+    own = np.lexsort((found[1], found[0]))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one[own], other[order])
+        assert one.dtype == other.dtype

@@ -6,11 +6,16 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
-from ipusim.ipu import distributed, horovod, ipu_compiler, loops, popdist
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.horovod import popdist_strategy
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.machine.hosts import run_together
+from tests.host_programs import on_hosts
+from tests.tensorflow_tests import needs_tensorflow
 
+needs_tensorflow(at_import=True)
+
+from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
+from ipusim.ipu.graphcore import distributed  # noqa: E402 - as above
+
+tf = load()
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
@@ -22,20 +27,20 @@ def test_hosts_reduce_by_tensorflows_operations_and_by_horovods(operation, expec
     def program():
         return float(distributed.allreduce(np.float32(distributed.rank()), *operation))
 
-    assert horovod.run(program, np=3) == [expected] * 3
+    assert run_together([program] * 3) == [expected] * 3
 
 
 def test_hosts_gather_and_broadcast_from_the_first_unless_told():
     def program():
         own = np.full(2, distributed.rank(), np.float32)
         gathered = distributed.allgather(own, tensor_name="own")
-        return gathered.tolist(), distributed.broadcast(own)[0], distributed.broadcast(own, root_rank=1)[0]
+        return gathered.numpy().tolist(), distributed.broadcast(own)[0], distributed.broadcast(own, root_rank=1)[0]
 
-    assert horovod.run(program, np=2) == [([0, 0, 1, 1], 0, 1)] * 2
+    assert run_together([program] * 2) == [([0, 0, 1, 1], 0, 1)] * 2
 
 
 def test_one_host_has_its_own_tensor():
-    assert distributed.allgather(np.ones(2)).tolist() == [1, 1]
+    assert distributed.allgather(np.ones(2)).numpy().tolist() == [1, 1]
     assert distributed.allreduce(np.float32(2), SUM) == distributed.broadcast(np.float32(2)) == 2
     assert (distributed.size(), distributed.rank()) == (1, 0)
 
@@ -52,30 +57,35 @@ def test_what_hosts_cannot_reduce_by_is_refused(operation, kind, text):
         distributed.allreduce(np.float32(1), operation)
 
 
+INSTANCES = """
+import popdist
+
+def program():
+    rank = popdist.getInstanceIndex()
+    strategy = PopDistStrategy(enable_keras_extensions=False)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(rank + 1)).repeat())
+    with strategy.scope():
+        weight = tf.get_variable("weight", initializer=1.0, use_resource=True)
+
+        def step(total, x):
+            loss = weight * x
+            return total + loss, tf.train.GradientDescentOptimizer(0.25).minimize(loss)
+
+        def run():
+            loop = lambda: ipu.loops.repeat(2, step, [0.0], infeed_queue=infeed)
+            return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.experimental_run_v2(loop)) / 2
+
+        loss = ipu.ipu_compiler.compile(run)
+        with tf.Session() as session:
+            session.run([infeed.initializer, tf.global_variables_initializer()])
+            (found,) = session.run(loss)
+            return float(found), float(session.run(weight))
+"""
+
+
 def test_instances_train_together_and_reduce_their_losses():
-    """As Graphcore's program for PopDist: a loop on each instance, whose losses the strategy sums up."""
+    """As Graphcore's program for PopDist: a loop on each instance, whose losses the strategy sums up.
 
-    def program():
-        rank = popdist.getInstanceIndex()
-        strategy = popdist_strategy.PopDistStrategy(enable_keras_extensions=False)
-        infeed = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(rank + 1)).repeat())
-        with strategy.scope():
-            weight = tf.Variable(np.float32(1), name="weight")
-
-            def step(total, x):
-                loss = weight * x
-                train = tf.train.GradientDescentOptimizer(0.25).minimize(loss)
-                return total + loss, train
-
-            def run():
-                total = strategy.experimental_run_v2(lambda: loops.repeat(2, step, [0.0], infeed_queue=infeed))
-                return strategy.reduce(SUM, total) / 2
-
-            loss = ipu_compiler.compile(run)
-            with tf.Session() as session:
-                session.run([infeed.initializer, tf.global_variables_initializer()])
-                (found,) = session.run(loss)
-                return float(found), float(session.run(weight))
-
-    # The gradient of both is 1 + 2: the weight goes from 1 over 0.25 to -0.5, and the losses are 3 and 0.75.
-    assert horovod.run(program, np=2) == [(1.875, -0.5)] * 2
+    The gradient of both is 1 + 2: the weight goes from 1 over 0.25 to -0.5, and the losses are 3 and 0.75.
+    """
+    assert on_hosts(INSTANCES, 2) == [(1.875, -0.5)] * 2

@@ -11,13 +11,25 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import config, ipu_multi_worker_strategy, utils
-from ipusim.ipu import horovod as hvd
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
-from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from ipusim.ipu import config, utils
+from ipusim.machine.hosts import run_together
 from tests.effort import share
+from tests.host_programs import on_hosts
+from tests.tensorflow_tests import needs_tensorflow
 
+needs_tensorflow(at_import=True)
+
+from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
+from ipusim.ipu.graphcore import horovod as hvd  # noqa: E402 - as above
+from ipusim.ipu.graphcore.host_strategies import (  # noqa: E402 - as above
+    IPUHorovodStrategy,
+    IPUMultiReplicaStrategy,
+    IPUMultiWorkerStrategy,
+    compute_average_loss,
+)
+from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
+
+tf = load()
 REDUCED = {
     hvd.Sum: lambda stacked: stacked.sum(0, stacked.dtype),
     hvd.Min: lambda stacked: stacked.min(0),
@@ -42,24 +54,24 @@ def test_they_give_numpys_results(data, hosts, dtype):
         average = hvd.allreduce(mine) if np.issubdtype(dtype, np.floating) else None
         return found, average, hvd.allgather(tables[hvd.rank()]), hvd.broadcast(mine, root, name="mine")
 
-    for found, average, gathered, sent in hvd.run(program, np=hosts):
+    for found, average, gathered, sent in run_together([program] * hosts):
         for each, reduce in REDUCED.items():
-            assert found[each].dtype == dtype
+            assert found[each].dtype.as_numpy_dtype == dtype
             np.testing.assert_array_equal(found[each], reduce(whole))
         if average is not None:
             np.testing.assert_allclose(average, whole.mean(0), rtol=1e-3, atol=1e-3)
-            assert average.dtype == dtype
+            assert average.dtype.as_numpy_dtype == dtype
         np.testing.assert_array_equal(gathered, np.concatenate(tables))
         np.testing.assert_array_equal(sent, whole[root])
 
 
 def test_who_a_host_is():
-    def program(first, *, then):
+    def program():
         hvd.init()
         where = hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
-        return where, hvd.is_initialized(), hvd.shutdown(), first, then
+        return where, hvd.is_initialized(), hvd.shutdown()
 
-    assert hvd.run(program, (1,), {"then": 2}, np=2) == [((r, 2, 0, 1, r, 2), True, None, 1, 2) for r in range(2)]
+    assert run_together([program] * 2) == [((r, 2, 0, 1, r, 2), True, None) for r in range(2)]
     assert (hvd.rank(), hvd.size()) == (0, 1)
     np.testing.assert_array_equal(hvd.allreduce([1.0, 2.0]), [1, 2])
 
@@ -67,32 +79,47 @@ def test_who_a_host_is():
 def test_rows_of_a_tensor_are_gathered():
     def program():
         rank = hvd.rank()
-        return hvd.allreduce(tf.IndexedSlices(np.full((rank + 1, 2), 6.0), np.arange(rank + 1))), hvd.allreduce(
-            tf.IndexedSlices([[1.0]], [rank]), hvd.Sum
+        return hvd.allreduce(tf.IndexedSlices(tf.fill((rank + 1, 2), 6.0), tf.range(rank + 1))), hvd.allreduce(
+            tf.IndexedSlices(tf.constant([[1.0]]), tf.constant([rank])), hvd.Sum
         )
 
-    for average, total in hvd.run(program, np=2):
+    for average, total in run_together([program] * 2):
         np.testing.assert_array_equal(average.values, np.full((3, 2), 3.0))
         np.testing.assert_array_equal(average.indices, [0, 0, 1])
         np.testing.assert_array_equal(total.values, [[1], [1]])
         np.testing.assert_array_equal(total.indices, [0, 1])
 
 
-def test_tensors_of_a_session():
-    def program():
-        fed = tf.placeholder(np.float32, [1, 2])
-        asked = {
-            "mean": hvd.allreduce(fed),
-            "rows": hvd.allgather(fed * 2, name="rows"),
-            "first": hvd.broadcast(fed, 0),
-            "sum": IPUHorovodStrategy().reduce("sum", fed, axis=0),
-            "axis": IPUHorovodStrategy().reduce(tf.distribute.ReduceOp.MEAN, fed, axis=0),
-        }
-        assert asked["rows"].shape == (3, 2)
-        with tf.Session() as session:
-            return [session.run(asked, {fed: np.full((1, 2), value + hvd.rank())}) for value in (0, 10)]
+SESSION = """
+fed = tf.placeholder(np.float32, [1, 2])
+asked = {
+    "mean": hvd.allreduce(fed),
+    "rows": hvd.allgather(fed * 2, name="rows"),
+    "first": hvd.broadcast(fed, 0),
+    "sum": IPUHorovodStrategy().reduce("sum", fed, axis=0),
+    "axis": IPUHorovodStrategy().reduce(tf.distribute.ReduceOp.MEAN, fed, axis=0),
+}
+weight = tf.get_variable("w", initializer=float(hvd.rank()), use_resource=True)
+sent = hvd.broadcast_global_variables(2)
+hook = hvd.BroadcastGlobalVariablesHook(1)
 
-    for found in hvd.run(program, np=3):
+def program():
+    found = []
+    with tf.Session() as session:
+        for value in (0, 10):
+            found.append(session.run(asked, {fed: np.full((1, 2), value + hvd.rank())}))
+        session.run(tf.global_variables_initializer())
+        session.run(sent)
+        weights = [session.run(weight)]
+    with tf.train.MonitoredSession(hooks=[hook]) as session:
+        weights.append(session.run(weight))
+    return found, weights, asked["rows"].shape.as_list()
+"""
+
+
+def test_tensors_and_variables_of_a_session():
+    for found, weights, shape in on_hosts(SESSION, 3):
+        assert (weights, shape) == ([2, 1], [None, 2])
         for value, each in zip((0, 10), found, strict=True):
             np.testing.assert_array_equal(each["mean"], np.full((1, 2), value + 1))
             np.testing.assert_array_equal(each["rows"], [[2 * (value + rank)] * 2 for rank in range(3)])
@@ -140,9 +167,9 @@ def test_tensors_of_a_session():
             "^host 0 waits for all hosts in horovod.allreduce number 1, but host 1 has ended$",
         ),
         (
-            lambda _: hvd.allreduce(np.arange(3)),
+            lambda _: hvd.allreduce(np.arange(3, dtype=np.int32)),
             ProgramError,
-            "^horovod.allreduce number 1: expected floating-point numbers to average, got int64; take their sum$",
+            "^horovod.allreduce number 1: expected floating-point numbers to average, got int32; take their sum$",
         ),
         (
             lambda _: hvd.allgather(1.0),
@@ -160,20 +187,20 @@ def test_tensors_of_a_session():
 )
 def test_what_hosts_do_not_do_together(program, kind, text):
     with pytest.raises(kind, match=text):
-        hvd.run(lambda: program(hvd.rank()), np=2)
+        run_together([lambda: program(hvd.rank())] * 2)
 
 
 def test_strategies_on_one_host_change_nothing():
     for strategy in (
         IPUHorovodStrategy(),
         IPUMultiReplicaStrategy(),
-        ipu_multi_worker_strategy.IPUMultiWorkerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver()),
+        IPUMultiWorkerStrategy(distribute.cluster_resolver.TFConfigClusterResolver()),
     ):
         assert strategy.num_replicas_in_sync == 1
-        assert not tf.distribute.has_strategy()
+        assert not distribute.has_strategy()
         with strategy.scope() as found:
-            assert found is strategy is tf.distribute.get_strategy()
-            np.testing.assert_allclose(tf.nn.compute_average_loss(np.float32([1, 3])), 2)
+            assert found is strategy is distribute.get_strategy()
+            np.testing.assert_allclose(compute_average_loss(np.float32([1, 3])), 2)
         assert strategy.experimental_run_v2(lambda x, y: x + y, (1,), {"y": 2}) == 3
         assert strategy.reduce("MEAN", 3.0) == 3
         np.testing.assert_array_equal(strategy.reduce("mean", np.float32([[1, 2], [3, 4]]), axis=1), [1.5, 3.5])
@@ -187,7 +214,7 @@ def test_strategies_on_one_host_change_nothing():
     ):
         pass
     with pytest.raises(ProgramTypeError, match=r"^cluster_resolver: expected a tf\.distribute\.cluster_resolver"):
-        ipu_multi_worker_strategy.IPUMultiWorkerStrategy(None)
+        IPUMultiWorkerStrategy(None)
     with pytest.raises(ProgramError, match=r"^reduce_op: expected SUM or MEAN, got 'bogus'$"):
         IPUHorovodStrategy().reduce("bogus", 1.0)
 
@@ -199,32 +226,32 @@ def test_the_loss_over_the_batch_of_all_hosts(hosts):
     def program():
         with IPUHorovodStrategy().scope():
             return (
-                tf.nn.compute_average_loss(losses[0]),
-                tf.nn.compute_average_loss(losses),
-                tf.nn.compute_average_loss(losses[0], sample_weight=np.float32([0, 2])),
-                tf.nn.compute_average_loss(losses[0], global_batch_size=30),
+                compute_average_loss(losses[0]),
+                compute_average_loss(losses),
+                compute_average_loss(losses[0], sample_weight=np.float32([0, 2])),
+                compute_average_loss(losses[0], global_batch_size=30),
             )
 
-    for found in hvd.run(program, np=hosts):
+    for found in run_together([program] * hosts):
         np.testing.assert_allclose(found, [1.5 / hosts, 6 / hosts, 2 / hosts, 0.1], rtol=1e-6)
 
 
 def test_the_cluster_of_the_environment(monkeypatch):
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver
+    resolver = distribute.cluster_resolver.TFConfigClusterResolver
 
     def program():
         found = resolver()
         spec = found.cluster_spec()
-        server = tf.distribute.Server(spec, job_name=found.task_type, task_index=found.task_id, config=None)
+        server = distribute.Server(spec, job_name=found.task_type, task_index=found.task_id, config=None)
         server.start()
         server.join()
         return found.task_type, found.task_id, spec.as_dict(), server.target + found.master()
 
     alone = {"worker": ["host0", "host1"]}
-    assert hvd.run(program, np=2) == [("worker", rank, alone, "") for rank in range(2)]
+    assert run_together([program] * 2) == [("worker", rank, alone, "") for rank in range(2)]
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief", "index": 0}}))
-    assert hvd.run(program, np=2) == [("chief", 0, cluster, ""), ("worker", 0, cluster, "")]
+    assert run_together([program] * 2) == [("chief", 0, cluster, ""), ("worker", 0, cluster, "")]
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected as many workers, with the chief, as there are"):
         resolver()
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 5}}')
@@ -234,9 +261,9 @@ def test_the_cluster_of_the_environment(monkeypatch):
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected \{"):
         resolver()
     with pytest.raises(ProgramError, match=r"^task_index: expected one of the 1 tasks of 'worker', got 1$"):
-        tf.distribute.Server({"worker": ["a:1"]}, "worker", 1)
+        distribute.Server({"worker": ["a:1"]}, "worker", 1)
     with pytest.raises(ProgramError, match=r"^No such job in cluster: 'ps'$"):
-        tf.distribute.Server({"worker": ["a:1"]}, "ps", 0)
+        distribute.Server({"worker": ["a:1"]}, "ps", 0)
 
 
 def test_the_configuration_says_the_hosts():
@@ -246,7 +273,7 @@ def test_the_configuration_says_the_hosts():
         asked = found.experimental.multi_replica_distribution
         return asked.process_count, asked.process_index
 
-    assert hvd.run(program, np=3) == [(3, rank) for rank in range(3)]
+    assert run_together([program] * 3) == [(3, rank) for rank in range(3)]
     with pytest.raises(ProgramTypeError, match=r"^`config` must be an IPUConfig object"):
         IPUMultiReplicaStrategy().update_ipu_config(None)
     options = utils.set_experimental_multi_replica_distribution_options
@@ -261,6 +288,6 @@ def test_the_configuration_says_the_hosts():
     with pytest.raises(
         UnsupportedProgramError, match=r"process_count: expected 0 or 2, as 2 hosts are simulated, got 3"
     ):
-        hvd.run(other(3, 0), np=2)
+        run_together([other(3, 0)] * 2)
     with pytest.raises(ProgramError, match=r"process_index: expected 1, the rank of this host, got 0$"):
-        hvd.run(other(2, 0), np=2)
+        run_together([other(2, 0)] * 2)

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import contextvars
-import gc
-import weakref
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
-from ipusim.ipu import loops
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.embedding_ops import (
-    HostEmbedding,
-    HostEmbeddingOptimizerSpec,
-    HostEmbeddingSGDGAOptimizerSpec,
-    create_host_embedding,
-)
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from ipusim.timeline.kinds import SpanKind
+from tests.tensorflow_tests import needs_tensorflow
+from tests.traced_training import ipus, train
 
 TOKENS, WIDTH, BATCH, COUNT, RUNS = 20, 5, 4, 4, 3
 RNG = np.random.default_rng(0)
@@ -34,56 +19,66 @@ TABLE = RNG.normal(size=(TOKENS, WIDTH)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def forget():
-    tf.reset_default_graph()
+def tf():
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    return load()
 
 
-def train(lookup, embedding=None, *, schedule=PipelineSchedule.Grouped, recompute=False, replicas=1):
-    """Return losses and the pipeline of two stages, the first of which gets its rows of ``lookup``."""
-    config = IPUConfig()
-    config.auto_select_ipus, config.allow_recompute = 2 * replicas, recompute
-    data = tf.data.Dataset.from_tensor_slices((IDS, LABELS)).batch(BATCH, drop_remainder=True).repeat()
-    outfeed = IPUOutfeedQueue()
+@pytest.fixture(name="ops")
+def embedding_ops(tf):
+    from ipusim.ipu.graphcore import embedding_ops  # noqa: PLC0415
 
-    def first(ids, labels):
-        return tf.reshape(lookup(ids), [BATCH, 3 * WIDTH]), labels
-
-    def last(x, labels):
-        weights = tf.get_variable("w", initializer=np.full((3 * WIDTH, 1), 0.1, np.float32))
-        return tf.reduce_mean((tf.matmul(x, weights) - labels) ** 2)
-
-    with ExitStack() as stack:
-        if embedding is not None:
-            stack.enter_context(embedding.register())
-        done = pipeline(
-            [first, last],
-            gradient_accumulation_count=COUNT,
-            repeat_count=RUNS,
-            infeed_queue=IPUInfeedQueue(data),
-            outfeed_queue=outfeed,
-            optimizer_function=lambda loss: OptimizerFunctionOutput(GradientDescentOptimizer(0.1), loss),
-            pipeline_schedule=schedule,
-            config=config,
-        )
-    return np.array(outfeed.dequeue()[0]), done
+    return embedding_ops
 
 
-def on_ipu(ids):
-    return tf.nn.embedding_lookup(tf.get_variable("table", initializer=TABLE), ids)
+@pytest.fixture
+def learn(tf, ops):
+    """Trains two stages, the first of which looks rows up in a table of the host, or of the IPU."""
+
+    def call(spec=None, *, on_ipu=False, registered=True, twice=False, recompute=False, **options):
+        v1 = tf.compat.v1
+
+        def stages(stack):
+            table = None if on_ipu else ops.HostEmbedding("rows", TABLE, optimizer_spec=spec)
+            if table is not None and registered:
+                stack.enter_context(table.register())
+
+            def look_up(ids):
+                return table.lookup(ids) if table else tf.gather(v1.get_variable("table", initializer=TABLE), ids)
+
+            def first(ids, labels):
+                rows = look_up(ids)
+                with v1.variable_scope("", reuse=True):
+                    rows = rows + 2 * look_up(ids[::-1]) if twice else rows
+                return tf.reshape(rows, [BATCH, 3 * WIDTH]), labels
+
+            def last(x, labels):
+                weights = v1.get_variable("w", initializer=np.full((3 * WIDTH, 1), 0.1, np.float32))
+                return tf.reduce_mean((tf.matmul(x, weights) - labels) ** 2)
+
+            return [first, last]
+
+        options = {"gradient_accumulation_count": COUNT, "repeat_count": RUNS, **options}
+        return train(stages, [IDS, LABELS], batch=BATCH, device=ipus(2, allow_recompute=recompute), **options)
+
+    return call
 
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Interleaved])
-def test_the_sum_of_a_weight_updates_gradients_learns_as_on_the_ipu(schedule, recompute):
-    embedding = HostEmbedding("rows", TABLE, optimizer_spec=HostEmbeddingSGDGAOptimizerSpec(0.1, COUNT))
-    mine, _ = train(embedding.lookup, embedding, schedule=schedule, recompute=recompute)
-    other, done = train(on_ipu, schedule=schedule, recompute=recompute)
-    np.testing.assert_allclose(mine, other, rtol=1e-5)
-    np.testing.assert_allclose(embedding.get_embedding_tensor().numpy(), done.variables["table"], rtol=1e-5)
+def test_the_sum_of_a_weight_updates_gradients_learns_as_on_the_ipu(learn, ops, schedule, recompute):
+    """Over two runs of the session, the second of which goes on from the table of the first."""
+    spec = ops.HostEmbeddingSGDGAOptimizerSpec(0.1, COUNT)
+    mine = learn(spec, pipeline_schedule=schedule, recompute=recompute, runs=2)
+    other = learn(on_ipu=True, pipeline_schedule=schedule, recompute=recompute, runs=2)
+    np.testing.assert_allclose(mine.losses, other.losses, rtol=1e-5)
+    np.testing.assert_allclose(mine.variables["rows"], other.variables["table"], rtol=1e-5)
 
 
 def by_hand(steps_behind):
-    """Return the losses where each micro-batch's gradient is applied ``steps_behind`` micro-batches later."""
+    """The losses where each micro-batch's gradient is applied ``steps_behind`` micro-batches later."""
     table, weights = TABLE.astype(np.float64), np.full((3 * WIDTH, 1), 0.1)
     losses, waiting, sums = [], [], np.zeros_like(weights)
     for step in range(RUNS * COUNT):
@@ -105,134 +100,88 @@ def by_hand(steps_behind):
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_gradients_that_are_applied_at_once_are_seen_by_what_is_looked_up_behind_them(recompute):
-    """In the sequential schedule each backward pass ends before the next forward pass begins."""
-    embedding = HostEmbedding("rows", TABLE, optimizer_spec=HostEmbeddingOptimizerSpec(0.1))
-    mine, _ = train(embedding.lookup, embedding, schedule=PipelineSchedule.Sequential, recompute=recompute)
-    np.testing.assert_allclose(mine, by_hand(0), rtol=1e-4)
+@pytest.mark.parametrize(("schedule", "behind"), [(PipelineSchedule.Sequential, 0), (PipelineSchedule.Grouped, 2)])
+def test_micro_batches_on_their_way_see_the_table_as_it_was_and_recompute_it_so(
+    learn, ops, schedule, behind, recompute
+):
+    """In the sequential schedule none is on its way; grouped has two when the gradient of the one before comes."""
+    spec = ops.HostEmbeddingOptimizerSpec(0.1)
+    mine = learn(spec, pipeline_schedule=schedule, recompute=recompute)
+    np.testing.assert_allclose(mine.losses, by_hand(behind), rtol=1e-4)
+    assert not np.allclose(mine.losses, by_hand(2 - behind), rtol=1e-4)
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_micro_batches_on_their_way_see_the_table_as_it_was_and_recompute_it_so(recompute):
-    """Grouped has two micro-batches on their way between two stages when the gradient of the one before comes."""
-    embedding = HostEmbedding("rows", TABLE, optimizer_spec=HostEmbeddingOptimizerSpec(0.1))
-    mine, _ = train(embedding.lookup, embedding, recompute=recompute)
-    np.testing.assert_allclose(mine, by_hand(2), rtol=1e-4)
-    assert not np.allclose(mine, by_hand(0), rtol=1e-4)
-
-
-def test_rows_and_gradients_cross_the_host_in_time():
-    embedding = HostEmbedding("rows", TABLE, optimizer_spec=HostEmbeddingOptimizerSpec(0.1))
-    _, done = train(embedding.lookup, embedding)
-    timeline, ids, rows = done.timeline, BATCH * 3 * 4, BATCH * 3 * WIDTH * 4
-    moved = timeline.bytes[timeline.rows(SpanKind.HOST_ROWS)]
+def test_rows_and_gradients_cross_the_host_in_time(learn, ops):
+    done = learn(ops.HostEmbeddingOptimizerSpec(0.1))
+    ids, rows = BATCH * 3 * 4, BATCH * 3 * WIDTH * 4
+    moved = done.timeline.bytes[done.timeline.rows(SpanKind.HOST_ROWS)]
     assert sorted(set(moved.tolist())) == [ids, rows, ids + rows]
     assert len(moved) == 3 * COUNT * RUNS
-    plain = train(on_ipu)[1]
-    assert done.program.stages[0].parameter_bytes == 0
-    assert plain.program.stages[0].parameter_bytes == TABLE.nbytes
-    assert "look-up 0.0" in done.plan.listing()
+    plain = learn(on_ipu=True)
+    assert done.job.program.stages[0].parameter_bytes == 0
+    assert plain.job.program.stages[0].parameter_bytes == TABLE.nbytes
+    assert "look-up 0.0" in done.job.plan.listing()
 
 
-def test_a_table_that_does_not_learn():
-    embedding = HostEmbedding("rows", TABLE)
-    _, done = train(embedding.lookup)
-    np.testing.assert_array_equal(embedding.get_embedding_tensor().numpy(), TABLE)
+def test_a_table_that_does_not_learn(learn):
+    done = learn()
+    np.testing.assert_array_equal(done.variables["rows"], TABLE)
     moved = done.timeline.bytes[done.timeline.rows(SpanKind.HOST_ROWS)]
     assert set(moved.tolist()) == {BATCH * 3 * 4, BATCH * 3 * WIDTH * 4}
 
 
-def test_two_look_ups_of_one_table_add_up():
-    embedding = HostEmbedding("rows", TABLE, optimizer_spec=HostEmbeddingSGDGAOptimizerSpec(0.1, COUNT))
-
-    def twice(ids):
-        return embedding.lookup(ids) + 2 * embedding.lookup(ids[::-1])
-
-    def twice_on_ipu(ids):
-        table = tf.get_variable("table", initializer=TABLE)
-        return tf.nn.embedding_lookup(table, ids) + 2 * tf.nn.embedding_lookup(table, ids[::-1])
-
-    mine, _ = train(twice, embedding)
-    other, _ = train(twice_on_ipu)
-    np.testing.assert_allclose(mine, other, rtol=1e-5)
+def test_two_look_ups_of_one_table_add_up(learn, ops):
+    mine = learn(ops.HostEmbeddingSGDGAOptimizerSpec(0.1, COUNT), twice=True)
+    np.testing.assert_allclose(mine.losses, learn(on_ipu=True, twice=True).losses, rtol=1e-5)
 
 
-def test_an_initializer_sets_the_table_again_and_a_program_begins_with_what_it_is_set_to():
-    embedding = create_host_embedding(
-        "rows", [TOKENS, WIDTH], tf.float32, optimizer_spec=HostEmbeddingOptimizerSpec(0.1), initializer="zeros"
-    )
-    variable = embedding.get_embedding_tensor()
-    assert not variable.numpy().any()
-    variable.set(TABLE)
-    train(embedding.lookup, embedding)
-    assert not np.allclose(variable.numpy(), TABLE)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        assert not session.run(variable).any()
-
-
-def test_indices_are_clipped_or_refused():
-    embedding = HostEmbedding("rows", TABLE)
-    far = np.array([-3, 99], np.int32)
-    np.testing.assert_array_equal(embedding.lookup(far), TABLE[[0, TOKENS - 1]])
-    with pytest.raises(ProgramError, match=r"^indices: expected numbers from 0 to 19, as the table 'rows' has, got -3"):
-        embedding.lookup(far, clip_indices=False)
-    with pytest.raises(ProgramTypeError, match=r"^indices: expected whole numbers that depend on no variable, got "):
-        embedding.lookup(np.ones(2))
-
-
-def test_a_program_needs_a_registered_table():
-    embedding = HostEmbedding("rows", TABLE, optimizer_spec=HostEmbeddingOptimizerSpec(0.1))
+def test_a_program_needs_a_registered_table(learn, ops):
     with pytest.raises(Exception, match=r"inside `with embedding\.register\(session\):`"):
-        train(embedding.lookup)
+        learn(ops.HostEmbeddingOptimizerSpec(0.1), registered=False)
+
+
+def test_indices_are_clipped_or_refused(tf, ops):
+    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        embedding = ops.create_host_embedding("rows", [3, 2], tf.float32, initializer=tf.ones_initializer())
+        far = tf.compat.v1.placeholder(tf.int32, [2])
+        clipped, refused = (compile(lambda clip=clip: embedding.lookup(far, clip)) for clip in (True, False))
+        session.run(tf.compat.v1.global_variables_initializer())
+        assert session.run(clipped, {far: [-3, 99]})[0].tolist() == [[1, 1], [1, 1]]
+        for given in (lambda: session.run(refused, {far: [2, 3]}), lambda: embedding.lookup([1, 3], False)):
+            with pytest.raises(ProgramError, match=r"indices: expected numbers from 0 to 2, as the .* has, got 3"):
+                given()
+        with pytest.raises(ProgramTypeError, match=r"^indices: expected whole numbers that depend on no variable"):
+            embedding.lookup(np.ones(2))
 
 
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: HostEmbedding(1, TABLE), ProgramTypeError, "name"),
-        (lambda: HostEmbedding("t", TABLE[0]), ProgramError, "embedding_tensor: expected a table of numbers of rank"),
-        (lambda: HostEmbedding("t", IDS), ProgramError, "rank two and not int32"),
-        (lambda: HostEmbedding("t", "table"), ProgramTypeError, "embedding_tensor"),
-        (lambda: HostEmbedding("t", TABLE, "ROWS"), ProgramError, "partition_strategy: expected TOKEN or ENCODING"),
+        (lambda ops: ops.HostEmbedding(1, TABLE), ProgramTypeError, "name"),
+        (lambda ops: ops.HostEmbedding("t", TABLE[0]), ProgramError, "expected a table of numbers of rank"),
+        (lambda ops: ops.HostEmbedding("t", IDS), ProgramError, "rank two and not int32"),
+        (lambda ops: ops.HostEmbedding("t", "table"), ProgramTypeError, "embedding_tensor"),
+        (lambda ops: ops.HostEmbedding("t", TABLE, "ROWS"), ProgramError, "partition_strategy: expected TOKEN or ENC"),
+        (lambda ops: ops.HostEmbedding("t", TABLE, "TOKEN", 0.1), ProgramTypeError, "optimizer_spec: expected a Host"),
+        (lambda ops: ops.HostEmbeddingOptimizerSpec("fast"), ProgramTypeError, "learning_rate"),
+        (lambda ops: ops.HostEmbeddingOptimizerSpec([0.1]), ProgramTypeError, "learning_rate: expected a number"),
+        (lambda ops: ops.HostEmbeddingSGDGAOptimizerSpec(0.1, 0), ProgramError, "accumulation_factor"),
+        (lambda ops: ops.create_host_embedding("t", [3, 2], np.int32), ProgramError, "dtype"),
         (
-            lambda: HostEmbedding("t", TABLE, "TOKEN", 0.1),
-            ProgramTypeError,
-            "optimizer_spec: expected a HostEmbeddingO",
+            lambda ops: ops.HostEmbeddingOptimizerSpec(1).create_lookup_instruction("table", [3], [], "TOKEN", "t"),
+            ProgramError,
+            r"^embedding_tensor: expected the variable of a HostEmbedding, got 'table'$",
         ),
-        (lambda: HostEmbeddingOptimizerSpec("fast"), ProgramTypeError, "learning_rate"),
-        (lambda: HostEmbeddingOptimizerSpec([0.1]), ProgramTypeError, "learning_rate: expected a number"),
-        (lambda: HostEmbeddingSGDGAOptimizerSpec(0.1, 0), ProgramError, "accumulation_factor"),
-        (lambda: create_host_embedding("t", [3, None], tf.float32), ProgramError, "must be fully defined"),
-        (lambda: create_host_embedding("t", [3, 2], tf.int32), ProgramError, "dtype"),
     ],
 )
-def test_misuse(call, error, text):
-    with pytest.raises(error, match=text):
-        call()
+def test_misuse(tf, ops, call, error, text):
+    with tf.Graph().as_default(), pytest.raises(error, match=text):
+        call(ops)
 
 
-def test_specifications_say_what_they_were_given():
-    spec = HostEmbeddingSGDGAOptimizerSpec(0.5, 8)
+def test_specifications_say_what_they_were_given(ops):
+    spec = ops.HostEmbeddingSGDGAOptimizerSpec(0.5, 8)
     assert (spec.get_learning_rate(), spec.get_accumulation_factor()) == (0.5, 8)
     assert spec.create_slot_variables(None, "t") == []
-    variable = HostEmbedding("t", TABLE).get_embedding_tensor()
-    with pytest.raises(ModelError, match="outside of a pipeline stage"):
-        spec.create_lookup_instruction(variable, np.array([3]), [], "TOKEN", "t")
-    with pytest.raises(
-        ProgramError, match=r"^embedding_tensor: expected the variable of a HostEmbedding, got 'table'$"
-    ):
-        spec.create_lookup_instruction("table", np.array([3]), [], "TOKEN", "t")
-
-
-def test_a_table_that_nothing_holds_is_freed():
-    def looked_up():
-        embedding = HostEmbedding("freed", np.ones((8, 4), np.float32), "TOKEN")
-        outfeed = IPUOutfeedQueue()
-        loops.repeat(2, lambda: outfeed.enqueue(embedding.lookup(np.array([1, 2], np.int32))), [])
-        return weakref.ref(embedding.get_embedding_tensor())
-
-    variable = contextvars.copy_context().run(looked_up)
-    tf.reset_default_graph()
-    gc.collect()
-    assert variable() is None

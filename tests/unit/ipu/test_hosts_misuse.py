@@ -5,23 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.ipu import horovod as hvd
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.horovod.ipu_horovod_strategy import IPUHorovodStrategy
-from ipusim.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
-from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
-from tests.unit.ipu.test_misuse import FUNCTIONS, NUMBERS, TRUTH, VALUES, complaint, of
+from tests.tensorflow_tests import needs_tensorflow
+
+needs_tensorflow(at_import=True)
+
+from ipusim.ipu.graphcore import horovod as hvd  # noqa: E402 - which needs TensorFlow
+from ipusim.ipu.graphcore.host_strategies import (  # noqa: E402 - as above
+    IPUHorovodStrategy,
+    IPUMultiReplicaStrategy,
+    IPUMultiWorkerStrategy,
+)
+from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
+from tests.unit.ipu.test_misuse import FUNCTIONS, NUMBERS, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
 
 TENSORS = [*NUMBERS, "huge", "array", "empty list", "empty tuple"]
 TEXTS = ["text", "empty text"]
 NAMES = ["None", *TEXTS]
+
+
+def run(**given):
+    hvd.starter.set(lambda function, count: [function() for _ in range(count)])
+    return hvd.run(**given)
+
+
 CASES = [
     *of("allreduce", hvd.allreduce, {"tensor": lambda: 1.0}, op=(["None"],)),
     *of("allgather", hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAMES,)),
     *of("broadcast", hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAMES,)),
     *of(
         "run",
-        hvd.run,
+        run,
         {"func": lambda: lambda *args, **kwargs: None},
         func=(FUNCTIONS,),
         args=(["empty list", "empty tuple", "list", "ragged"],),
@@ -45,14 +58,14 @@ CASES = [
     *of(
         "IPUMultiWorkerStrategy",
         IPUMultiWorkerStrategy,
-        {"cluster_resolver": tf.distribute.cluster_resolver.TFConfigClusterResolver},
+        {"cluster_resolver": distribute.cluster_resolver.TFConfigClusterResolver},
         cluster_resolver=([],),
         ipu_device=([],),
         variables_on_host=(TRUTH,),
     ),
     *of(
         "Server",
-        tf.distribute.Server,
+        distribute.Server,
         {"server_or_cluster_def": dict},
         job_name=(NAMES,),
         task_index=(["None", "0", "1"],),
@@ -63,12 +76,6 @@ CASES = [
         {"reduce_op": lambda: "SUM", "value": lambda: np.ones(2)},
         reduce_op=([],),
         axis=(["None", "-1", "0"],),
-    ),
-    *of(
-        "compute_average_loss",
-        tf.nn.compute_average_loss,
-        {"per_example_loss": lambda: np.ones(2, np.float32)},
-        global_batch_size=(["None", "1"],),
     ),
 ]
 

@@ -6,18 +6,31 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
-from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
-from ipusim.ipu.tensorflow import keras
-from ipusim.ipu.tensorflow.keras import extensions, layers
+from ipusim.ipu.keras import extensions
+from tests.tensorflow_tests import needs_tensorflow
+from tests.traced_keras import LateKeras
 
 X = np.ones((64, 4), np.float32)
+keras = LateKeras()
+
+
+@pytest.fixture(autouse=True)
+def _scope():
+    needs_tensorflow()
+    from ipusim.ipu.keras.placement import models_on_ipus  # noqa: PLC0415 - which imports TensorFlow
+
+    keras.backend.clear_session()
+    with models_on_ipus():
+        yield
 
 
 def sequential():
+    layers = keras.layers
     return keras.Sequential([layers.Dense(2, name="a"), layers.Dense(2, name="b"), layers.Dense(1, name="c")])
 
 
 def functional():
+    layers = keras.layers
     x = keras.Input((4,), name="x")
     shared = layers.Dense(4, name="shared")
     return keras.Model(x, layers.Add(name="sum")([shared(shared(x)), x]))
@@ -29,9 +42,6 @@ def test_names_are_offered_where_graphcore_has_them():
     for name in extensions.__all__:
         if name.endswith("Assignment"):
             assert getattr(keras.ipu, name) is getattr(extensions, name)
-    assert isinstance(sequential(), extensions.SequentialExtension)
-    assert isinstance(functional(), extensions.FunctionalExtension)
-    assert issubclass(keras.Model, extensions.ModelExtension)
 
 
 def test_the_layers_of_a_sequential_model_are_assigned_by_numbers_or_one_by_one():
@@ -78,7 +88,7 @@ def test_the_calls_of_a_functional_model_are_assigned_one_by_one():
 
 
 def test_scopes_assign_layers_and_calls_and_a_call_goes_first():
-    x = keras.Input((4,))
+    layers, x = keras.layers, keras.Input((4,))
     with keras.ipu.PipelineStage(0):
         first = layers.Dense(4)
         second = layers.Dense(4)
@@ -87,36 +97,11 @@ def test_scopes_assign_layers_and_calls_and_a_call_goes_first():
         h = second(h)
     model = keras.Model(x, h)
     assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [0, 1]
-    assert first.pipeline_stage == second.pipeline_stage == 0
-
-
-def test_a_subclass_is_assigned_when_it_has_been_built(refused):
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = layers.Dense(4), layers.Dense(1)
-
-        def call(self, inputs):
-            return self.second(self.first(inputs))
-
-    model = Own()
-    refused(
-        ValueError,
-        "The calls of layers in model 'own' are not known: call build() first",
-        model.get_pipeline_stage_assignment,
-    )
-    model.build((None, 4))
-    found = model.get_pipeline_stage_assignment()
-    assert [type(each) for each in found] == [extensions.ModelLayerPipelineStageAssignment] * 2
-    found[0].pipeline_stage, found[1].pipeline_stage = 0, 1
-    model.set_pipeline_stage_assignment(found)
-    model.set_pipelining_options(4)
-    model.compile("sgd", "mse", steps_per_execution=4)
-    model.fit(X, X[:, :1], batch_size=16, verbose=0)
-    assert model.pipeline.program.shape.mapping == (0, 1)
 
 
 def test_options_reach_the_pipeline_the_optimizer_and_the_queues():
+    from ipusim.ipu.traced.keras.execution import placement_of  # noqa: PLC0415 - which imports TensorFlow
+
     model = sequential()
     model.set_pipeline_stage_assignment([0, 0, 1])
     model.set_pipelining_options(
@@ -124,17 +109,17 @@ def test_options_reach_the_pipeline_the_optimizer_and_the_queues():
     )
     model.set_infeed_queue_options(prefetch_depth=7)
     model.set_outfeed_queue_options(buffer_depth=5)
-    model.compile("sgd", "mse", steps_per_execution=4)
-    model.fit(X, X[:, :1], batch_size=16, verbose=0)
-    program = model.pipeline.program
-    assert (program.shape.mapping, program.name) == ((1, 0), "mine")
-    assert (program.outfeed.accumulate, program.outfeed.buffer_depth) == (True, 5)
-    assert program.infeed.prefetch_depth == 7
-    assert model.options.reduction_method is GradientAccumulationReductionMethod.MEAN
+    placement = placement_of(model)
+    options = placement.options(2, 4, 1, kind="train")
+    pipeline = options["pipeline"]
+    assert (pipeline["device_mapping"], pipeline["accumulate_outfeed"]) == ([1, 0], True)
+    assert (pipeline["reduction_method"], pipeline["gradient_accumulation_count"]) == ("MEAN", 4)
+    assert (options["infeed"]["prefetch_depth"], placement.buffer_depth) == (7, 5)
     model.reset_pipeline_stage_assignment()
     model.set_gradient_accumulation_options(2, offload_weight_update_variables=False)
-    model.fit(X, X[:, :1], batch_size=16, verbose=0)
-    assert model.pipeline.program.shape.micro_batches == 2
+    options = placement.options(1, placement.accumulation, 1, kind="train")
+    assert (options["pipeline"]["schedule"], options["pipeline"]["gradient_accumulation_count"]) == ("single", 2)
+    assert options["pipeline"]["offload_weight_update_variables"] is False
 
 
 def test_a_stage_assignment_of_other_layers_is_refused_when_it_runs(refused):
@@ -142,7 +127,7 @@ def test_a_stage_assignment_of_other_layers_is_refused_when_it_runs(refused):
     model.set_pipeline_stage_assignment([0, 0, 1])
     model.set_pipelining_options(4)
     model.compile("sgd", "mse", steps_per_execution=4)
-    model.add(layers.Dense(1))
+    model.add(keras.layers.Dense(1))
     refused(
         ProgramStateError,
         "The layers of the pipelined Sequential model have changed: you need to call "
@@ -177,8 +162,8 @@ def _nested():
 def _half():
     x = keras.Input((4,))
     with keras.ipu.PipelineStage(0):
-        h = layers.Dense(4)(x)
-    keras.Model(x, layers.Dense(1, name="last")(h))
+        h = keras.layers.Dense(4)(x)
+    keras.Model(x, keras.layers.Dense(1, name="last")(h))
 
 
 MISUSES = {
@@ -216,7 +201,7 @@ MISUSES = {
         ProgramError,
         "Layer a has not been assigned a pipeline stage.",
         lambda: sequential().set_pipeline_stage_assignment(
-            [extensions.SequentialLayerPipelineStageAssignment(layers.Dense(1, name="a"))] * 3
+            [extensions.SequentialLayerPipelineStageAssignment(keras.layers.Dense(1, name="a"))] * 3
         ),
     ),
     "layers of another model": (
@@ -224,7 +209,7 @@ MISUSES = {
         "The provided assignment at index 0 `pipeline_stage_assignment` is for layer c, but the layer in the "
         "Sequential model at index 0 is a.",
         lambda: sequential().set_pipeline_stage_assignment(
-            [extensions.SequentialLayerPipelineStageAssignment(layers.Dense(1, name="c"), 0)] * 3
+            [extensions.SequentialLayerPipelineStageAssignment(keras.layers.Dense(1, name="c"), 0)] * 3
         ),
     ),
     "a call not assigned": (

@@ -271,7 +271,7 @@ def test_stages_of_one_ipu_share_a_variable_and_stages_of_two_do_not(names):
     found = network([0, 1, 0], 2)
     np.testing.assert_allclose(found.variables["all/w"], [1 - 0.01 * 6 * (2 * 2 + 1)])
     assert [stage.parameter_bytes for stage in found.job.program.stages] == [4, 0, 0]
-    text = r"PipelineStage with ID 2 is trying to use an input \(all/w\) which is already used by the PipelineStage with ID 0"
+    text = r"with ID 2 is trying to use an input \(all/w\) which is already used by the PipelineStage with ID 0"
     with pytest.raises(NotImplementedError, match=text):
         network([0, 1, 2], 4)
 

@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import DeviceError, ProgramError, UnsupportedProgramError
-from ipusim.ipu import ipu_compiler, loops, utils
-from ipusim.ipu import tensorflow as tf
+from ipusim.ipu import utils
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.ipu_run_config import IPURunConfig
-from ipusim.ipu.ipu_strategy import IPUStrategy
-from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.ipu.runtime.recording import Recorder, recording
-from ipusim.ipu.scopes import ipu_scope
+from tests.tensorflow_tests import needs_tensorflow
 
+needs_tensorflow(at_import=True)
+
+from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
+from ipusim.ipu.graphcore import ipu_compiler, loops  # noqa: E402 - as above
+from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
+from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: E402 - as above
+from ipusim.ipu.graphcore.ipu_strategy import IPUStrategy  # noqa: E402 - as above
+from ipusim.ipu.graphcore.pipelining_ops import pipeline  # noqa: E402 - as above
+from ipusim.ipu.graphcore.scopes import ipu_scope  # noqa: E402 - as above
+
+tf = load()
+v1 = tf.compat.v1
 X = np.arange(24, dtype=np.float32).reshape(12, 2)
 
 
@@ -38,14 +44,22 @@ def sizes(count):
     return [utils.get_num_of_ipus_in_device(f"/device:IPU:{ordinal}") for ordinal in range(count)]
 
 
-def positions(config, count):
-    """Return the physical IPUs of each device, as a program on it has them."""
-    found = []
-    for ordinal in range(count):
-        with ipu_scope(f"/device:IPU:{ordinal}"):
-            done = piped(lambda x: x, data(ordinal), queue(ordinal), config)
-        found.append(sorted(done.system.ipus))
-    return found
+def run(*operations):
+    with v1.Session() as session:
+        session.run([queue.initializer for queue in QUEUES])
+        for operation in operations:
+            session.run(operation)
+
+
+@pytest.fixture
+def in_graph():
+    """Gives a test a graph, whose queues begin when it runs something."""
+    QUEUES.clear()
+    with tf.Graph().as_default():
+        yield
+
+
+QUEUES = []
 
 
 def piped(stage, infeed, outfeed, config=None):
@@ -54,7 +68,9 @@ def piped(stage, infeed, outfeed, config=None):
 
 
 def data(ordinal):
-    return IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat(), device_ordinal=ordinal)
+    queue = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat(), device_ordinal=ordinal)
+    QUEUES.append(queue)
+    return queue
 
 
 def queue(ordinal):
@@ -72,12 +88,20 @@ def queue(ordinal):
         ({"select_ipus": [24, 25]}, "pod16", [[0, 1, 2, 3], [4, 5, 6, 7]]),
     ],
 )
+@pytest.mark.usefixtures("in_graph")
 def test_devices_share_no_ipu_on_the_smallest_machine_that_has_all(attributes, machine, ipus):
     config = configuration(**attributes)
     config.configure_ipu_system()
     assert sizes(len(ipus)) == list(map(len, ipus))
     assert len(get_ipu_config()) == len(ipus)
-    assert positions(config, len(ipus)) == ipus
+    compiled = []
+    for ordinal in range(len(ipus)):
+        with ipu_scope(f"/device:IPU:{ordinal}"):
+            infeed, outfeed = data(ordinal), queue(ordinal)
+            compiled.append(ipu_compiler.compile(lambda: piped(lambda x: x, infeed, outfeed)))
+    with recording(Recorder()) as recorder:
+        run(*compiled)
+    assert sorted(sorted(each.job.system.ipus) for each in recorder.programs) == sorted(ipus)
     assert {config.device((0,), ordinal=ordinal)["name"] for ordinal in range(len(ipus))} == {machine}
 
 
@@ -110,40 +134,31 @@ def test_a_device_that_there_is_not(attributes, ordinal, text):
         configuration(**attributes).device((0,), ordinal=ordinal)
 
 
+@pytest.mark.usefixtures("in_graph")
 def test_each_program_runs_on_the_device_in_whose_scope_it_was_built():
-    configuration(auto_select_ipus=[1, 4]).configure_ipu_system()
-    x = tf.placeholder(tf.float32, [2])
+    """Also where the device is configured when all is compiled."""
 
     def body(element):
         with ipu_scope("/device:IPU:1"):  # the program's own, whoever runs it
             return outfeed.enqueue(element * 2)
 
     with ipu_scope("/device:IPU:0"):
-        (first,) = ipu_compiler.compile(lambda x: x * 2, [x])
+        queues = data(0), queue(0)
+        first = ipu_compiler.compile(lambda: piped(lambda x: x, *queues))
     with ipu_scope("/job:localhost/replica:0/task:0/device:IPU:1"):
-        (second,) = ipu_compiler.compile(lambda x: x * 3, [x])
+        others = data(1), queue(1)
+        second = ipu_compiler.compile(lambda: piped(lambda x: x, *others))
         with ipu_scope("cpu"):
             infeed, outfeed = data(1), queue(1)
             looped = ipu_compiler.compile(lambda: loops.repeat(2, body, infeed_queue=infeed))
-    with recording(Recorder()) as recorder, tf.Session() as session:
-        session.run(infeed.initializer)
-        assert [each.tolist() for each in session.run([first, second], {x: [1, 2]})] == [[2, 4], [3, 6]]
-        session.run(looped)
-    assert [each.job.system.count for each in recorder.programs] == [1, 4, 4]
-    assert [each.job.system.replicas for each in recorder.programs] == [1, 4, 4]
+    configuration(auto_select_ipus=[1, 2]).configure_ipu_system()
+    with recording(Recorder()) as recorder:
+        run(first, second, looped)
+    assert [each.job.system.count for each in recorder.programs] == [1, 2, 2]
     assert [each.ran for each in recorder.programs] == [1, 1, 1]
 
 
-def test_a_device_configured_after_compile_is_that_of_the_scope():
-    x = tf.placeholder(tf.float32, [2])
-    with ipu_scope("/device:IPU:1"):
-        (doubled,) = ipu_compiler.compile(lambda x: x * 2, [x])
-    configuration(auto_select_ipus=[1, 2]).configure_ipu_system()
-    with recording(Recorder()) as recorder, tf.Session() as session:
-        session.run(doubled, {x: [1, 2]})
-    assert recorder.programs[0].job.system.count == 2
-
-
+@pytest.mark.usefixtures("in_graph")
 def test_a_function_of_a_program_does_not_run_on_another_device():
     configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
 
@@ -165,6 +180,7 @@ def test_a_function_of_a_program_does_not_run_on_another_device():
 
 
 @pytest.mark.parametrize(("infeed", "outfeed", "wrong"), [(0, 1, "infeed_queue"), (1, 0, "outfeed_queue")])
+@pytest.mark.usefixtures("in_graph")
 def test_queues_are_of_the_device_of_their_program(infeed, outfeed, wrong):
     configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
     text = (
@@ -182,39 +198,13 @@ def test_in_the_scope_of_a_strategy_programs_and_queues_are_of_its_device(ordina
         infeed, outfeed = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat()), IPUOutfeedQueue()
 
         @tf.function
-        def run():
+        def sums():
             loops.repeat(2, lambda x: outfeed.enqueue(tf.reduce_sum(x)), infeed_queue=infeed)
 
-        strategy.run(run)
+        strategy.run(sums)
     assert np.ravel(outfeed.dequeue()).tolist()[:2] == [1, 5]
     assert (infeed.ordinal, outfeed.ordinal) == (ordinal, ordinal)
     assert recorder.programs[0].job.system.count == 1 + ordinal
-
-
-def test_an_estimator_runs_on_the_device_of_its_ordinal(tmp_path):
-    from ipusim.ipu import ipu_estimator  # noqa: PLC0415 - it takes a while to import
-    from ipusim.ipu.ipu_run_config import RunConfig  # noqa: PLC0415 - as above
-
-    def model(features, labels, mode):
-        loss = tf.reduce_mean(tf.square(features * tf.get_variable("w", [], initializer=tf.ones_initializer())))
-        train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
-
-    options = configuration(auto_select_ipus=[2, 1])
-    run_config = IPURunConfig(iterations_per_loop=2, ipu_options=options, ordinal=1)
-    estimator = ipu_estimator.IPUEstimator(
-        model, model_dir=str(tmp_path), config=RunConfig(ipu_run_config=run_config, model_dir=str(tmp_path))
-    )
-    with recording(Recorder()) as recorder:
-        estimator.train(
-            lambda: tf.data.Dataset.from_tensor_slices((X, X)).batch(2, drop_remainder=True).repeat(), steps=2
-        )
-    system = recorder.programs[0].job.system
-    assert (system.count, sorted(system.ipus)) == (1, [2])
-    with pytest.raises(ProgramError, match=r"^Only 2 device\(s\) available to choose from. You tried to pick a device"):
-        IPURunConfig(ipu_options=options, ordinal=2)
-    with pytest.raises(ProgramError, match="but `ipu_options` configured with 2 devices"):
-        IPURunConfig(ipu_options=options, ordinal=0)
 
 
 def test_a_name_of_the_host_has_no_ipus():

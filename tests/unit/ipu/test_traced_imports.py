@@ -35,7 +35,7 @@ def run(tmp_path, monkeypatch):
             (tmp_path / f"{name}.py").write_text(module)
         file = tmp_path / "program.py"
         file.write_text(text)
-        ProgramFile(file).run(tensorflow=tensorflow, traced=True)
+        ProgramFile(file).run(tensorflow=tensorflow)
 
     return call
 
@@ -199,7 +199,7 @@ def test_draws_without_seeds_are_the_same_in_every_run(run, capsys):
     assert capsys.readouterr().err == first
     program = (
         "from pathlib import Path\nfrom ipusim.ipu.programs.program_file import ProgramFile\n"
-        "ProgramFile(Path('program.py')).run(traced=True)"
+        "ProgramFile(Path('program.py')).run()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

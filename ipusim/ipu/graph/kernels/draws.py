@@ -90,3 +90,40 @@ def _key_and_counter(seed: Array) -> tuple[Array, Array]:
 register_function("StatelessRandomGetKeyCounter", _key_and_counter)
 register_function("StatelessRandomGetAlg", lambda: np.int32(1))
 register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_counter(seed), np.int32(1)))
+
+
+@register("LogUniformCandidateSampler", draws=True)
+def _log_uniform_candidates(node: Node) -> Kernel:
+    """Draw classes with P(k) = log((k + 2) / (k + 1)) / log(classes + 1), and tell how often each is expected."""
+    count, classes, unique = (node.attributes[name] for name in ("num_sampled", "range_max", "unique"))
+    width = np.log(classes + 1)
+
+    def draw(generator: np.random.Generator, number: int) -> Array:
+        result: Array = np.exp(generator.random(number) * width).astype(np.int64) - 1
+        return np.minimum(result, classes - 1)
+
+    def run(generator: np.random.Generator, true: Array) -> Any:
+        drawn, tries = draw(generator, count), count
+        while unique and (found := np.unique(drawn, return_index=True)[1]).size < count:
+            drawn = np.concatenate([drawn[np.sort(found)], draw(generator, 1)])
+            tries += 1
+
+        def expected(values: Array) -> Array:
+            share = np.log((values + 2.0) / (values + 1.0)) / width
+            return (-np.expm1(tries * np.log1p(-share)) if unique else share * count).astype(np.float32)
+
+        return drawn, expected(true), expected(drawn)
+
+    return run
+
+
+@register("ComputeAccidentalHits")
+def _accidental_hits(node: Node) -> Kernel:
+    """Return where a true class is among the drawn ones: row, place among the drawn ones, and the lowest number."""
+
+    def run(true: Array, drawn: Array) -> Any:
+        rows, _, places = np.nonzero(true[:, :, None] == drawn)
+        lowest = np.full(rows.size, np.finfo(np.float32).min, np.float32)
+        return rows.astype(np.int32), places.astype(np.int64), lowest
+
+    return run

@@ -14,7 +14,6 @@ from ipusim.ipu.graph.prices.view import PassView
 Pattern = Callable[[PassView, Node], FoundLayer | None]
 #: All patterns; those of more nodes come first.
 PATTERNS: Final[tuple[Pattern, ...]] = (
-    whole_layers.own_layer,
     whole_layers.attention,
     recurrent_layers.lstm,
     kernel_layers.dense,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ipusim.api import Work
 from ipusim.ipu.graph.executable import Step
 from ipusim.ipu.graph.kernels.lists import TensorList
 from ipusim.ipu.graph.node import Graph, Node, Variable
+from ipusim.ipu.graph.registry import entry_of
 
 
 class Form(NamedTuple):
@@ -56,12 +59,15 @@ class ObservedNode:
         node: the node.
         inputs, outputs: forms of the input and output values.
         inner: nodes of loop and branch bodies, in the order of execution, once for each execution.
+        price: takes the numbers of the results that are read, returns the work of an operation of Graphcore's; None for
+            any other node.
     """
 
     node: Node
     inputs: tuple[Form, ...]
     outputs: tuple[Form, ...]
     inner: tuple[ObservedNode, ...] = ()
+    price: Callable[[Collection[int]], Work] | None = None
 
 
 @dataclass(eq=False)
@@ -82,12 +88,18 @@ class Observation:
         values = inputs[len(inputs) - len(step.node.inputs) :]
         forms = tuple(map(form_of, values)), tuple(map(form_of, outputs))
         if self.graph.nodes.get(step.node.name) is step.node:
-            self.seen.append(ObservedNode(step.node, *forms, tuple(self._inner)))
+            self.seen.append(ObservedNode(step.node, *forms, tuple(self._inner), _price_of(step.node, values)))
             self._inner.clear()
         else:
-            self._inner.append(ObservedNode(step.node, *forms))
+            self._inner.append(ObservedNode(step.node, *forms, price=_price_of(step.node, values)))
 
     def take(self) -> list[ObservedNode]:
         """Return the nodes noted so far, and begin anew."""
         noted, self.seen = self.seen, []
         return noted
+
+
+def _price_of(node: Node, values: Sequence[Any]) -> Callable[[Collection[int]], Work] | None:
+    """Return the price of an operation of Graphcore's on these values; None for any other node."""
+    entry = entry_of(node)
+    return None if entry is None or entry.price is None else partial(entry.price, values)

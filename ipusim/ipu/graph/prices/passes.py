@@ -23,13 +23,13 @@ class StageWork:
 
     Attributes:
         forward, backward: work of each layer, and of the nodes between two layers, in order.
-        layers: names of the layers that were found.
+        layers: the layers that were found, in order.
         alone: types of the nodes that were priced node by node.
     """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
-    layers: tuple[str, ...]
+    layers: tuple[FoundLayer, ...]
     alone: tuple[str, ...]
 
 
@@ -58,11 +58,12 @@ class _Pricing:
         self._known: dict[str, bool] = {}
         self._alone: dict[str, None] = {}
         self._behind: dict[str, FoundLayer | None] = {}
+        self._read: set[Output] | None = None
 
     def work(self) -> StageWork:
         forward = tuple(self._forward())
         backward = tuple(self._back())
-        return StageWork(forward, backward, tuple(layer.name for layer in self._found), tuple(self._alone))
+        return StageWork(forward, backward, tuple(self._found), tuple(self._alone))
 
     def _forward(self) -> Iterator[Work]:
         """Yield the work of each layer where its first node runs, and of other nodes between."""
@@ -101,10 +102,24 @@ class _Pricing:
     def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
         """Add a node that no layer has to a run of such nodes; yield the run if the node begins another."""
         for each in (seen, *seen.inner):
+            if each.price is not None:
+                yield from run.end()
+                yield each.price(self._read_of(each.node))
+                continue
             work = None if self._costs_nothing(each.node) else work_of_node(each)
             if work is not None:
                 self._alone[each.node.type] = None
                 yield from run.add(each.node, work)
+
+    def _read_of(self, node: Node) -> set[int]:
+        """Return the numbers of a node's results that another node reads, or that leave the pass."""
+        if self._nodes.get(node.name) is not node:
+            return set(range(len(node.output_types)))
+        if self._read is None:
+            nodes = (each.node for each in (*self._view.seen.values(), *self._backward))
+            leaving = (*self._cut.gives, *self._cut.keeps, *self._cut.returns, *self._cut.gradients.values())
+            self._read = {*leaving, *(tensor for each in nodes for tensor in each.inputs)}
+        return {tensor.number for tensor in node.outputs if tensor in self._read}
 
     def _costs_nothing(self, node: Node) -> bool:
         """Tell whether a node changes a view, or computes with constants alone."""

@@ -11,23 +11,12 @@ from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail, sample_shape
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
-from ipusim.ipu.graph.registry import entry_of
 
 _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 #: Nodes between the product of queries and keys and the softmax: scales and masks.
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
 #: Sums among these, each of which is a mask.
 _MASKS: Final = frozenset({"Add", "AddV2", "Sub"})
-
-
-def own_layer(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the layer of an operation of Graphcore's."""
-    entry = entry_of(node) if node.type == "PyFunc" else None
-    if entry is None or entry.layer is None:
-        return None
-    form = view.form(node.inputs[0])
-    batch, shape = sample_shape(form.shape)
-    return FoundLayer(node.name, entry.layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
 
 
 def batch_norm(view: PassView, node: Node) -> FoundLayer | None:

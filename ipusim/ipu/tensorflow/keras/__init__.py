@@ -7,12 +7,13 @@ from typing import Final
 from ipusim.ipu.runtime.offered import in_module, offering
 
 _HERE: Final = "ipusim.ipu.tensorflow.keras"
-_MODULES: Final = "activations backend callbacks datasets layers losses metrics models optimizers preprocessing utils"
+_MODULES: Final = "activations backend callbacks layers losses metrics models optimizers preprocessing utils"
 
 __getattr__, __dir__ = offering(
     "tf.keras",
     {name: f"{_HERE}.{name}" for name in _MODULES.split()}
     | {"initializers": "ipusim.ipu.runtime.initializers", "ipu": "ipusim.ipu.keras"}
+    | {"datasets": "ipusim.ipu.keras.datasets"}
     | in_module(f"{_HERE}.graph", "Input")
     | in_module(f"{_HERE}.model", "Model")
     | in_module(f"{_HERE}.sequential", "Sequential"),

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.base.errors import ProgramError
+from ipusim.ipu.keras.pipeline_stages import row
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.array_functions import cast, tensor
 from ipusim.ipu.tensorflow.keras.layer import Layer
@@ -209,14 +210,6 @@ def summary_lines(model: Any, line_length: int) -> Iterator[str]:
     yield f"Trainable params: {trained:,}"
     yield f"Non-trainable params: {untrained:,}"
     yield "_" * line_length
-
-
-def row(cells: tuple[str, ...], ends: list[int]) -> str:
-    """Return the cells of a row, each cut to end at its column, with a space between them."""
-    result = ""
-    for cell, end in zip(cells, ends, strict=True):
-        result = f"{result} {cell}"[: end - 1].ljust(end)
-    return result.rstrip()
 
 
 def _shape(model: Any, layer: Any) -> str:

@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from ipusim.api import Array, functions
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.initializers import Initializer, drawn, initializer_of
 from ipusim.ipu.runtime.names import counts, in_stage, scope, unique
 from ipusim.ipu.runtime.program_state import seed_of
 from ipusim.ipu.runtime.structures import leaves, mapped
 from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.ipu.tensorflow.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.tensorflow.keras.symbolic import (
     TRIED,
     Called,

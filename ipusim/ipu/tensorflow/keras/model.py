@@ -11,13 +11,13 @@ import numpy as np
 
 from ipusim.api import functions
 from ipusim.base.errors import IpusimError, ProgramError, UnsupportedProgramError
+from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.function_body import in_strategy
 from ipusim.ipu.runtime.names import model_name
 from ipusim.ipu.runtime.per_example_loss import concrete
 from ipusim.ipu.runtime.structures import mapped
 from ipusim.ipu.tensorflow.keras.described import described, plain
-from ipusim.ipu.tensorflow.keras.extensions import FunctionalExtension, ModelExtension
 from ipusim.ipu.tensorflow.keras.graph import Graph, InputLayer, summary_lines
 from ipusim.ipu.tensorflow.keras.layer import Layer, adopt_all
 from ipusim.ipu.tensorflow.keras.saving import load, save

@@ -29,7 +29,7 @@ from ipusim.ipu.tensorflow.keras.optimizers import Optimizer
 from ipusim.ipu.tensorflow.keras.symbolic import Node, tensors
 
 if TYPE_CHECKING:
-    from ipusim.ipu.tensorflow.keras.options import Options
+    from ipusim.ipu.keras.options import Options
 
 
 class Source:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ipusim.base.errors import ProgramError
+from ipusim.ipu.keras.extensions import SequentialExtension
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.tensorflow.keras.described import described, revived
-from ipusim.ipu.tensorflow.keras.extensions import SequentialExtension
 from ipusim.ipu.tensorflow.keras.graph import Graph, Input, InputLayer
 from ipusim.ipu.tensorflow.keras.layer import Layer
 from ipusim.ipu.tensorflow.keras.model import Model

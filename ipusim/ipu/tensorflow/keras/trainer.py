@@ -18,10 +18,10 @@ from ipusim.ipu.tensorflow.keras.objective import Objective
 from ipusim.ipu.tensorflow.keras.saving import restored_epoch
 
 if TYPE_CHECKING:
+    from ipusim.ipu.keras.options import Options
     from ipusim.ipu.runtime.optimizer import Optimizer
     from ipusim.ipu.runtime.run import Pipeline
     from ipusim.ipu.tensorflow.keras.metrics import Metric
-    from ipusim.ipu.tensorflow.keras.options import Options
     from ipusim.ipu.tensorflow.keras.program import TrainingState
 
 

@@ -7,6 +7,7 @@
 | ``stages`` | the calls of a model's layers as functions of pipeline stages |
 | ``rules`` | prices of updates of tf_keras' optimizers |
 | ``steps`` | the steps of training, evaluation and prediction, traced for one form of a batch |
+| ``callbacks`` | callbacks of every step of an execution |
 | ``execution`` | the functions that fit, evaluate and predict call |
 
 ``make_train_function``, ``make_test_function`` and ``make_predict_function`` are all that is replaced, of models that

@@ -10,10 +10,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ipusim.api import Array, Timeline, analysis, models, pipelines
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.device_program import DeviceProgram
+from ipusim.ipu.traced.keras import callbacks
 from ipusim.ipu.traced.keras.captures import Captures
 from ipusim.ipu.traced.keras.steps import ModelStep, StageOf, StepKind, StepResults, trace_step
 from ipusim.ipu.traced.pipelines import outside_of
@@ -33,7 +35,10 @@ class Placement(Protocol):
         accumulation: number of batches of a weight update.
         reduction: how gradients are accumulated.
         version: another number after each change, behind which programs are placed anew.
+        buffer_depth: number of results that the host's buffer holds.
+        replicas: number of replicas, each of which takes a batch of its own in a step.
         sums_results: whether results are summed up on the IPUs.
+        tells_steps: whether callbacks are called for each step of an execution.
     """
 
     @property
@@ -53,8 +58,23 @@ class Placement(Protocol):
         """Number of the last change."""
 
     @property
+    def buffer_depth(self) -> int:
+        """Number of results that the host's buffer holds."""
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas."""
+
+    @property
     def sums_results(self) -> bool:
         """Whether the IPUs sum results up: the host then reads metrics from their variables."""
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether callbacks are called for each step of an execution, or for its last one alone."""
+
+    def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
+        """Return the dtype in which a variable's gradients are accumulated; None for the variable's own."""
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions that the placement does not allow.
@@ -98,6 +118,8 @@ def install() -> None:
     note_origins()
     for kind in KINDS:
         name = f"make_{kind.name}_function"
+        if not _ORIGINAL:
+            callbacks.install()
         if name not in _ORIGINAL:
             _ORIGINAL[name] = getattr(tf.keras.Model, name)
             setattr(tf.keras.Model, name, _maker(kind, _ORIGINAL[name]))
@@ -134,6 +156,7 @@ class Execution:
 
     Attributes:
         timelines: Timeline of each program of the last call.
+        each_step: results of each step of the last call, for callbacks; empty if they are called for the last step.
     """
 
     def __init__(self, model: Any, kind: StepKind) -> None:
@@ -144,6 +167,7 @@ class Execution:
         self._programs: dict[Any, _Program] = {}
         self._version = -1
         self.timelines: list[Timeline] = []
+        self.each_step: list[Any] = []
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
         """Execute as many steps as the model executes at once.
@@ -158,7 +182,9 @@ class Execution:
         assert placement is not None
         configured = model._steps_per_execution
         steps = 1 if configured is None else int(configured.numpy())
-        batches, ended = self._pulled(iterator, steps)
+        replicas = placement.replicas
+        batches, ended = self._pulled(iterator, steps * replicas)
+        batches = batches[: len(batches) // replicas * replicas]
         if batches:
             placement.check(batches[0], self._kind.name, steps)
         if placement.version != self._version:
@@ -167,10 +193,12 @@ class Execution:
         results: list[Any] = []
         for form, group in groupby(batches, _form):
             results += self._run(form, list(group), placement)
-        getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches))
+        getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches) // replicas)
         if ended is not None:
             raise ended
-        if placement.sums_results and self._kind.name != "predict":
+        sums = placement.sums_results and self._kind.name != "predict"
+        self.each_step = results if placement.tells_steps and not sums else []
+        if sums or (replicas > 1 and self._kind.is_keras_own(model)):
             return model.get_metrics_result()
         if self._kind.name == "predict":
             return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *results)
@@ -190,6 +218,12 @@ class Execution:
     def _run(self, form: Any, batches: Sequence[Any], placement: Placement) -> list[Any]:
         """Execute steps of batches of one form; return the results of each."""
         key = form, len(batches)
+        replicas = placement.replicas
+        if len(batches) % replicas:
+            raise UnsupportedProgramError(
+                f"model {self._model.name!r}: expected batches of one size on {replicas} replicas, got {len(batches)} "
+                f"of the size {form[0][0][0][0]}: make the dataset with drop_remainder=True"
+            )
         with LOCK, np.errstate(all="ignore"):
             if key not in self._programs:
                 self._programs[key] = self._place(form, batches, placement)
@@ -198,10 +232,33 @@ class Execution:
                 program.traced.feed.elements.append([tensor.numpy() for tensor in tf.nest.flatten(batch)])
             program.results.elements.clear()
             variables = self._captures.variables()
-            program.device.run(Invocation(variables), program.host, ())
+            program.device.run(Invocation(variables), program.host, (), None, self._updates())
             self._captures.assign(variables.values())
             self.timelines.append(program.device.timelines[program.host])
-            return [_packed(program.traced.results, element) for element in program.results.elements]
+            return [each for element in program.results.elements for each in self._of_step(program, element, replicas)]
+
+    def _accumulators(self, placement: Placement) -> Iterator[tuple[Any, np.dtype[Any]]]:
+        """Return the variables whose gradients are accumulated in another dtype, each with that."""
+        for variable in self._model.trainable_variables if self._kind.training else ():
+            dtype = placement.accumulator_dtype(variable)
+            if dtype is not None:
+                yield variable, dtype
+
+    def _updates(self) -> int | None:
+        """Return the weight updates before this execution, on which random draws go on; None if nothing is trained."""
+        if not self._kind.training:
+            return None
+        model = self._model
+        return int(getattr(model.optimizer, "iterations", model._train_counter))
+
+    def _of_step(self, program: _Program, element: Sequence[Array], replicas: int) -> list[Any]:
+        """Return the results of a step: of a prediction those of each replica, else their means over the replicas."""
+        specs = program.traced.results
+        if replicas == 1:
+            return [_packed(specs, element)]
+        if self._kind.name == "predict":
+            return [_packed(specs, [value[replica] for value in element]) for replica in range(replicas)]
+        return [_packed(specs, [value.mean(axis=0, dtype=value.dtype) for value in element])]
 
     def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
         """Return the program of so many batches of one form."""
@@ -210,7 +267,7 @@ class Execution:
             self._traced[form] = trace_step(
                 self._model, self._kind, batches[0], self._captures, placement.stage_of, placement.accumulation
             )
-        traced, steps = self._traced[form], len(batches)
+        traced, steps = self._traced[form], len(batches) // placement.replicas
         inference = 1 if placement.stage_of is None else steps
         count = placement.accumulation if training else inference
         specs = tf.nest.flatten(traced.results)
@@ -218,6 +275,7 @@ class Execution:
         sent = pipelines.Outfeed(
             names=names,
             mask=(False,) * len(names),
+            buffer_depth=placement.buffer_depth,
             element_bytes=sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs),
         )
         results = StepResults()
@@ -230,6 +288,8 @@ class Execution:
             sent=sent,
             reduction=placement.reduction,
             outside=outside_of(traced.step),
+            accumulators={self._captures.name_of(each.handle): dtype for each, dtype in self._accumulators(placement)},
+            summed=[self._captures.name_of(each.handle) for metric in self._model.metrics for each in metric.variables],
         )
         return _Program(traced, device, EagerHost(), results)
 

@@ -47,15 +47,7 @@ class BatchFeed(Infeed):
         """Do nothing: batches are put into the queue before an execution."""
 
     def pull(self) -> list[Array]:
-        """Return the next batch.
-
-        Raises:
-            UnsupportedProgramError: where there are several replicas, which would take more than there are.
-        """
-        if not self.elements:
-            raise UnsupportedProgramError(
-                "model: expected a device with as many IPUs as the model takes, got one that several replicas fit on"
-            )
+        """Return the next batch."""
         return self.elements.popleft()
 
 
@@ -106,6 +98,11 @@ class StepKind:
     def __init__(self, name: str) -> None:
         """Take the name."""
         self.name, self.training = name, name == "train"
+
+    def is_keras_own(self, model: Any) -> bool:
+        """Tell whether a model's step is tf_keras' own, whose results are those of the model's metrics."""
+        method = f"{self.name}_step"
+        return self.name != "predict" and getattr(type(model), method) is getattr(tf.keras.Model, method)
 
 
 def trace_step(

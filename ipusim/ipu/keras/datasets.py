@@ -14,9 +14,9 @@ from ipusim.api import Array, Shape, datasets
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.base.plain_pickles import unpickled
+from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_houses
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import in_module, offering
-from ipusim.ipu.tensorflow.keras.stand_ins import DrawnImages, drawn_houses
 
 T = TypeVar("T")
 
@@ -231,5 +231,5 @@ class synthetic:  # noqa: N801 - a module to programs
 __getattr__, __dir__ = offering(
     "tf.keras.datasets",
     in_module(__name__, "boston_housing cifar10 cifar100 fashion_mnist mnist synthetic")
-    | in_module("ipusim.ipu.tensorflow.keras.text_datasets", "imdb reuters"),
+    | in_module("ipusim.ipu.keras.text_datasets", "imdb reuters"),
 )

@@ -8,9 +8,7 @@ from itertools import islice
 from typing import Any, ClassVar, Final
 
 from ipusim.base.errors import ProgramError, ProgramStateError
-from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
-from ipusim.ipu.tensorflow.keras.options import (
+from ipusim.ipu.keras.options import (
     AUTOMATIC,
     INVALID,
     Options,
@@ -20,12 +18,15 @@ from ipusim.ipu.tensorflow.keras.options import (
     check_options,
     check_pipelining,
 )
-from ipusim.ipu.tensorflow.keras.pipeline_stages import (
+from ipusim.ipu.keras.pipeline_stages import (
     FunctionalLayerPipelineStageAssignment,
     ModelLayerPipelineStageAssignment,
     PipelineStage,
     SequentialLayerPipelineStageAssignment,
+    row,
 )
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
 __all__ = [
     "FunctionalExtension",
@@ -157,8 +158,6 @@ class _Extension:
             line_length: columns of a line, by default what fits a terminal of 80.
             print_fn: called with each line; by default ``print``.
         """
-        from ipusim.ipu.tensorflow.keras.graph import row  # noqa: PLC0415 - models stand on this module
-
         length = 78 if line_length is None else checks.whole("line_length", line_length, 1)
         print_line = print if print_fn is None else print_fn
         ends = [int(length * share) for _, share in self._columns]

@@ -105,3 +105,11 @@ class FunctionalLayerPipelineStageAssignment(_CallAssignment):
 
 class ModelLayerPipelineStageAssignment(_CallAssignment):
     """The stage of a call of a layer in a subclass of Model."""
+
+
+def row(cells: tuple[str, ...], ends: list[int]) -> str:
+    """Return the cells of a row, each cut to end at its column, with a space between them."""
+    result = ""
+    for cell, end in zip(cells, ends, strict=True):
+        result = f"{result} {cell}"[: end - 1].ljust(end)
+    return result.rstrip()

@@ -15,9 +15,9 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.base.errors import FileError, ProgramError
+from ipusim.ipu.keras.datasets import arrays_of, from_file_or_drawn, words_of
+from ipusim.ipu.keras.stand_ins import Texts, drawn_texts, drawn_words
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.keras.datasets import arrays_of, from_file_or_drawn, words_of
-from ipusim.ipu.tensorflow.keras.stand_ins import Texts, drawn_texts, drawn_words
 
 #: Texts and their classes to train on and to test on.
 Split = tuple[tuple[Array, Array], tuple[Array, Array]]

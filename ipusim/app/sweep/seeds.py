@@ -1,0 +1,52 @@
+"""The points of a sweep over seeds of jitter, which are computed together where that is exact."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from ipusim.api import Request, Session, assemble, runs
+from ipusim.app.sweep.outcome import Outcome, outcome_of_cycles, outcome_of_run
+from ipusim.base.errors import IpusimError
+
+#: The option of a jitter's seed.
+_SEED: Final = re.compile(r"disturbances\.\d+\.seed")
+#: Fewer points are simulated one by one.
+_FEWEST: Final = 3
+
+
+def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of points that differ in seeds of jitter alone.
+
+    The first point is simulated; computed cycles that are not the simulated ones end the outcomes.
+
+    Args:
+        request: the varied request, without arithmetic.
+        points: changes of the request by the number of the point.
+
+    Yields:
+        Number and outcome of each point whose times are exact without events.
+    """
+    if len(points) < _FEWEST or not all(_SEED.fullmatch(path) for changes in points.values() for path in changes):
+        return
+    with suppress(IpusimError):  # the point says why, when it is run by itself
+        requests = {number: request.replace(changes) for number, changes in points.items()}
+        first, job = next(iter(points)), assemble(next(iter(requests.values())))
+        timeline = Session(job).run(job.executions)
+        simulated = outcome_of_run(job, timeline)
+        yield first, simulated
+        computed = runs.runs_with_seeds(job, [_seeds(one) for one in requests.values()])
+        for number, cycles in zip(requests, computed, strict=True):
+            outcome = None if cycles is None else outcome_of_cycles(job, timeline.info, cycles)
+            if number == first and outcome != simulated:
+                return
+            if number != first and outcome is not None:
+                yield number, outcome
+
+
+def _seeds(request: Request) -> list[int]:
+    """Return the seeds of the jitters of a request."""
+    disturbances = request.options.disturbances or ()
+    return [item.seed for item in disturbances if hasattr(item, "seed")]

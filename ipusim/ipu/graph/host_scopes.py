@@ -1,0 +1,163 @@
+"""Nodes of a stage that the host runs in the middle of a pass, and the copies between it and the IPU.
+
+A tensor lies where its node runs. It is copied when the other side first reads it, and lies on both sides then, in the
+backward pass too. The gradient of a node runs where the node runs; variables lie on the IPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from ipusim.api import Work, models
+from ipusim.ipu.graph.cut import StageCut
+from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.prices.observed import ObservedNode
+from ipusim.ipu.graph.registry import is_users
+
+#: Attribute of a node that the host runs: number and name of the block of the program around the node.
+SCOPE: Final = "_ipusim_host"
+#: Separates number and name.
+_SEPARATOR: Final = "/"
+#: Nodes whose tensors lie on the IPU, whatever block they are written in.
+_ON_IPU: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+#: Nodes that look at forms alone, which both sides know.
+_FORMS: Final = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike", "OnesLike"})
+#: Nodes that hand tensors on.
+_HANDED_ON: Final = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape"})
+
+
+def scope_text(number: int, name: str) -> str:
+    """Return the value of the attribute of a block's nodes."""
+    return f"{number}{_SEPARATOR}{name}"
+
+
+class HostScopes:
+    """The blocks of the host in a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Take the graph."""
+        self._nodes = graph.nodes
+        self._found: dict[str, str] = {}
+        self._readers: dict[str, list[Node]] = {}
+        self.any = any(SCOPE in node.attributes or is_users(node) for node in graph.nodes.values())
+        if self.any:
+            for node in graph.nodes.values():
+                for tensor in node.inputs:
+                    self._readers.setdefault(tensor.node, []).append(node)
+
+    def of(self, name: str) -> str:
+        """Return the block that a node runs in, empty on the IPU."""
+        node = self._nodes.get(name)
+        if not self.any or node is None:
+            return ""
+        if name not in self._found:
+            self._found[name] = ""
+            self._found[name] = self._of_node(node)
+        return self._found[name]
+
+    def _of_node(self, node: Node) -> str:
+        if node.type in _ON_IPU:
+            return ""
+        if SCOPE in node.attributes:
+            return str(node.attributes[SCOPE])
+        if is_users(node):
+            return scope_text(0, node.name)
+        if node.origin:
+            return self.of(node.origin)
+        return self._of_sum(node)
+
+    def _of_sum(self, node: Node) -> str:
+        """Return the block of a sum of gradients: that of its parts, else that of the tensor whose gradient it is."""
+        parts = [self.of(tensor.node) for tensor in node.inputs]
+        if node.type != "AddN" or not any(parts):
+            return ""
+        if all(parts):
+            return parts[-1]
+        return next((self.of(reader.name) for reader in self._readers.get(node.name, ()) if reader.origin), "")
+
+    def source(self, tensor: Output) -> Output:
+        """Return the tensor that is handed on as this one."""
+        node = self._nodes.get(tensor.node)
+        while node is not None and node.type in _HANDED_ON and tensor.number < len(node.inputs):
+            tensor = node.inputs[tensor.number]
+            node = self._nodes.get(tensor.node)
+        return tensor
+
+
+class HostCalls:
+    """The calls of the host in the passes of a stage."""
+
+    def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
+        """Take the stage."""
+        self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
+        #: Names of the nodes of this stage.
+        self._made: set[str] = set()
+        self._on_both: set[Output] = set()
+        self._bytes: dict[Output, int] = {}
+        self._sent: dict[str, int] = {}
+        self._returned: dict[str, int] = {}
+
+    def of_pass(
+        self,
+        seen: Sequence[ObservedNode],
+        leaving: Iterable[Output],
+        price: Callable[[list[ObservedNode]], tuple[Work, ...]],
+    ) -> tuple[models.HostCall, ...]:
+        """Return the calls of a pass in order; the forward pass comes first.
+
+        Args:
+            seen: observed nodes of the pass.
+            leaving: tensors that leave it, for other stages, the next pass or weight updates.
+            price: returns the work of nodes of a block.
+        """
+        self._sent, self._returned = {}, {}
+        blocks: dict[str, list[ObservedNode]] = {}
+        self._made |= {each.node.name for each in seen}
+        for each in seen:
+            block = self._scopes.of(each.node.name)
+            self._bytes.update(zip(each.node.outputs, (form.nbytes for form in each.outputs), strict=True))
+            if block:
+                blocks.setdefault(block, []).append(each)
+            if each.node.type not in _FORMS and each.node.type not in _HANDED_ON:
+                for tensor, size in self._operands(each, block):
+                    self._use(tensor, block, size)
+        for tensor in leaving:
+            self._use(tensor, "", self._bytes.get(tensor, 0))
+        calls = []
+        for block in dict.fromkeys((*blocks, *self._sent, *self._returned)):
+            work = price(blocks.get(block, []))
+            sent, returned = self._sent.get(block, 0), self._returned.get(block, 0)
+            if work or sent or returned:
+                calls.append(models.HostCall(block.partition(_SEPARATOR)[2], work, sent, returned))
+        return tuple(calls)
+
+    def _operands(self, seen: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
+        """Yield the tensors that a node reads; parts of a sum are added up where they lie first."""
+        other = False
+        for tensor, form in zip(seen.node.inputs, seen.inputs, strict=True):
+            crosses = seen.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
+            if not (crosses and other):
+                yield tensor, form.nbytes
+            other = other or crosses
+
+    def _side(self, tensor: Output) -> str:
+        """Return the block that makes a tensor; what other stages make comes to the IPU."""
+        return self._scopes.of(tensor.node) if tensor.node in self._made else ""
+
+    def _use(self, tensor: Output, block: str, size: int) -> None:
+        """Count a copy of a tensor to the side that reads it, unless it is there."""
+        tensor = self._scopes.source(tensor)
+        maker = self._nodes.get(tensor.node)
+        if maker is not None and (maker.type == "Const" or maker.type in _FORMS):
+            return
+        if maker is not None and maker.type == "ReadVariableOp":
+            tensor = maker.inputs[0]
+        made = self._side(tensor)
+        if tensor in self._on_both or bool(made) == bool(block):
+            return
+        self._on_both.add(tensor)
+        if block:
+            self._sent[block] = self._sent.get(block, 0) + size
+        else:
+            self._returned[made] = self._returned.get(made, 0) + size

@@ -1,0 +1,148 @@
+"""How fast the host makes the elements of a data set: they are made for real, and timed by the wall clock.
+
+What is measured is the host's code, which a simulation does not know. The rate goes into a scenario as
+``system.host.data_rate``, which all replicas share, and the simulated host is then as fast as the real one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from time import perf_counter_ns
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.api import Array
+from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.queues import elements_anew
+
+tf = load()
+_SECOND_NS: Final = 10**9
+
+
+def dataset_benchmark(
+    dataset: Any,
+    number_of_epochs: int,
+    elements_per_epochs: int,
+    print_stats: bool = True,
+    apply_options: bool = True,
+    do_memcpy: bool = True,
+) -> Any:
+    """Return what measures how fast a data set's elements are made, one epoch going on where the one before ended.
+
+    Args:
+        dataset: a ``tf.data.Dataset``; it is gone through from its first element on.
+        number_of_epochs: how often.
+        elements_per_epochs: number of elements each time.
+        print_stats: whether each epoch's rates are printed.
+        apply_options: without effect: TensorFlow applies a data set's options.
+        do_memcpy: whether each element is copied into the host's buffer as well.
+
+    Returns:
+        A tensor of one JSON text. Each of its ``epochs`` has the elements_processed, total_bytes_processed,
+        time_elapsed in seconds, elements_per_second, and bandwidth in GB/s.
+
+    Raises:
+        ProgramTypeError: in Graphcore's words, for what is no data set; ProgramError for numbers below 1.
+    """
+    if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
+        raise ProgramTypeError(
+            f"Expected `dataset` argument to be of type `tf.data.Dataset`, but got {dataset} instead."
+        )
+    checks.truth("apply_options", apply_options)
+    return _benchmark(dataset, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+
+
+def infeed_benchmark(
+    infeed_queue: IPUInfeedQueue,
+    number_of_epochs: int,
+    elements_per_epochs: int,
+    print_stats: bool = True,
+    do_memcpy: bool = True,
+) -> Any:
+    """Return what measures how fast the elements of a queue are made, as :func:`dataset_benchmark` does.
+
+    The queue's data set is gone through anew, so that programs miss none of its elements.
+
+    Args:
+        infeed_queue: the queue.
+        number_of_epochs, elements_per_epochs, print_stats, do_memcpy: as there.
+
+    Raises:
+        ProgramTypeError: in Graphcore's words, for what is no queue.
+    """
+    if not isinstance(infeed_queue, IPUInfeedQueue):
+        raise ProgramTypeError(
+            "Expected `infeed_queue` argument to be of type `ipu.ipu_infeed_queue.IPUInfeedQueue`, but got "
+            f"{infeed_queue} instead."
+        )
+    dataset = infeed_queue.feed.dataset
+    return _benchmark(dataset, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+
+
+def _benchmark(
+    dataset: Any, number_of_epochs: int, elements_per_epochs: int, print_stats: bool, do_memcpy: bool
+) -> Any:
+    numbers = {"number_of_epochs": number_of_epochs, "elements_per_epochs": elements_per_epochs}
+    for name, value in numbers.items():
+        if checks.integer(name, value) < 1:
+            raise ProgramError(f"Expected `{name}` to be at least 1.")
+    checks.truth("print_stats", print_stats)
+    checks.truth("do_memcpy", do_memcpy)
+
+    def measure(elements: Iterator[Sequence[Array]]) -> list[str]:
+        buffer: list[Array] = []
+        epochs = []
+        for epoch in range(number_of_epochs):
+            begin = perf_counter_ns()
+            total_bytes = 0
+            for _ in range(elements_per_epochs):
+                element = next(elements, None)
+                if element is None:
+                    raise ModelError(
+                        "The dataset iterator has reached the end of the dataset: expected "
+                        f"{number_of_epochs * elements_per_epochs} elements, give more or repeat it"
+                    )
+                total_bytes += _fill(buffer, element, do_memcpy)
+            epochs.append(_epoch(elements_per_epochs, total_bytes, perf_counter_ns() - begin))
+            if print_stats:
+                print(_line(epoch, epochs[-1]))
+        return [json.dumps({"epochs": epochs})]
+
+    return elements_anew(dataset, lambda elements: np.array(measure(elements), object))
+
+
+def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
+    """Return the bytes of an element, after it is copied to the host's ``buffer`` of one, if it ``copies``.
+
+    Raises:
+        ProgramError: for arrays without elements.
+    """
+    if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in buffer]:
+        buffer[:] = [np.empty_like(item) for item in arrays]
+        if any(item.size == 0 for item in arrays):
+            raise ProgramError("Detected a tensor in the dataset with a dimension of size 0")
+    if copies:
+        for stored, array in zip(buffer, arrays, strict=True):
+            np.copyto(stored, array)
+    return sum(array.nbytes for array in arrays)
+
+
+def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]:
+    """Return an epoch as the JSON has it; a time below the clock's nanosecond counts as one."""
+    seconds = max(elapsed_ns, 1) / _SECOND_NS
+    return {
+        "elements_processed": elements,
+        "total_bytes_processed": total_bytes,
+        "time_elapsed": seconds,
+        "elements_per_second": elements / seconds,
+        "bandwidth": total_bytes / seconds / 10**9,
+    }
+
+
+def _line(epoch: int, result: dict[str, float]) -> str:
+    return f"Epoch {epoch}: {result['elements_per_second']:,.0f} elements/second, {result['bandwidth']:.6f} GB/s."

@@ -1,0 +1,71 @@
+"""Graphcore's ``ipu.distributed``: collectives of instances, which are simulated hosts.
+
+It has Horovod's functions, as in Graphcore's releases for TensorFlow 1, and takes the arguments of its releases for
+TensorFlow 2 too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ipusim.ipu.graphcore import horovod
+from ipusim.ipu.graphcore.horovod import Adasum, Average, Sum, init, local_rank, local_size, rank, shutdown, size
+from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "init",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]
+
+_OPERATIONS: Final = {ReduceOp.SUM: horovod.Sum, ReduceOp.MEAN: horovod.Average}
+
+
+def allgather(value: Any, tensor_name: str | None = None) -> Any:
+    """Return the tensors of all hosts one after the other along the first axis; raises as ``horovod.allgather`` does.
+
+    Args:
+        value: this host's tensor.
+        tensor_name: a name that all hosts have to agree on.
+    """
+    return horovod.allgather(value, tensor_name)
+
+
+def allreduce(
+    value: Any,
+    reduce_op: ReduceOp | horovod.Operation | str | None = None,
+    tensor_name: str | None = None,
+    op: horovod.Operation | None = None,
+) -> Any:
+    """Return the tensors of all hosts reduced; raises as ``horovod.allreduce`` does.
+
+    Args:
+        value: this host's tensor.
+        reduce_op: ``tf.distribute.ReduceOp``, or an operation of Horovod's; by default the average.
+        tensor_name: without effect: hosts reduce in the same order.
+        op: the operation by Horovod's name of the argument.
+    """
+    operation = reduce_op if op is None else op
+    if operation is not None and not isinstance(operation, horovod.Operation):
+        operation = _OPERATIONS[reduce_op_of("reduce_op", operation)]
+    return horovod.allreduce(value, operation)
+
+
+def broadcast(value: Any, root_rank: int = 0, tensor_name: str | None = None) -> Any:
+    """Return the tensor of the host with rank ``root_rank``; raises as ``horovod.broadcast`` does.
+
+    Args:
+        value: this host's tensor.
+        root_rank: the host's rank.
+        tensor_name: a name that all hosts have to agree on.
+    """
+    return horovod.broadcast(value, root_rank, tensor_name)

@@ -1,0 +1,261 @@
+"""Graphcore's ``embedding_ops``: look-ups in tables on the IPU, and in those on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.array_operations import SerializedLookup
+from ipusim.ipu.traced.host_tables import HostTable, check_ids
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
+_V1: Final = tf.compat.v1
+_STRATEGIES: Final = ("TOKEN", "ENCODING")
+
+
+def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
+    """Return the rows of a table, looked up in as many parts of it one after another.
+
+    Args:
+        params: the table (rows, elements).
+        ids: whole numbers.
+        name: name of the operation.
+        serialization_factor: number of parts.
+
+    Raises:
+        ProgramError: for parts that do not divide the rows; ModelError for ids that the table does not have.
+    """
+    table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
+    parts = checks.whole("serialization_factor", serialization_factor, 1)
+    shape = table.shape.as_list()
+    if len(shape) != 2 or shape[0] % parts:
+        checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {tuple(shape)}", parts)
+    form = (table.dtype, [*places.shape.as_list(), shape[1]])
+    return operate(SerializedLookup(parts), [table, places], [form], name or "embedding_lookup")[0]
+
+
+class HostEmbeddingOptimizerSpec:
+    """SGD, by the gradients of each mini-batch as they come, for a table on the host.
+
+    Attributes:
+        mini_batches: mini-batches whose gradients are added up before the table changes.
+    """
+
+    mini_batches: int = 1
+
+    def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
+        """Take the step size.
+
+        Args:
+            learning_rate: the step size.
+            optimizer_name: without effect.
+
+        Raises:
+            ProgramTypeError: for what is no number.
+        """
+        if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
+            checks.wrong_type("learning_rate", "a number", learning_rate)
+        self._learning_rate = float(learning_rate)
+
+    def get_learning_rate(self) -> float:
+        """Return the step size."""
+        return self._learning_rate
+
+    def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
+        """Return none: SGD keeps nothing beside a table."""
+        return []
+
+    def create_register_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Any:
+        """Return the operation that connects a table with the IPUs.
+
+        Args:
+            embedding_tensor: variable of the table.
+            slot_vars: without effect.
+            name: name of the operation.
+        """
+        return _operation(lambda: _register(embedding_tensor, self, 1), f"{name}/register")
+
+    def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Any:
+        """Return the operation that ends what that of ``create_register_instruction`` begins.
+
+        Args:
+            embedding_tensor, slot_vars, name: as there.
+        """
+        return _operation(lambda: _register(embedding_tensor, self, -1), f"{name}/deregister")
+
+    def create_lookup_instruction(
+        self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
+    ) -> Any:
+        """Return rows of a table, in a stage; raises as :meth:`HostEmbedding.lookup` does.
+
+        Args:
+            embedding_tensor: variable of the table.
+            indices: whole numbers.
+            slot_vars, partition_strategy: without effect: SGD keeps nothing, and a table is in one piece.
+            name: name of the look-up.
+        """
+        return _looked_up(embedding_tensor, self, indices, clip=False)
+
+
+class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
+    """SGD by the sum of the gradients of several mini-batches."""
+
+    def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
+        """Take step size and number.
+
+        Args:
+            learning_rate: the step size.
+            accumulation_factor: mini-batches that are added up.
+
+        Raises:
+            ProgramError: for a number below 1; ProgramTypeError for none.
+        """
+        super().__init__(learning_rate)
+        self.mini_batches = checks.whole("accumulation_factor", accumulation_factor, 1)
+
+    def get_accumulation_factor(self) -> int:
+        """Return the mini-batches that are added up."""
+        return self.mini_batches
+
+
+class HostEmbedding:
+    """An embedding on the host that IPUs look rows up in.
+
+    Rows come over the host's streams before the stage's forward pass, and in training their gradients go back behind
+    its backward pass. The host applies them at once, each micro-batch's for itself (or as the specification says), so
+    that micro-batches that are on their way see the table as it is when they look it up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        embedding_tensor: Any,
+        partition_strategy: str = "TOKEN",
+        optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    ) -> None:
+        """Take the table.
+
+        Args:
+            name: name of the embedding.
+            embedding_tensor: the table of rank two, (tokens, encoding): an array or a variable.
+            partition_strategy: TOKEN or ENCODING; without effect, as the table is the host's.
+            optimizer_spec: how it learns; None for a table that does not.
+
+        Raises:
+            ProgramError: for arguments of other forms, and ProgramTypeError for those of other types.
+        """
+        self._name = checks.text("name", name)
+        if partition_strategy not in _STRATEGIES:
+            checks.wrong_value("partition_strategy", " or ".join(_STRATEGIES), partition_strategy)
+        if optimizer_spec is not None and not isinstance(optimizer_spec, HostEmbeddingOptimizerSpec):
+            checks.wrong_type("optimizer_spec", "a HostEmbeddingOptimizerSpec or None", optimizer_spec)
+        if not hasattr(embedding_tensor, "handle"):
+            initial = checks.numbers("embedding_tensor", embedding_tensor)
+            embedding_tensor = _V1.Variable(initial, trainable=False, name=self._name, use_resource=True)
+        shape, dtype = tuple(embedding_tensor.shape.as_list()), embedding_tensor.dtype.base_dtype
+        if len(shape) != 2 or not dtype.is_floating:
+            expected = f"a table of numbers of rank two and not {dtype.name} of shape {shape}"
+            checks.wrong_value("embedding_tensor", expected, name)
+        self._variable, self._spec = embedding_tensor, optimizer_spec
+        _table(embedding_tensor, optimizer_spec)
+
+    def get_embedding_tensor(self) -> Any:
+        """Return the table as a variable of the host."""
+        return self._variable
+
+    def lookup(self, indices: Any, clip_indices: bool = True) -> Any:
+        """Return rows in a stage, shape (*indices.shape, encoding).
+
+        Args:
+            indices: whole numbers.
+            clip_indices: whether numbers out of range are brought into it.
+
+        Raises:
+            ProgramTypeError: for indices that are no whole numbers. Numbers out of range are refused while the program
+                runs.
+        """
+        return _looked_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))
+
+    @contextmanager
+    def register(self, session: Any = None) -> Iterator[HostEmbedding]:
+        """Connect the table with the IPUs in the block, in which programs that look it up run.
+
+        Args:
+            session: without effect: the table is connected for any session.
+        """
+        _register(self._variable, self._spec, 1)
+        try:
+            yield self
+        finally:
+            _register(self._variable, self._spec, -1)
+
+
+def create_host_embedding(
+    name: str,
+    shape: Any,
+    dtype: Any,
+    partition_strategy: str = "TOKEN",
+    optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
+    initializer: Any = None,
+) -> HostEmbedding:
+    """Return an embedding on the host with a new table.
+
+    Args:
+        name: name of the embedding.
+        shape: (tokens, encoding).
+        dtype: floating-point dtype.
+        partition_strategy: TOKEN or ENCODING; without effect.
+        optimizer_spec: how it learns; None for a table that does not.
+        initializer: as that of ``tf.get_variable``.
+    """
+    kind = tf.as_dtype(dtype)
+    checks.dtype("dtype", kind.as_numpy_dtype, "f")
+    if tf.executing_eagerly():
+        made = initializer or tf.keras.initializers.GlorotUniform()
+        variable = tf.Variable(made(shape, kind) if callable(made) else made, name=checks.text("name", name))
+    else:
+        called = checks.text("name", name)
+        variable = _V1.get_variable(called, shape, kind, initializer, trainable=False, use_resource=True)
+    return HostEmbedding(name, variable, partition_strategy, optimizer_spec)
+
+
+def _table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostTable:
+    """Return the table of a variable that learns as ``spec`` says."""
+    if not hasattr(variable, "handle"):
+        raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
+    tables: dict[Any, HostTable] = variable.__dict__.setdefault("_ipusim_tables", {})
+    if spec not in tables:
+        tables[spec] = HostTable(variable, spec, variable.op.name if hasattr(variable, "op") else variable.name)
+    return tables[spec]
+
+
+def _looked_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: Any, *, clip: bool) -> Any:
+    ids = tf.convert_to_tensor(indices)
+    if not ids.dtype.is_integer:
+        checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
+    table, known = _table(variable, spec), tf.get_static_value(ids)
+    if known is not None and not clip:
+        check_ids(variable.name, int(variable.shape[0]), known)
+    return table.look_up(ids, clip=clip)
+
+
+def _register(variable: Any, spec: HostEmbeddingOptimizerSpec | None, change: int) -> None:
+    _table(variable, spec).registered += change
+
+
+def _operation(function: Callable[[], None], name: str) -> Any:
+    """Return the operation that calls a function on the host; TensorFlow 2 calls it at once."""
+
+    def call() -> Any:
+        function()
+        return np.int32(0)
+
+    made = tf.numpy_function(call, [], tf.int32, name=name)
+    return None if tf.executing_eagerly() else made.op

@@ -1,0 +1,49 @@
+"""Summaries in Graphcore's names: the events of a session's run as a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.device_program import events_of
+from ipusim.ipu.traced.sessions import RunningSession, install, session_token
+
+__all__ = ["ipu_compile_summary", "tensor_summary"]
+
+tf = load()
+tensor_summary = tf.compat.v1.summary.tensor_summary
+
+
+def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | None = None) -> Any:
+    """Return a summary of the events of a session's run, behind operations.
+
+    Args:
+        name: name of the summary.
+        op_list: an operation, or a list of operations, that come first; results of compiled programs are some.
+        collections: collections that the summary is added to.
+
+    Raises:
+        ProgramTypeError: for what is no name or operation.
+    """
+    checks.text("name", name)
+    operations = list(op_list) if isinstance(op_list, list | tuple) else [op_list]
+    if not all(isinstance(each, tf.Operation | tf.Tensor) for each in operations):
+        checks.wrong_type("op_list", "an operation or a list of operations", op_list)
+    with tf.control_dependencies(operations):
+        return tensor_summary(name, event_trace(), collections=collections)
+
+
+def event_trace() -> Any:
+    """Return a tensor of the events of the session so far, each a JSON text, and forget them."""
+    install()
+
+    def take(token: Any) -> Any:
+        return np.array(events_of(RunningSession(int(token)).session), object)
+
+    result = tf.numpy_function(take, [session_token()], tf.string)
+    result.set_shape([None])
+    return result

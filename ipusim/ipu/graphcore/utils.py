@@ -1,0 +1,284 @@
+"""Functions of Graphcore's ``utils`` on TensorFlow: files of data sets and inputs, and events of a session's runs.
+
+A run's events are the programs that the device executed: nothing is compiled and no engine is loaded. Files of elements
+and inputs are in NumPy's own format, which ``numpy.load`` reads.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array, hardware
+from ipusim.base.errors import ModelError, ProgramError
+from ipusim.base.files import archive_of, write_file
+from ipusim.ipu.config import get_ipu_config
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import ipu_ordinal
+from ipusim.ipu.runtime.offered import in_module, rows
+from ipusim.ipu.runtime.poplar_flags import uses_synthetic_data
+
+tf = load()
+
+
+class SyntheticDataCategory(Enum):
+    """Categories of data that may be synthetic, and do not travel then."""
+
+    Infeed = "infeed"
+    Outfeed = "outfeed"
+    Seed = "seed"
+    Hostembedding = "hostembedding"
+    Parameters = "parameters"
+
+
+def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
+    """Return the number of IPUs of a device that has been configured.
+
+    Args:
+        ipu_device: name of the device.
+        device: without effect.
+
+    Raises:
+        ProgramStateError: before a device is configured, DeviceError for an unknown number.
+    """
+    ordinal = ipu_ordinal("ipu_device", ipu_device)
+    checks.text("device", device)
+    result = get_ipu_config()[0].device((0,), ordinal=ordinal)
+    system = hardware.build_system(
+        result["name"], mapping=(0,), ipus=result["auto_select_ipus"], select=result["select_ipus"], pipelined=False
+    )
+    return system.count
+
+
+def move_variable_initialization_to_cpu(graph: Any = None) -> None:
+    """Do nothing: TensorFlow draws initial values on the host."""
+
+
+def reset_ipu_seed(
+    seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
+) -> None:
+    """Check the arguments alone: draws are seeded by their place in the program, so that each run is the same.
+
+    Args:
+        seed, device, cpu_device, experimental_identical_replicas: without effect.
+    """
+    checks.whole("seed", seed)
+    checks.text("device", device)
+    checks.text("cpu_device", cpu_device)
+    checks.truth("experimental_identical_replicas", experimental_identical_replicas)
+
+
+def running_on_ipu_model() -> bool:
+    """Return False: this simulator is not Graphcore's IPU Model."""
+    return False
+
+
+def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
+    """Tell whether no data travel, as TF_POPLAR_FLAGS, a profile or the command line says, of any category.
+
+    Args:
+        synthetic_data_category: the category.
+
+    Raises:
+        ProgramTypeError: for what is no SyntheticDataCategory.
+    """
+    if not isinstance(synthetic_data_category, SyntheticDataCategory):
+        checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
+    return uses_synthetic_data()
+
+
+def export_dataset_to_file(
+    dataset_or_infeed: Any,
+    output_filename: str | PathLike[str],
+    num_elements: int,
+    feed_name: str = "",
+    apply_options: bool = True,
+) -> None:
+    """Write the first elements of a data set, or of a queue's, one array of them after another: [num_elements, ...].
+
+    An element of several arrays gives a file for each, whose number stands before the suffix: ``my_dataset.0.bin``
+    and ``my_dataset.1.bin``. Each is written whole or not at all, and programs miss none of the queue's elements.
+
+    Args:
+        dataset_or_infeed: the data set, or the queue.
+        output_filename: the file.
+        num_elements: number of elements.
+        feed_name, apply_options: without effect.
+
+    Raises:
+        ProgramTypeError: for what is no data set; ProgramError for fewer than one element; ModelError where there are
+            not as many; OutputError for a place that takes no files.
+    """
+    target = _path(output_filename)
+    checks.text("feed_name", feed_name)
+    checks.truth("apply_options", apply_options)
+    if checks.integer("num_elements", num_elements) < 1:
+        raise ProgramError("Expected `num_elements` to be at least 1.")
+    columns = _columns(dataset_or_infeed, checks.whole("num_elements", num_elements))
+    for number, column in enumerate(columns):
+        where = target if len(columns) == 1 else target.with_suffix(f".{number}{target.suffix}")
+        content = io.BytesIO()
+        np.save(content, column, allow_pickle=False)
+        write_file(where, content.getvalue())
+
+
+def export_inputs_to_file(
+    inputs: Sequence[Any], output_filename: str | PathLike[str], feed_dict: Mapping[Any, Any]
+) -> None:
+    """Write the values of a program's inputs by name, as an archive of arrays (npz).
+
+    Args:
+        inputs: placeholders, other tensors, or values; what has no name is called by its place.
+        output_filename: the file.
+        feed_dict: values of placeholders.
+
+    Raises:
+        ProgramTypeError: for inputs that are none; OutputError for a place that takes no file.
+    """
+    target = _path(output_filename)
+    checks.instance("inputs", inputs, list | tuple, "a list or a tuple of placeholders and values")
+    checks.instance("feed_dict", feed_dict, Mapping, "a dictionary of placeholders' values")
+    arrays: dict[str, Array] = {}
+    with tf.compat.v1.Session() as session:
+        for index, each in enumerate(inputs):
+            name = each.op.name if isinstance(each, tf.Tensor) else f"input_{index}"
+            value = session.run(each, dict(feed_dict)) if isinstance(each, tf.Tensor) else each
+            arrays[name if name not in arrays else f"{name}_{index}"] = checks.numbers(f"inputs[{index}]", value)
+    write_file(target, archive_of(arrays))
+
+
+def _path(output_filename: Any) -> Path:
+    if not isinstance(output_filename, str | PathLike) or not str(output_filename):
+        checks.wrong_type("output_filename", "the name of a file", output_filename)
+    return Path(output_filename)
+
+
+def _columns(source: Any, num_elements: int) -> list[Array]:
+    """Return each array of the first elements, stacked."""
+    dataset = source.feed.dataset if isinstance(source, IPUInfeedQueue) else source
+    if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
+        checks.wrong_type("dataset_or_infeed", "a Dataset or an IPUInfeedQueue", source)
+    found = [tuple(map(np.asarray, tf.nest.flatten(each))) for each in _elements(dataset, num_elements)]
+    if len(found) < num_elements:
+        raise ModelError(
+            f"The dataset iterator has reached the end of the dataset: expected {num_elements} elements, "
+            f"got {len(found)}"
+        )
+    return [np.stack(column) for column in zip(*found, strict=True)]
+
+
+def _elements(dataset: Any, number: int) -> list[Any]:
+    """Return the first elements of a data set of either version of TensorFlow."""
+    if tf.executing_eagerly():
+        return list(itertools.islice(dataset.as_numpy_iterator(), number))
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    following, elements = iterator.get_next(), []
+    with tf.compat.v1.Session() as session:
+        session.run(iterator.initializer)
+        for _ in range(number):
+            try:
+                elements.append(session.run(following))
+            except tf.errors.OutOfRangeError:
+                break
+    return elements
+
+
+class IpuTraceEventType(Enum):
+    """The type of an event."""
+
+    EXECUTE = "EXECUTE"
+
+
+@dataclass(frozen=True)
+class IpuTraceEvent:
+    """An event.
+
+    Attributes:
+        type: its type.
+        module_name: name of the program.
+        execution_report: times of the run as JSON.
+    """
+
+    type: IpuTraceEventType
+    module_name: str
+    execution_report: str
+
+
+def extract_all_events(events: Any) -> list[IpuTraceEvent]:
+    """Return the events of a trace: texts of a session, or the summary of them.
+
+    Raises:
+        ProgramTypeError: for other values.
+    """
+    if isinstance(events, bytes):
+        summary = tf.compat.v1.Summary.FromString(events)
+        events = [text for value in summary.value for text in tf.make_ndarray(value.tensor)]
+    try:
+        found = [event if isinstance(event, IpuTraceEvent) else json.loads(event) for event in list(events)]
+        return [event if isinstance(event, IpuTraceEvent) else _event(event) for event in found]
+    except (TypeError, ValueError, KeyError):
+        checks.wrong_type("events", "what a session returns for an ipu_compile_summary", events)
+
+
+def _event(data: Mapping[str, str]) -> IpuTraceEvent:
+    return IpuTraceEvent(IpuTraceEventType(data["type"]), data["module_name"], data["execution_report"])
+
+
+def extract_all_types_from_event_trace(events: Any) -> list[IpuTraceEventType]:
+    """Return the types of events; raises ProgramTypeError for other values."""
+    return [event.type for event in extract_all_events(events)]
+
+
+def extract_all_strings_from_event_trace(events: Any) -> str:
+    """Return what the events say, one under the other; raises ProgramTypeError for others."""
+    return "".join(
+        f"{'-' * 70}\n=> Execute: {event.module_name}\n{event.execution_report}\n"
+        for event in extract_all_events(events)
+    )
+
+
+def extract_execute_reports(events: Any) -> list[tuple[str, str]]:
+    """Return name and report of each execution; raises ProgramTypeError for others."""
+    return [(event.module_name, event.execution_report) for event in extract_all_events(events)]
+
+
+def extract_compile_reports(events: Any) -> list[tuple[str, str]]:
+    """Return nothing: a trace has no reports of the compiler. Raises ProgramTypeError for others."""
+    extract_all_events(events)
+    return []
+
+
+def extract_poplar_serialized_graphs(events: Any) -> list[tuple[str, str]]:
+    """Return nothing: a trace has no graphs of the compiler. Raises ProgramTypeError for others."""
+    extract_all_events(events)
+    return []
+
+
+__getattr__, __dir__ = rows(
+    __name__,
+    in_module(
+        "ipusim.ipu.config",
+        "DeviceConnectionType ExecutionProfileType IPUConfig MergeRemoteBuffersBehaviour SchedulingAlgorithm "
+        "SelectionOrder configure_ipu_system get_ipu_config reset_ipu_configuration",
+    )
+    | in_module("ipusim.ipu.runtime.verification", "KeyId VerificationOptions")
+    | in_module(
+        "ipusim.ipu.runtime.ipu_options",
+        "auto_select_ipus create_ipu_config select_ipus set_compilation_options set_convolution_options "
+        "set_experimental_multi_replica_distribution_options set_floating_point_behaviour_options set_gcl_options "
+        "set_io_tile_options set_ipu_connection_type set_ipu_model_options set_matmul_options set_norm_options "
+        "set_optimization_options set_pooling_options set_recomputation_options set_report_options "
+        "set_serialization_options set_transfer_options set_verification_options",
+    ),
+)

@@ -1,0 +1,182 @@
+"""The imports of a program from its first import of TensorFlow on; TensorFlow itself is imported then, not before.
+
+A program that ``python program.py`` runs writes ``import ipusim.ipu`` above its first import of TensorFlow, and a
+notebook calls :class:`install`; ``ipusim run program.py`` does the same for a program as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import atexit
+import builtins
+import importlib
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Final, Self
+
+from ipusim.base.errors import IpusimError, OptionError
+from ipusim.ipu.graph.tensorflow_import import check_first
+from ipusim.ipu.imports.rows import rows_for
+
+#: The releases of TensorFlow that Graphcore's last SDKs have, by major version.
+VERSIONS: Final = {1: "1.15.5", 2: "2.6.3"}
+#: The packages that programs import Graphcore's names from.
+ROOTS: Final = frozenset(name.partition(".")[0] for name in rows_for(2))
+#: Modules whose functions stand in the place of Python's own.
+_REPLACING: Final = ("ipusim.ipu.imports.hook", "ipusim.ipu.imports.hosted")
+#: Folders of modules that are no program's own.
+_LIBRARIES: Final = (sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), str(Path(__file__).parents[2]))
+#: Part of the names of files that Autograph writes a program's functions to.
+_CONVERTED: Final = "__autograph_generated_file"
+#: Folders of installed packages.
+_INSTALLED: Final = ("site-packages", "dist-packages")
+
+
+def is_own(importing: Mapping[str, Any] | None) -> bool:
+    """Tell whether the module with these names is the program's own: no library's, and not ipusim's."""
+    if importing is None:
+        return False
+    file = importing.get("__file__")
+    if file is None:
+        return importing.get("__name__") == "__main__" or "__main__" not in sys.modules
+    return not str(file).startswith(_LIBRARIES) and set(_INSTALLED).isdisjoint(Path(file).parts)
+
+
+#: Imports that hold to the end of the process or of their block.
+_IN_EFFECT: Final[list[install]] = []
+
+
+class install:  # noqa: N801 - a function to callers
+    """Let imports of TensorFlow, Keras, Horovod and PopDist find Graphcore's names.
+
+    It holds from the call on, to the end of the process or of the ``with`` block that it opens.
+
+    Args:
+        tensorflow: TensorFlow's major version that is told, 1 or 2; by default the one that the file of the program
+            is written for, by the names that it uses, and 2 without a file.
+
+    Raises:
+        OptionError: for another version.
+        ProgramStateError: if TensorFlow has been imported before, with other settings.
+
+    Example:
+        >>> import ipusim.ipu
+        >>> with ipusim.ipu.install():
+        ...     from tensorflow.python.ipu.config import IPUConfig
+        >>> IPUConfig.__module__
+        'ipusim.ipu.config'
+    """
+
+    def __init__(self, tensorflow: int | None = None) -> None:
+        """Wait for the first import of one of these packages."""
+        if tensorflow is not None and tensorflow not in VERSIONS:
+            raise OptionError("tensorflow", f"expected 1 or 2, got {tensorflow!r}")
+        check_first()
+        self._version, self._stack, self._begun = tensorflow, ExitStack(), False
+        self._before = builtins.__import__, importlib.import_module
+        builtins.__import__, importlib.import_module = self._import, self._import_module
+        _IN_EFFECT.append(self)
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give the process its own imports again."""
+        _IN_EFFECT.remove(self)
+        self._stack.close()
+        builtins.__import__, importlib.import_module = self._before
+
+    def _begin(self, name: str, importing: Mapping[str, Any] | None) -> bool:
+        """Begin with the first of these packages that a module of the program's own imports; tell whether it has."""
+        if not self._begun and name.partition(".")[0] in ROOTS and is_own(importing):
+            builtins.__import__, importlib.import_module = self._before
+            from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
+
+            self._stack.enter_context(hosted(self._version or _version_of_main()))
+            atexit.register(self._stack.close)  # while TensorFlow is there
+            self._begun = True
+        return self._begun
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        begun = self._begin(name, importer() if globals is None else globals)
+        return (builtins.__import__ if begun else self._before[0])(name, globals, locals, fromlist or (), level)
+
+    def _import_module(self, name: str, package: str | None = None) -> ModuleType:
+        return (importlib.import_module if self._begin(name, importer()) else self._before[1])(name, package)
+
+
+def importer() -> Mapping[str, Any]:
+    """Return the names of the module whose code calls a function that stands in the place of Python's own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") in _REPLACING:
+        frame = frame.f_back
+    return frame.f_globals
+
+
+def _version_of_main() -> int:
+    """Return the version of TensorFlow that the program of this process is written for."""
+    from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - which imports TensorFlow
+
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    if file is None:
+        return 2
+    path = Path(file)
+    return written_for(ast.parse(path.read_bytes()), path.resolve().parent)[0]
+
+
+def serve_program() -> None:
+    """Serve the program of this process, if ``python program.py`` has begun it, as ``ipusim run`` serves one.
+
+    Raises:
+        ProgramStateError: if the program has imported TensorFlow before.
+    """
+    main = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+    if main.get("__file__") is not None and is_own(main):
+        sys.excepthook = _say
+        install()
+
+
+def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what ended a program: in one line, and with exit code 2, what ipusim refuses."""
+    if not isinstance(error, IpusimError):
+        sys.__excepthook__(kind, error, trace)
+        return
+    print(located(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - links stay
+    raise SystemExit(2)
+
+
+def located(error: IpusimError, file: str, shown: str, who: str = "") -> str:
+    """Return an error's message behind the line of the program that it comes from.
+
+    Args:
+        error: the error.
+        file: path of the program's file.
+        shown: the path as it was named.
+        who: the host that runs it, behind the line.
+    """
+    line = next(filter(None, map(_line_of, (error.__cause__, error))), file)
+    if line.startswith(file):
+        line = f"{shown}{line.removeprefix(file)}"
+    return f"{line}: {who}{error}"
+
+
+def _line_of(error: BaseException | None) -> str:
+    """Return ``file:line`` of the innermost line of the program's own modules; empty if there is none."""
+    steps = [] if error is None else list(traceback.walk_tb(error.__traceback__))
+    own = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
+    own = [(file, number) for file, number in own if _CONVERTED not in file]
+    return f"{own[-1][0]}:{own[-1][1]}" if own else ""

@@ -1,0 +1,58 @@
+"""The batches of an epoch: how many steps they are on the replicas of a model, and which Graphcore refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from ipusim.base.errors import ProgramError
+
+
+def install(replicas_of: Callable[[Any], int | None]) -> None:
+    """Count steps of fit, evaluate and predict as Graphcore does, who takes a batch for each replica in a step.
+
+    Args:
+        replicas_of: returns the replicas of a model; None for a model of the host.
+    """
+    adapters = import_module("tf_keras.src.engine.data_adapter")
+    original = adapters.get_data_handler
+
+    @wraps(original)
+    def get_data_handler(*args: Any, **kwargs: Any) -> Any:
+        handler = original(*args, **kwargs)
+        replicas = replicas_of(kwargs.get("model"))
+        if replicas is not None and handler._inferred_steps is not None:
+            _count(handler, replicas)
+        return handler
+
+    adapters.get_data_handler = get_data_handler
+
+
+def _count(handler: Any, replicas: int) -> None:
+    """Set the steps of an epoch; raises ProgramError in Graphcore's words for batches that do not fit."""
+    size = handler._adapter.get_size()
+    if size is None and (known := int(handler._dataset.cardinality())) >= 0:
+        size = known
+    batches = handler._inferred_steps if size is None else size
+    rest = size is not None and batches > 1 and bool(handler._adapter.has_partial_batch())
+    asked, full = handler._steps_per_epoch, batches - rest
+    steps = full // replicas if asked in (None, -1) else asked
+    if not steps:
+        raise ProgramError(
+            f"The provided dataset contains {full} items, but all {replicas} replicas are requested to run 1 steps "
+            f"each. Make sure the dataset contains at least {replicas} items."
+        )
+    if size is not None and steps * replicas > batches:
+        raise ProgramError(
+            f"Your input does not have enough data. Make sure that your dataset or generator can generate at least "
+            f"{steps * replicas} batches (currently it can only generate {batches} batches). You may need to use the "
+            "repeat() function when building your dataset."
+        )
+    if steps % min(int(handler._steps_per_execution), steps):
+        to_this = " to this replica" if replicas > 1 else ""
+        raise ProgramError(
+            f"`steps_per_execution` must be a divisor of the number of batches in the dataset provided{to_this}."
+        )
+    handler._inferred_steps = steps + (rest and replicas == 1 and asked in (None, -1))

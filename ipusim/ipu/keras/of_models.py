@@ -1,0 +1,84 @@
+"""Graphcore's extensions of models, for each kind of tf_keras' models."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
+
+tf = load()
+
+
+def functional() -> Any:
+    """Return tf_keras' class of functional models."""
+    return import_module("tf_keras.src.engine.functional").Functional
+
+
+class OfModel:
+    """The part of an extension that knows the model.
+
+    Attributes:
+        model: the model.
+        name: its name.
+        layers: its layers.
+        found: calls of a subclass of Model; None before it is built.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Take the model."""
+        super().__init__()
+        self.model = model
+        self.found: ModelCalls | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        name: str = self.model.name
+        return name
+
+    @property
+    def layers(self) -> list[Any]:
+        """The model's layers."""
+        return list(self.model.layers)
+
+    @property
+    def graph(self) -> Any:
+        """The calls of the model's layers; None before a subclass of Model is built."""
+        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
+
+    @property
+    def stages(self) -> int:
+        """Number of pipeline stages; 1 for a model that is not pipelined."""
+        assigned = self.__dict__.get("_assigned") or []
+        return 1 + max((each.pipeline_stage for each in assigned), default=0)
+
+    def see(self, batch: Any) -> None:
+        """See the first batch of an execution."""
+
+
+class OfSequential(OfModel, SequentialExtension):
+    """Options and stages of a Sequential model."""
+
+
+class OfFunctional(OfModel, FunctionalExtension):
+    """Options and stages of a functional model."""
+
+
+class OfSubclass(OfModel, ModelExtension):
+    """Options and stages of a subclass of Model, whose calls are known when it is built."""
+
+    def build(self, element: Any) -> None:
+        """Find the calls by a symbolic call for a batch's inputs, and take the stages of the scopes in it."""
+        if self.found is None:
+            self.found = symbolic_calls(self.model, element)
+            self._take_scopes()
+
+    def see(self, batch: Any) -> None:
+        """Build a model that is to be pipelined."""
+        asked = self.options
+        if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
+            x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
+            self.build(tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x))

@@ -1,0 +1,182 @@
+"""Graphcore's recurrent Keras layers: tf_keras' own, which run as one operation where the simulator has the layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from ipusim.api import layers
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.operations import ContinuedRecurrence
+from ipusim.ipu.runtime.pipeline_options import partials_itemsize
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
+LSTMStateTuple: Final = tf.compat.v1.nn.rnn_cell.LSTMStateTuple
+
+
+#: The simulator's names of Keras' activations, where they differ.
+_ACTIVATIONS: Final = {"linear": "identity"}
+
+
+class _Popnn:
+    """The arguments of Graphcore's recurrent layers, and their run as one operation.
+
+    Elements of the input are dropped for each time step anew. A layer that drops parts of its states, goes backwards,
+    skips masked time steps, or has another activation than the simulator's layers, is computed time step by time step.
+    """
+
+    core: ClassVar[type[layers.LSTM | layers.GRU]]
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        *args: Any,
+        dropout: float = 0.0,
+        dropout_seed: Any = None,
+        implementation: int = 1,
+        partials_dtype: Any = np.float32,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments of Keras' layer, and Graphcore's.
+
+        Args:
+            units: elements of a state.
+            activation: function of the candidate state.
+            recurrent_activation: function of the gates.
+            use_bias: whether biases are added.
+            kernel_initializer: of the input's weights.
+            args: further arguments of Keras' layer in its order.
+            dropout: share of the input's elements that are 0 in training.
+            dropout_seed: without effect: draws are seeded by their place in the program.
+            implementation: without effect.
+            partials_dtype: dtype of the products' partial sums.
+            seed: of the default initializer of the input's weights.
+            kwargs: further arguments of Keras' layer by name.
+
+        Raises:
+            ProgramError: for partial sums of another dtype than float16 and float32.
+        """
+        self._partials = partials_itemsize(partials_dtype)
+        self._rate = dropout
+        if kernel_initializer == "glorot_uniform" and seed is not None:
+            kernel_initializer = tf.keras.initializers.GlorotUniform(seed)
+        super().__init__(  # type: ignore[call-arg]
+            units, activation, recurrent_activation, use_bias, kernel_initializer, *args, **kwargs
+        )
+
+    def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
+        """Run over the time steps.
+
+        Args:
+            inputs: (batch, time steps, elements), with ``time_major`` (time steps, batch, elements).
+            mask: which time steps count.
+            training: whether elements of the input are dropped.
+            initial_state: states before the first time step; zeros by default.
+
+        Returns:
+            The outputs of all time steps, or of the last one; with ``return_state`` in a list with the states.
+        """
+        if self._rate:
+            inputs = self._dropped(inputs, training)
+        layer = None if mask is not None or isinstance(inputs, tf.RaggedTensor) else self._simulated()
+        if layer is None:
+            return super().call(inputs, mask=mask, training=training, initial_state=initial_state)  # type: ignore[misc]
+        x, states, _ = self._process_inputs(inputs, initial_state, None)  # type: ignore[attr-defined]
+        return self._as_one(layer, x, states)
+
+    def _dropped(self, inputs: Any, training: Any) -> Any:
+        training = tf.keras.backend.learning_phase() if training is None else training
+        dropped = lambda: tf.nn.dropout(inputs, self._rate)  # noqa: E731 - for tf.cond too
+        if tf.is_tensor(training):
+            return tf.cond(tf.cast(training, tf.bool), dropped, lambda: tf.identity(inputs))
+        return dropped() if training else inputs
+
+    def _simulated(self) -> layers.LSTM | layers.GRU | None:
+        """Return the simulator's layer; None where it has none that computes the same."""
+        own: Any = self
+        if own.recurrent_dropout or own.go_backwards:
+            return None
+        names = [getattr(each, "__name__", "") for each in (own.activation, own.recurrent_activation)]
+        found = [_ACTIVATIONS.get(name, name) for name in names]
+        if not set(found) <= set(layers.RECURRENT_ACTIVATIONS):
+            return None
+        more = {"reset_after": own.reset_after} if self.core is layers.GRU else {}
+        return self.core(own.units, *found, own.use_bias, own.return_sequences, **more)  # type: ignore[arg-type]
+
+    def _as_one(self, layer: layers.LSTM | layers.GRU, x: Any, states: Sequence[Any]) -> Any:
+        own: Any = self
+        if own.time_major:
+            x = tf.transpose(x, [1, 0, 2])
+        weights = {"W": own.cell.kernel, "U": own.cell.recurrent_kernel}
+        if own.use_bias:
+            weights["b"] = own.cell.bias
+        operation = ContinuedRecurrence(layer, tuple(weights), self._partials)
+        batch, steps, _ = x.shape.as_list()
+        final = (x.dtype, [batch, own.units])
+        outputs = (x.dtype, [batch, steps, own.units]) if own.return_sequences else final
+        values = [tf.cast(each, x.dtype) for each in (*weights.values(), *states)]
+        y, *after = operate(operation, [x, *values], [outputs, *[final] * len(states)], layer.kind)
+        if own.stateful:
+            pairs = zip(tf.nest.flatten(own.states), after, strict=True)
+            own.add_update([variable.assign(tf.cast(value, variable.dtype)) for variable, value in pairs])
+        if own.time_major and own.return_sequences:
+            y = tf.transpose(y, [1, 0, 2])
+        return [y, *after] if own.return_state else y
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the layer's arguments."""
+        config: dict[str, Any] = super().get_config()  # type: ignore[misc]
+        return {
+            **{name: value for name, value in config.items() if name != "implementation"},
+            "dropout": self._rate,
+            "partials_dtype": f"float{8 * self._partials}",
+        }
+
+
+class StatesApart(_Popnn, tf.keras.layers.LSTM):  # type: ignore[misc]
+    """Graphcore's LSTM with its states as Keras has them: it takes (h, c), and returns outputs, h and c."""
+
+    core = layers.LSTM
+
+    def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
+        """Return the shapes of both states."""
+        return [batch_size, self.units], [batch_size, self.units]
+
+
+class PopnnLSTM(StatesApart):
+    """Graphcore's Keras ``LSTM``, whose states are an LSTMStateTuple."""
+
+    def __call__(self, inputs: Any, initial_state: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Run over the time steps; see :meth:`call`.
+
+        Raises:
+            ProgramError: for an initial state that is no LSTMStateTuple.
+        """
+        if initial_state is not None:
+            if not isinstance(initial_state, LSTMStateTuple):
+                raise ProgramError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
+            initial_state = [initial_state.h, initial_state.c]
+        found = super().__call__(inputs, initial_state, *args, **kwargs)
+        if not self.return_state:
+            return found
+        outputs, h, c = found
+        return outputs, LSTMStateTuple(c, h)
+
+
+class PopnnGRU(_Popnn, tf.keras.layers.GRU):  # type: ignore[misc]
+    """Graphcore's Keras ``GRU``."""
+
+    core = layers.GRU
+
+    def state_shape(self, batch_size: int) -> list[int]:
+        """Return the shape of the state."""
+        return [batch_size, self.units]

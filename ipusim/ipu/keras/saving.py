@@ -1,0 +1,139 @@
+"""Options and pipeline stages of models in files: a model that is loaded in a strategy's scope runs as it did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Final
+from zipfile import ZipFile, is_zipfile
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+
+tf = load()
+#: Key of the options in a model's configuration.
+_KEY: Final = "ipu"
+_METHOD: Final = "gradient_accumulation_reduction_method"
+#: Options that a model keeps, by their names in a configuration.
+_SAVED: Final = {
+    "gradient_accumulation_steps_per_replica": "accumulation_steps",
+    "pipelining_gradient_accumulation_steps_per_replica": "pipelining_steps",
+    "pipelining_device_mapping": "device_mapping",
+    "pipelining_accumulate_outfeed": "accumulate_outfeed",
+    "asynchronous_callbacks": "asynchronous",
+}
+#: Options that it does not keep, by the method that sets them anew.
+_UNSAVED: Final = {
+    "pipelining": "set_pipelining_options",
+    "accumulating": "set_gradient_accumulation_options",
+    "infeed": "set_infeed_queue_options",
+    "outfeed": "set_outfeed_queue_options",
+}
+
+
+def install(extension_of: Callable[[Any], Any]) -> None:
+    """Keep options in files.
+
+    Args:
+        extension_of: returns the options and stages of a model; None for a model of the host.
+    """
+    for kind in (import_module("tf_keras.src.engine.functional").Functional, tf.keras.Sequential):
+        kind.get_config = _with_options(kind.get_config, extension_of)
+        kind.from_config = classmethod(_taking_options(kind.from_config.__func__, extension_of))
+    api = import_module("tf_keras.src.saving.saving_api")
+    api.SupportReadFromRemote = _refusing_arrays(api.SupportReadFromRemote)
+    loader = import_module("tf_keras.src.saving.legacy.saved_model.load").KerasObjectLoader
+    rebuild = loader._reconstruct_model
+
+    @wraps(rebuild)
+    def reconstruct(self: Any, model_id: Any, model: Any, layers: Any) -> None:
+        rebuild(self, model_id, model, layers)
+        saved = import_module("tf_keras.src.saving.legacy.saved_model.json_utils").decode(
+            self._metadata[model_id].metadata
+        )
+        _set_options(extension_of(model), saved["config"])
+
+    loader._reconstruct_model = reconstruct
+
+
+def _refusing_arrays(kind: Any) -> Any:
+    """Return the class that opens files to read, which refuses those of plain arrays that ipusim once wrote."""
+
+    class Reader(kind):  # type: ignore[misc]
+        def __enter__(self) -> Any:
+            path = super().__enter__()
+            if is_zipfile(path):
+                with ZipFile(path) as file:
+                    if all(name.endswith(".npy") for name in file.namelist()):
+                        raise ProgramError(
+                            f"{path}: expected a file that TensorFlow's Keras has saved, got one of plain arrays, as "
+                            "ipusim wrote before TensorFlow ran programs: train the model again, and save it"
+                        )
+            return path
+
+    return Reader
+
+
+def _with_options(original: Callable[[Any], Any], extension_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @wraps(original)
+    def get_config(self: Any) -> dict[str, Any]:
+        extension = extension_of(self)
+        config: dict[str, Any] = original(self)
+        if extension is None or not extension.options.version:
+            return config
+        _say_unsaved(extension)
+        return {**config, _KEY: _options_of(extension)}
+
+    return get_config
+
+
+def _taking_options(original: Callable[..., Any], extension_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
+        model = original(cls, config, custom_objects)
+        _set_options(extension_of(model), config)
+        return model
+
+    return from_config
+
+
+def _options_of(extension: Any) -> dict[str, Any]:
+    """Return how a model runs on IPUs."""
+    options = extension.options
+    assigned = None
+    if options.is_pipelined:
+        assigned = list(options.stage_of(extension.graph or SimpleNamespace(nodes=extension.layers)))
+    saved = {name: getattr(options, own) for name, own in _SAVED.items()}
+    return {"pipeline_stage_assignment": assigned, **saved, _METHOD: options.reduction_method.name.lower()}
+
+
+def _set_options(extension: Any, config: Any) -> None:
+    """Set the options that a model was saved with; raises ProgramError for stages of another model."""
+    if extension is None or not isinstance(config, Mapping) or _KEY not in config:
+        return
+    saved = config[_KEY]
+    extension.options.changed(
+        reduction_method=GradientAccumulationReductionMethod.parse(saved[_METHOD]),
+        **{own: saved[name] for name, own in _SAVED.items()},
+    )
+    if saved["pipeline_stage_assignment"] is not None:
+        extension.assign_stages(saved["pipeline_stage_assignment"])
+
+
+def _say_unsaved(extension: Any) -> None:
+    """Say on standard error which options of a model are not saved with it; once after they were set."""
+    options = extension.options
+    if extension.__dict__.get("_said") == options.version:
+        return
+    extension.__dict__["_said"] = options.version
+    for name, method in _UNSAVED.items():
+        if value := getattr(options, name):
+            print(
+                f"Model {extension.name}: {', '.join(value)} of {method} is not saved, as Graphcore has it: call it "
+                "again on the model that is loaded",
+                file=sys.stderr,
+            )

@@ -1,0 +1,240 @@
+"""The layers of a traced program, one after another, as its nodes say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ipusim.api import layers
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.executable import shared_name
+from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.observed import Form, form_of
+from ipusim.ipu.graph.prices.view import VIEWS, PassView
+from ipusim.ipu.graph.profile import ObservedStage
+from ipusim.ipu.graph.traced_functions import StepFunctions
+
+#: Nodes whose results are the same for all data of one form.
+_OF_FORMS: Final = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
+
+
+class NotLayersError(UnsupportedProgramError):
+    """A program that does other things than to run layers, one after the other; the text says which."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chained:
+    """A layer, or the loss, in the chain of a program.
+
+    Attributes:
+        layer: layer or loss of the simulator.
+        scoped: name with all scopes.
+        variables: shared names of its variables.
+        input: form of its input, with the axis of samples.
+        labels: form of the labels; None for a layer that is no loss.
+    """
+
+    layer: Any
+    scoped: str
+    variables: tuple[str, ...]
+    input: Form
+    labels: Form | None = None
+
+
+def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
+    """Return the name of each layer of a stage, and the scope of each variable that other nodes read."""
+    view = _view(graph, stage)
+    layer_of = {name: layer for layer in stage.work.layers for name in layer.nodes}
+    own = {name: layer for layer in stage.work.layers for name in _variables(graph, view, layer)}
+    result: dict[str, None] = {}
+    for name, seen in view.seen.items():
+        if name in layer_of:
+            result[_scoped(graph, view, layer_of[name])] = None
+        elif seen.node.type == "ReadVariableOp" and (handle := graph.nodes.get(seen.node.inputs[0].node)) is not None:
+            variable = shared_name(handle)
+            if variable not in own and (scope := variable.rpartition("/")[0]):
+                result[scope] = None
+    return list(result)
+
+
+def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
+    """Return the layers of each stage; raises NotLayersError where there is more to it, or less."""
+    if any(size > 1 for size in functions.parts):
+        raise NotLayersError("stages that run at the same time are known by their cost alone")
+    graph, result = functions.step.graph, []
+    end: int | None = None
+    for name, observed in zip(functions.shown_names, functions.observed, strict=True):
+        stage = _StageChain(graph, observed, name, end)
+        result.append(tuple(stage.layers))
+        end = stage.given
+    _check_variables(result)
+    return tuple(result)
+
+
+@dataclass(eq=False)
+class _StageChain:
+    """The layers of one stage.
+
+    Attributes:
+        name: the stage's name.
+        before: number of the tensor that the stage takes from the last layer of the stage before; None in the first.
+        layers: layers in order.
+        given: number of the tensor that the stage gives of its last layer.
+    """
+
+    graph: Graph
+    observed: ObservedStage
+    name: str
+    before: int | None
+    layers: list[Chained] = field(default_factory=list)
+    given: int = 0
+
+    def __post_init__(self) -> None:
+        """Follow the layers."""
+        observed, self._view = self.observed, _view(self.graph, self.observed)
+        if observed.work.alone:
+            raise NotLayersError(f"stage {self.name!r} calls {observed.work.alone[0]}, which is no layer")
+        self._takes = {tensor: form_of(value) for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)}
+        if self.before is None and not observed.work.layers:
+            raise NotLayersError(f"stage {self.name!r} runs no layer")
+        self._check_gradients()
+        end: frozenset[str] | None = None
+        shape = None if self.before is None else form_of(observed.takes[self.before]).shape
+        for found in observed.work.layers:
+            shape = self._add(found, end, shape)
+            end = found.nodes
+        ends = [number for number, tensor in enumerate(observed.cut.gives) if self._is_from(tensor, end)]
+        if not ends:
+            raise NotLayersError(f"stage {self.name!r} does not give what its last layer does")
+        self.given = ends[0]
+        given = form_of(observed.gives[self.given]).shape
+        if shape is not None and _is_flattened(shape, given[1:]):
+            self._flatten(observed.cut.gives[self.given], shape)
+        if not self.layers:
+            raise NotLayersError(f"stage {self.name!r} runs no layer")
+
+    def _check_gradients(self) -> None:
+        """Refuse gradients that no layer gives as they are."""
+        for tensor in self.observed.cut.gradients.values():
+            maker = self.graph.nodes[tensor.node]
+            while maker.type in VIEWS and not maker.origin and maker.inputs:
+                maker = self.graph.nodes[maker.inputs[0].node]
+            if not maker.origin:
+                raise NotLayersError("the optimizer changes gradients by functions of its own")
+
+    def _add(self, found: FoundLayer, end: frozenset[str] | None, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Add a layer on the end of the chain before it; return the shape of its result, with the axis of samples."""
+        inputs = self._inputs(found)
+        on_chain = [tensor for tensor in inputs if self._is_from(tensor, end)]
+        others = [tensor for tensor in inputs if tensor not in on_chain]
+        is_loss = isinstance(found.layer, _LOSSES)
+        if end is None and self.before is None and is_loss is False:
+            on_chain, others = inputs, []
+        sources = {self._source(tensor) for tensor in on_chain}
+        if len(sources) != 1 or (others and not is_loss):
+            raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
+        if is_loss and [tensor for tensor in others if self._source(tensor) not in self._takes]:
+            raise NotLayersError(f"stage {self.name!r} computes the labels of its loss")
+        (source,) = sources
+        form = self._takes.get(source) or self._view.form(source)
+        before = form.shape if shape is None else shape
+        if _is_flattened(before, found.input_shape):
+            self._flatten(on_chain[0], before)
+        labels = self._takes[self._source(others[0])] if others else None
+        names = tuple(_variables(self.graph, self._view, found))
+        taken = Form((found.batch, *found.input_shape), form.dtype)
+        self.layers.append(Chained(found.layer, _scoped(self.graph, self._view, found), names, taken, labels))
+        return (found.batch, *((1,) if is_loss else found.layer.output_shape(found.input_shape)))
+
+    def _flatten(self, tensor: Output, shape: tuple[int, ...]) -> None:
+        """Add the layer that flattens samples before a tensor."""
+        node, scope = self._view.node(tensor), "flatten"
+        while node is not None and node.type in VIEWS:
+            scope = (node.name.rpartition("/")[0] or scope) if node.type == "Reshape" else scope
+            node = self._view.node(node.inputs[0])
+        self.layers.append(Chained(layers.Flatten(), scope, (), Form(shape, self._type_of(tensor))))
+
+    def _type_of(self, tensor: Output) -> Any:
+        source = self._source(tensor)
+        return (self._takes.get(source) or self._view.form(source)).dtype
+
+    def _inputs(self, found: FoundLayer) -> list[Output]:
+        """Return the tensors of data that the nodes of a layer take from elsewhere."""
+        read = (tensor for name in self._view.seen if name in found.nodes for tensor in self.graph.nodes[name].inputs)
+        outside = dict.fromkeys(tensor for tensor in read if tensor.node not in found.nodes)
+        return [tensor for tensor in outside if self._is_data(tensor, set())]
+
+    def _is_data(self, tensor: Output, seen: set[str]) -> bool:
+        """Tell whether a tensor depends on what the stage takes, but for forms."""
+        node = self._view.node(tensor)
+        if node is None:
+            maker = self.graph.nodes.get(tensor.node)
+            return tensor in self._takes or maker is None or maker.type not in _OF_FORMS
+        if node.type in _OF_FORMS or node.type.startswith(("Random", "Stateless")) or node.name in seen:
+            return False
+        seen.add(node.name)
+        return any(self._is_data(each, seen) for each in node.inputs)
+
+    def _source(self, tensor: Output) -> Output:
+        """Return the tensor that a tensor is a view of."""
+        node = self._view.node(tensor)
+        while node is not None and node.type in VIEWS:
+            tensor = node.inputs[0]
+            node = self._view.node(tensor)
+        return tensor
+
+    def _is_from(self, tensor: Output, end: frozenset[str] | None) -> bool:
+        """Tell whether a tensor is a view of the end of the chain: a layer's nodes, or what the stage takes."""
+        if end is None:
+            return self.before is not None and self._source(tensor) == self.observed.cut.takes[self.before]
+        node = self._view.node(tensor)
+        while node is not None and node.name not in end and node.type in VIEWS:
+            node = self._view.node(node.inputs[0])
+        return node is not None and node.name in end
+
+
+#: The losses of the simulator.
+_LOSSES: Final = tuple(row.makes for row in layers.rows() if row.is_loss)
+
+
+def _is_flattened(before: tuple[int, ...], shape: Sequence[int]) -> bool:
+    """Tell whether samples of a shape with one axis are those of ``before``, with an axis of samples, flattened."""
+    return len(before) > 2 and tuple(shape) == (math.prod(before[1:]),)
+
+
+def _view(graph: Graph, stage: ObservedStage) -> PassView:
+    """Return the forward pass of a stage."""
+    forward = set(stage.cut.forward)
+    return PassView(graph, [seen for seen in stage.seen if seen.node.name in forward])
+
+
+def _variables(graph: Graph, view: PassView, layer: FoundLayer) -> Iterator[str]:
+    """Yield the shared names of a layer's variables."""
+    names = (name for name in view.seen if name in layer.nodes)
+    yield from dict.fromkeys(shared_name(graph.nodes[handle]) for handle in view.variables_of(names))
+
+
+def _scoped(graph: Graph, view: PassView, layer: FoundLayer) -> str:
+    """Return a layer's name with all scopes: of its first variable, else of its node behind its kind."""
+    for variable in _variables(graph, view, layer):
+        if scope := variable.rpartition("/")[0]:
+            return scope
+    kind = next((row.kind for row in layers.rows() if row.makes is type(layer.layer)), "layer")
+    *scopes, _ = layer.name.split("/")
+    if scopes and scopes[-1][:1].isupper() and scopes[-1].partition("_")[0] in _types(graph.nodes[layer.name]):
+        scopes.pop()  # the scope of a function of TensorFlow's own
+    return "/".join(scopes) or kind
+
+
+def _types(node: Node) -> tuple[str, ...]:
+    return node.type, node.type.lower()
+
+
+def _check_variables(chain: Sequence[Sequence[Chained]]) -> None:
+    names = [name for stage in chain for layer in stage for name in layer.variables]
+    shared = next((name for name in names if names.count(name) > 1), None)
+    if shared is not None:
+        raise NotLayersError(f"variable {shared!r} is of several layers")

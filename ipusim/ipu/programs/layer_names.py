@@ -1,0 +1,76 @@
+"""Names of a program's layers and stages, as short as they tell them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import Final
+
+from ipusim.api import timelines
+from ipusim.base.errors import IpusimError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.traced_functions import StepFunctions
+from ipusim.ipu.programs.chain import scoped_names
+
+#: Letters that a name in a scenario may not have, and how long it may be.
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST: Final = 64
+#: The number that a framework puts behind a name of its own.
+_NUMBER: Final = re.compile(r"_\d+$")
+
+
+def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple[str, ...]:
+    """Return a name for each layer, of its name with all scopes; those of the framework's own choice are left out.
+
+    It is the innermost scope, with as many of those around it as tell it from the others. Names that stay the same
+    get a number.
+
+    >>> short_names(["FCModel/dense256/dense", "FCModel/logits/dense_1", "a/relu", "b/relu"], ["dense"])
+    ('dense256', 'logits', 'a_relu', 'b_relu')
+    """
+    parts = _parts(names, frameworks)
+    result: list[str] = []
+    for own in parts:
+        depths = [depth for depth in range(1, len(own)) if sum(part[-depth:] == own[-depth:] for part in parts) == 1]
+        name = plain_name("_".join(own[-depths[0] :] if depths else own), "layer")
+        new, number = name, 0
+        while new in result:
+            number += 1
+            new = f"{name[: _LONGEST - 5]}_{number}"
+        result.append(new)
+    return tuple(result)
+
+
+def plain_name(text: str, instead: str) -> str:
+    """Return a text as a legal name of a scenario; ``instead`` is the prefix of a text that is no legal name."""
+    name = _OTHERS.sub("_", text).strip("_-")
+    return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_LONGEST]
+
+
+def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]:
+    """Return scopes and own name of each layer, without the latter where the framework chose it and scopes tell."""
+    parts = [[part for part in name.split("/") if part] for name in names]
+    scopes = [own[:-1] for own in parts]
+    return [
+        own[:-1] if own[:-1] and _NUMBER.sub("", own[-1]) in frameworks and scopes.count(own[:-1]) == 1 else own
+        for own in parts
+    ]
+
+
+def scopes_of(functions: StepFunctions) -> tuple[str, ...]:
+    """Return the layers of each stage as one text, and the scopes of the variables of other nodes."""
+    try:
+        stages = functions.observed
+    except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
+        return ()
+    result = short_names_of([scoped_names(functions.step.graph, stage) for stage in stages])
+    return tuple(map(timelines.layers_text, result)) if any(result) else ()
+
+
+def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Return short names of the layers of each stage, of their names with all scopes."""
+    default_name = import_module("tf_keras.src.utils.generic_utils").to_snake_case
+    chosen = {default_name(name) for name in dir(load().keras.layers) if name[0].isupper()}
+    names = iter(short_names([name for stage in scoped for name in stage], chosen))
+    return tuple(tuple(next(names) for _ in stage) for stage in scoped)

@@ -1,0 +1,235 @@
+"""Operations of Graphcore's on arrays: slices, products in parts, images, statistics, and look-ups in parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
+from ipusim.ipu.runtime.operations import WithoutGradient
+
+
+@dataclass(frozen=True)
+class SequenceSlice:
+    """Rows of (dst, src, counts, sources, places): counts[i] rows of src from sources[i] come to places[i] of dst.
+
+    Where slices overlap in dst, the later one stays.
+
+    Attributes:
+        zero_unused: whether other rows become zero.
+    """
+
+    zero_unused: bool
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return dst with the slices in it."""
+        dst, src, counts, sources, targets = arrays
+        taken = np.full(len(dst), -1)
+        for count, source, target in zip(counts, sources, targets, strict=True):
+            taken[target : target + count] = np.arange(source, source + count)
+        result = np.zeros_like(dst) if self.zero_unused else dst.copy()
+        result[taken >= 0] = src[taken[taken >= 0]]
+        return (result,), (taken, src.shape)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of the rows that stay, and of each row of src the sum of those of its uses."""
+        taken, shape = saved
+        (grad,) = grads
+        of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
+        if not self.zero_unused:
+            of_dst[taken < 0] = grad[taken < 0]
+        np.add.at(of_src, taken[taken >= 0], grad[taken >= 0])
+        return [(of_dst, of_src)[argument] for argument in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work: dst is written once, rows are read and written, and come over the exchange.
+
+        Back, the rows of src are summed into zeros.
+        """
+        dst, src, counts = arrays[:3]
+        moved, row = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
+        forward = Work(
+            sram_bytes=(2 * moved + dst.size) * row, exchange_bytes=moved * row, itemsize=max(row, 2), compute_sets=2
+        )
+        backward = Work(
+            vector=VectorWork(moved * (1 in argnums)),
+            sram_bytes=(2 * moved + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0)) * row,
+            exchange_bytes=moved * row,
+            itemsize=max(row, 2),
+            compute_sets=3,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class SerializedProduct:
+    """The products of (a, b), stacks of matrices, in parts as the core's dense layer has them."""
+
+    parts: layers.SerializedMatmul
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return a @ b for each of the stack."""
+        a, b = arrays
+        made = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
+        return (np.stack(made).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return grad @ b.T and a.T @ grad, in parts too."""
+        a, b = saved
+        of = self.parts.left_gradient, self.parts.right_gradient
+        stacked = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
+        return [np.stack([of[at](*item) for item in stacked]).reshape((a, b)[at].shape) for at in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work: one product there, and one back for each gradient; operands are read and written once.
+
+        Parts read or write once more what :meth:`SerializedMatmul.repeated` says, in each of the products.
+        """
+        a, b = arrays
+        (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
+        size, y = a.dtype.itemsize, groups * m * n
+        once = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
+        whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
+        back = tuple(self.parts.parts(whole[1][at], ("mnk", "kmn")[at]) for at in argnums)
+        return LayerCost(
+            Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=once * size, itemsize=size, compute_sets=0),
+            Work(back, sram_bytes=len(back) * once * size, itemsize=size, compute_sets=0),
+        )
+
+
+def _matrices(stack: Array) -> Array:
+    return stack.reshape(-1, *stack.shape[-2:])
+
+
+@dataclass(frozen=True)
+class NormaliseImage:
+    """(image * scale - offsets) * scales of (image, offsets, scales), with a fourth channel of zeros behind.
+
+    Attributes:
+        scale: of all channels.
+    """
+
+    scale: float
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the images with four channels: in float16 where they come as bytes, else as they come."""
+        image, offsets, scales = arrays
+        kind = np.dtype(np.float16) if image.dtype == np.uint8 else image.dtype
+        difference = image.astype(kind) * kind.type(self.scale) - offsets.astype(kind)
+        result = np.zeros((*image.shape[:-1], 4), kind)
+        result[..., :3] = difference * scales.astype(kind)
+        return (result,), (difference, offsets, scales)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the gradients of images, offsets and scales."""
+        difference, offsets, scales = saved
+        grad, over = grads[0][..., :3], tuple(range(difference.ndim - 1))
+        scaled = grad * scales.astype(grad.dtype)
+        return [
+            scaled * grad.dtype.type(self.scale)
+            if argument == 0
+            else (-scaled.sum(axis=over)).astype(offsets.dtype)
+            if argument == 1
+            else (grad * difference).sum(axis=over).astype(scales.dtype)
+            for argument in argnums
+        ]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work: a product, a difference and a product for each element there, and the same back."""
+        image = arrays[0]
+        size = image.dtype.itemsize if image.dtype.kind == "f" else 2
+        written = image.size // 3 * 4 * size
+        forward = Work(vector=VectorWork(3 * image.size), sram_bytes=image.nbytes + written, itemsize=size)
+        sums = len({1, 2} & set(argnums))
+        backward = Work(
+            vector=VectorWork((2 + sums) * image.size, reductions=sums * image.size),
+            sram_bytes=written + image.size * size * (1 + (2 in argnums)),
+            itemsize=size,
+            compute_sets=1 + 2 * sums,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class FixedWidthBins(WithoutGradient):
+    """So many levels at equal distances from the least to the largest of (values,)."""
+
+    levels: int
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the levels."""
+        (values,) = arrays
+        return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),), None
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work: a minimum and a maximum, each of two compute sets, and a product and a sum for a level."""
+        (values,) = arrays
+        size = values.dtype.itemsize
+        work = Work(
+            vector=VectorWork(2 * self.levels, reductions=2 * values.size),
+            sram_bytes=(2 * values.size + self.levels) * size,
+            itemsize=size,
+            compute_sets=2 * 2 + 1,
+        )
+        return LayerCost(work, Work(itemsize=size))
+
+
+@dataclass(frozen=True)
+class Histogram(WithoutGradient):
+    """Numbers of (values, levels, before): below the first level, from each level on, added to those before.
+
+    Attributes:
+        absolute: whether magnitudes are counted.
+    """
+
+    absolute: bool
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return (levels + 1,) counts in float32, as popops counts with ``useFloatArithmetic``."""
+        values, levels, before = arrays
+        bins = np.searchsorted(levels, np.abs(values) if self.absolute else values, side="right")
+        return (before + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work: each value is held against each level, and the tiles' counts are summed in two sets."""
+        values, levels, before = arrays
+        size = values.dtype.itemsize
+        work = Work(
+            vector=VectorWork(values.size * (levels.size + self.absolute) + before.size, reductions=values.size),
+            sram_bytes=(values.size + levels.size) * size + 2 * before.nbytes,
+            exchange_bytes=levels.nbytes,
+            itemsize=size,
+            compute_sets=1 + 2,
+        )
+        return LayerCost(work, Work(itemsize=size))
+
+
+@dataclass(frozen=True)
+class SerializedLookup:
+    """Rows of (table, ids), looked up in so many parts of the table one after another."""
+
+    parts: int
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the rows, (..., elements); raises ModelError for ids that the table does not have."""
+        table, ids = arrays
+        rows, _ = layers.Embedding(*table.shape).forward({"W": table}, ids)
+        return (rows,), (table, ids)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return the table's gradient, of each row the sum of those of its uses."""
+        table, ids = saved
+        result = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
+        return [result["W"] for _ in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
+        table, ids = arrays
+        size, elements = table.dtype.itemsize, ids.size * table.shape[1]
+        one = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
+        add = Work(vector=VectorWork(elements), sram_bytes=3 * elements * size, itemsize=size)
+        there = (one.forward,) * self.parts + (add,) * (self.parts - 1)
+        return LayerCost(models.in_turn(there, size), models.in_turn((one.backward,) * self.parts, size))

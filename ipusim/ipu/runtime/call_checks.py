@@ -1,0 +1,36 @@
+"""Checks of functions that a program hands over, and of the arguments that they are called with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ipusim.base.errors import ProgramTypeError
+from ipusim.ipu.runtime import checks
+
+
+def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse a function that does not take these arguments; raises ProgramTypeError, as Graphcore's loops do."""
+    try:
+        inspect.signature(function).bind(*args, **named)
+    except ValueError:  # one that is not written in Python, and says nothing
+        return
+    except TypeError as error:
+        names = f" and {', '.join(named)}" if named else ""
+        raise ProgramTypeError(f"{name}: expected a function of {len(args)} arguments{names}, got {error}") from None
+
+
+def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the arguments by name; raises ProgramTypeError for what is no function, and for args or kwargs of none."""
+    checks.function(name, function)
+    checks.instance("args", args, list | tuple, "a tuple of the function's arguments")
+    named: Mapping[str, Any] = {} if kwargs is None else kwargs
+    if not isinstance(named, Mapping) or not all(isinstance(item, str) for item in named):
+        checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
+    return named
+
+
+def check_body(name: str, function: object) -> None:
+    """Refuse what is no function; raises ProgramTypeError."""
+    checks.function(name, function, "a function of the loop-carried tensors and of an element of the infeed")

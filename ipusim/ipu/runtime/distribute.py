@@ -1,0 +1,335 @@
+"""``tf.distribute``: clusters of simulated hosts, as TF_CONFIG describes them, and how their values are reduced."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, NoReturn
+
+from ipusim.api import machine, runs
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.offered import in_module, rows
+from ipusim.ipu.traced.host_strategy import strategy
+
+#: The name of the variable, which messages begin with.
+VARIABLE: Final = "TF_CONFIG"
+_CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
+
+
+def read_only(path: str, doc: str) -> Any:
+    """Return a property whose value is the attribute at ``path`` of the object that has it."""
+    return property(attrgetter(path), doc=doc)
+
+
+class ClusterSpec:
+    """Addresses of a cluster's tasks, by kind."""
+
+    def __init__(self, cluster: Mapping[str, Sequence[str]]) -> None:
+        """Take them; raises ProgramTypeError for others."""
+        if not _is_cluster(cluster):
+            checks.wrong_type("cluster", "a dictionary of lists of addresses", cluster)
+        self._cluster = {kind: list(tasks) for kind, tasks in cluster.items()}
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another, or a dictionary, has the same addresses."""
+        return self._cluster == (other._cluster if isinstance(other, ClusterSpec) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # as TensorFlow's
+
+    @property
+    def jobs(self) -> list[str]:
+        """The kinds of tasks."""
+        return sorted(self._cluster)
+
+    def num_tasks(self, job_name: str) -> int:
+        """Return how many tasks of a kind there are; raises ProgramError for another kind."""
+        if job_name not in self._cluster:
+            raise ProgramError(f"No such job in cluster: {job_name!r}")
+        return len(self._cluster[job_name])
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """Return the addresses by kind."""
+        return {kind: list(tasks) for kind, tasks in self._cluster.items()}
+
+
+class ClusterConfig(NamedTuple):
+    """Who this process is, and with how many others.
+
+    Attributes:
+        cluster_spec: addresses by the type of task.
+        task_type, task_id: this process's.
+        master: its address; empty without a cluster.
+        num_ps_replicas, num_worker_replicas: servers of parameters, and workers with the chief.
+        is_chief: whether it is the chief.
+    """
+
+    cluster_spec: Mapping[str, Any]
+    task_type: str
+    task_id: int
+    master: str
+    num_ps_replicas: int
+    num_worker_replicas: int
+    is_chief: bool
+
+
+def cluster_spec() -> ClusterSpec:
+    """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
+    cluster, task, kind, index = _environment()
+    if cluster.jobs and "type" in task:
+        _check_task(cluster.as_dict(), kind, index)
+    return cluster
+
+
+def cluster_config() -> ClusterConfig:
+    """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
+    spec, task, kind, index = _environment()
+    cluster = spec.as_dict()
+    if cluster and ("type" not in task or "index" not in task):
+        _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
+    if kind == _EVALUATOR:
+        return ClusterConfig({}, kind, index, "", 0, 0, False)
+    if not cluster:
+        if kind not in (_WORKER, _CHIEF):
+            _refuse("If cluster is not set in TF_CONFIG, task_type must be worker or chief", kind)
+        return ClusterConfig({}, kind, index, "", 0, 1, True)
+    if len(cluster.get(_CHIEF, ())) != 1:
+        _refuse("If `cluster` is set in TF_CONFIG, it must have one `chief` node", cluster)
+    _check_task(cluster, kind, index)
+    workers = len(cluster.get(_WORKER, ())) + 1
+    address = cluster[kind][index]
+    return ClusterConfig(cluster, kind, index, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
+
+
+def cluster_of(strategy: Any) -> ClusterConfig:
+    """Return the simulated hosts as the workers of a strategy, the first of which is the chief."""
+    host, resolver = machine.this_host(), getattr(strategy, "cluster_resolver", None)
+    rank, count = (0, 1) if host is None else (host.rank, host.count)
+    if resolver is None:
+        return ClusterConfig({}, _WORKER, rank, "", 0, count, rank == 0)
+    cluster = resolver.cluster_spec().as_dict()
+    servers = len(cluster.get(_SERVER, ()))
+    return ClusterConfig(cluster, resolver.task_type, resolver.task_id, resolver.master(), servers, count, rank == 0)
+
+
+def _environment() -> tuple[ClusterSpec, Mapping[str, Any], str, int]:
+    """Return the cluster that the variable says, this process's task, and the type and index of that.
+
+    Raises ProgramError where one is not of its form.
+    """
+    text = os.environ.get(VARIABLE, "{}")
+    try:
+        result = json.loads(text)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        _refuse('expected {"cluster": {"worker": ["host:port", ...]}, "task": ...} in JSON', text)
+    cluster = _part(result, "cluster")
+    if not _is_cluster(cluster):
+        _refuse("expected a list of addresses for each type of task of the cluster", cluster)
+    task = _part(result, "task")
+    kind, index = task.get("type", _WORKER), task.get("index", 0)
+    if not isinstance(kind, str):
+        _refuse("expected a text as type of its task", kind)
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        _refuse("expected a whole number from 0 as index of its task", index)
+    return ClusterSpec(cluster), task, kind, index
+
+
+def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = result.get(name, {})
+    if not isinstance(part, dict):
+        _refuse(f"expected a dictionary for {name!r}", part)
+    return part
+
+
+def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> None:
+    """Refuse a task that the cluster has not; an evaluator stands outside of it."""
+    if kind == _EVALUATOR:
+        return
+    if kind not in cluster:
+        _refuse(f"expected {runs.one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
+    tasks = len(cluster[kind])
+    if index >= tasks:
+        _refuse(
+            f"expected one of its cluster's {tasks:,} tasks of {kind!r}, counted from 0, as index of its task", index
+        )
+
+
+def _is_cluster(cluster: Any) -> bool:
+    """Tell whether something is a dictionary of lists of texts."""
+    return isinstance(cluster, Mapping) and all(
+        isinstance(kind, str) and isinstance(tasks, list | tuple) and all(isinstance(task, str) for task in tasks)
+        for kind, tasks in cluster.items()
+    )
+
+
+def _refuse(text: str, value: object) -> NoReturn:
+    raise ProgramError(f"{VARIABLE}: {text}, got {value!r}")
+
+
+class _Fields(NamedTuple):
+    train_distribute: Any
+    eval_distribute: Any
+    remote_cluster: object
+
+
+class DistributeConfig(_Fields):
+    """The strategies of a RunConfig.
+
+    Args:
+        train_distribute, eval_distribute: as of RunConfig.
+        remote_cluster: must be None.
+
+    Raises UnsupportedProgramError for a remote cluster.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        train_distribute: Any = None,
+        eval_distribute: Any = None,
+        remote_cluster: object = None,
+    ) -> DistributeConfig:
+        """Check the arguments."""
+        if remote_cluster is not None:
+            raise UnsupportedProgramError(
+                f"remote_cluster: expected None, as workers are the simulated hosts of one process, got "
+                f"{remote_cluster!r}"
+            )
+        return super().__new__(cls, train_distribute, eval_distribute, remote_cluster)
+
+
+class InputContext:
+    """Which of several workers reads.
+
+    Args:
+        num_input_pipelines: the workers.
+        input_pipeline_id: the number of this one.
+        num_replicas_in_sync: the workers that train together.
+
+    Raises ProgramError and ProgramTypeError for what are no whole numbers.
+    """
+
+    num_input_pipelines: int = read_only("_count", "The workers.")
+    input_pipeline_id: int = read_only("_number", "The number of this one.")
+    num_replicas_in_sync: int = read_only("_in_sync", "The workers that train together.")
+
+    def __init__(self, num_input_pipelines: int = 1, input_pipeline_id: int = 0, num_replicas_in_sync: int = 1) -> None:
+        """Check the arguments."""
+        self._count = checks.whole("num_input_pipelines", num_input_pipelines, 1)
+        self._number = checks.whole("input_pipeline_id", input_pipeline_id)
+        self._in_sync = checks.whole("num_replicas_in_sync", num_replicas_in_sync, 1)
+
+    def __repr__(self) -> str:
+        """Return the number of the input pipeline, as TensorFlow writes it."""
+        return f"tf.distribute.InputContext(input pipeline id {self._number}, total: {self._count})"
+
+    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
+        """Return this worker's part of a batch; raises ProgramError in TensorFlow's words where there is none."""
+        size = checks.whole("global_batch_size", global_batch_size)
+        if size % self._in_sync:
+            raise ProgramError(
+                f"The `global_batch_size` {size} is not divisible by `num_replicas_in_sync` {self._in_sync} "
+            )
+        return size // self._in_sync
+
+
+class TFConfigClusterResolver:
+    """The cluster of TF_CONFIG, whose chief and workers are the simulated hosts, by rank.
+
+    Without that variable it is the simulated hosts as workers. Which task a host is its rank says: the variable is the
+    same for all.
+
+    Raises ProgramError for a variable that describes no cluster, and for one of other than the simulated hosts.
+    """
+
+    def __init__(self) -> None:
+        """Read the variable."""
+        host = machine.this_host()
+        rank, count = (0, 1) if host is None else (host.rank, host.count)
+        cluster = cluster_spec().as_dict()
+        if not cluster and host is not None:
+            cluster = {"worker": [f"host{number}" for number in range(count)]}
+        tasks = [(kind, index) for kind in (_CHIEF, _WORKER) for index in range(len(cluster.get(kind, ())))]
+        if cluster and len(tasks) != count:
+            raise ProgramError(
+                f"{VARIABLE}: expected as many workers, with the chief, as there are simulated hosts, {count}, got "
+                f"{len(tasks)}: start them with horovod.run(function, np={len(tasks)}), or ipusim run --hosts "
+                f"{len(tasks)}"
+            )
+        self._spec = ClusterSpec(cluster)
+        self.task_type, self.task_id = tasks[rank] if tasks else ("worker", 0)
+
+    def cluster_spec(self) -> ClusterSpec:
+        """Return the cluster."""
+        return self._spec
+
+    def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
+        """Return the empty text: a session runs in this process."""
+        return ""
+
+
+class experimental:  # noqa: N801 - TensorFlow's name of a module
+    """What programs use of ``tf.distribute.experimental``."""
+
+    DistributeConfig = DistributeConfig
+
+
+class Server:
+    """A server of a cluster: hosts are simulated in one process and need none.
+
+    Args:
+        server_or_cluster_def: the cluster, from a resolver or as a dictionary of lists of addresses.
+        job_name, task_index: which of its tasks this is.
+        protocol, config, start: without effect.
+    """
+
+    def __init__(
+        self,
+        server_or_cluster_def: Any,
+        job_name: str | None = None,
+        task_index: int | None = None,
+        protocol: str | None = None,
+        config: object = None,
+        start: bool = True,
+    ) -> None:
+        """Check the arguments; raises ProgramError for a task that the cluster has not."""
+        spec = server_or_cluster_def
+        if not isinstance(spec, ClusterSpec):
+            spec = ClusterSpec(spec)
+        kind = None if job_name is None else checks.text("job_name", job_name)
+        index = None if task_index is None else checks.whole("task_index", task_index)
+        if kind is not None and index is not None and spec.jobs and index >= spec.num_tasks(kind):
+            checks.wrong_value("task_index", f"one of the {spec.num_tasks(kind)} tasks of {kind!r}", index)
+
+    @property
+    def target(self) -> str:
+        """What a session connects to: itself."""
+        return ""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def join(self) -> None:
+        """Return at once: the hosts end with their programs."""
+
+
+def has_strategy() -> bool:
+    """Return whether the caller is in the scope of a strategy of several hosts."""
+    return strategy() is not None
+
+
+def get_strategy() -> Any:
+    """Return the strategy whose scope the caller is in, None for none."""
+    return strategy()
+
+
+__getattr__, __dir__ = rows(
+    __name__,
+    in_module("ipusim.ipu.runtime.pipeline_options", "ReduceOp")
+    | {"cluster_resolver": in_module(__name__, "ClusterSpec TFConfigClusterResolver")},
+)

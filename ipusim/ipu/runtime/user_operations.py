@@ -1,0 +1,192 @@
+"""Operations of a user's own: functions of a file of Python, and expressions of elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array, LayerCost, Shape, VectorWork, Work, functions, layers, models
+from ipusim.base.errors import ModelError, UnsupportedProgramError
+from ipusim.ipu.runtime import checks
+
+
+@dataclass(frozen=True)
+class UserOperation:
+    """A user's functions of arrays.
+
+    Attributes:
+        name: what messages call it.
+        run: takes the inputs and ``attributes``, and returns an array or several.
+        pull_back: takes the gradients of the results, these, the inputs, and ``attributes``, and returns the gradients
+            of the inputs; with ``separate`` it takes before them the place of one, and returns that. None without one.
+        cycles: takes the inputs and returns the cycles of both passes, ``forward`` and ``backward``; None to count an
+            operation for each element that is written.
+        outputs: type and shape of each result.
+        attributes, gradient_attributes: handed to the functions.
+        separate: whether gradients are asked for one by one.
+        learns: places of the inputs that have gradients; None for all.
+    """
+
+    name: str
+    run: Callable[..., Any]
+    pull_back: Callable[..., Any] | None
+    cycles: Callable[..., Any] | None
+    outputs: tuple[tuple[np.dtype[Any], Shape], ...]
+    attributes: str = ""
+    gradient_attributes: str = ""
+    separate: bool = False
+    learns: tuple[int, ...] | None = None
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the results; raises ModelError for others than were said, and for what the function raises."""
+        with functions.Failing(f"user operation {self.name!r}"):
+            made = self.run(*arrays, attributes=self.attributes)
+        result = tuple(map(np.asarray, models.as_results(made)))
+        forms = [(item.dtype, item.shape) for item in result]
+        if forms != list(self.outputs):
+            raise ModelError(
+                f"user operation {self.name!r}: expected results {_text(self.outputs)}, as outs says, got "
+                f"{_text(forms)}"
+            )
+        return result, (arrays, result)
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
+
+        None stands for the gradient of whole numbers, which is never needed. Raises ModelError without a function, for
+        gradients that are missing or of other shapes, and for what it raises.
+        """
+        arrays, results = saved
+        if self.pull_back is None:
+            raise ModelError(
+                f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
+            )
+        places = list(range(len(arrays)) if self.learns is None else self.learns)
+        rest = list(grads), list(results), list(arrays)
+        with functions.Failing(f"gradient of user operation {self.name!r}"):
+            if self.separate:
+                places = [at for at in places if at in argnums]
+                values = [self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places]
+            else:
+                made = self.pull_back(*rest, attributes=self.gradient_attributes)
+                values = list(made) if isinstance(made, tuple | list) else [made]
+            if len(values) != len(places):
+                raise ModelError(f"expected gradients of {len(places)} inputs, got {len(values)}")
+            result = {}
+            for at, item in zip(places, values, strict=True):
+                if item is not None:
+                    result[at] = np.asarray(item, arrays[at].dtype)
+                elif at in argnums:
+                    raise ModelError(f"expected a gradient of input {at}, of shape {arrays[at].shape}, got None")
+            for at, item in result.items():
+                if item.shape != arrays[at].shape:
+                    raise ModelError(
+                        f"expected a gradient of shape {arrays[at].shape} for input {at}, got {item.shape}"
+                    )
+        return [result.get(at, np.zeros_like(arrays[at])) for at in argnums]
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the cycles that the user's function gives, or one operation for each element that a pass writes."""
+        size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
+        if self.cycles is not None:
+            with functions.Failing(f"cost of user operation {self.name!r}"):
+                value = self.cycles(*arrays)
+                return LayerCost(_measured(value, "forward", size), _measured(value, "backward", size))
+        written = sum(math.prod(shape) for _, shape in self.outputs)
+        moved = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
+        read = sum(array.nbytes for array in arrays)
+        back = sum(arrays[at].size for at in argnums)
+        forward = Work(vector=VectorWork(written), sram_bytes=read + moved, itemsize=size)
+        backward = Work(
+            vector=VectorWork(back),
+            sram_bytes=read + 2 * moved + sum(arrays[at].nbytes for at in argnums),
+            itemsize=size,
+            compute_sets=len(argnums) if self.separate else 1,
+        )
+        return LayerCost(forward, backward)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A function of the elements of several arrays, computed in one go; as Graphcore's it has no gradient."""
+
+    function: Callable[..., Any]
+
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
+        """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
+        with functions.Failing("vertex_expression"), functions.Surrounded(ipu_alone="a vertex_expression"):
+            result = np.asarray(self.function(*arrays))
+            if result.dtype.kind not in "biuf" or result.shape != np.broadcast_shapes(
+                *(array.shape for array in arrays)
+            ):
+                raise ModelError(f"expected an array of the inputs' shape, got {result.dtype}{list(result.shape)}")
+        return (result,), None
+
+    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+        """Refuse. Raises ModelError."""
+        raise ModelError(
+            "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "
+            "compute with the arrays themselves, or behind tf.stop_gradient"
+        )
+
+    def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
+        """Return the work of all its operations as one compute set, which reads and writes each array once."""
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        size = max(array.dtype.itemsize for array in arrays)
+        floats = [array.astype(np.float64) for array in arrays]
+        with np.errstate(all="ignore"):
+            counted, _, _ = functions.count_passes(self.function, floats, range(len(floats)))
+        moved = sum(array.nbytes for array in arrays) + math.prod(shape) * size
+        work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
+        return LayerCost(work, Work(itemsize=size))
+
+
+def _text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:
+    return "[" + ", ".join(f"{dtype}{list(shape)}" for dtype, shape in forms) + "]"
+
+
+def _measured(value: Any, side: str, itemsize: int) -> Work:
+    cycles = value.get(side, 0) if isinstance(value, dict) else None
+    if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 0:
+        raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {value!r}")
+    return models.MeasuredWork(cycles=cycles, itemsize=itemsize)
+
+
+def outputs_of(outs: Any) -> tuple[Any, ...]:
+    """Return type and shape of each result; raises ProgramTypeError and ProgramError for what says none."""
+    if outs is None:
+        return ()
+    if not isinstance(outs, dict) or outs.keys() != {"output_types", "output_shapes"}:
+        checks.wrong_type("outs", "a dictionary of output_types and output_shapes", outs)
+    types, shapes = outs["output_types"], outs["output_shapes"]
+    if not isinstance(types, list | tuple) or not isinstance(shapes, list | tuple) or len(types) != len(shapes):
+        checks.wrong_value("outs", "as many types as shapes", outs)
+    return tuple(
+        (checks.dtype("output_types", kind, "biuf"), tuple(checks.whole("output_shapes", axis) for axis in shape))
+        for kind, shape in zip(types, shapes, strict=True)
+    )
+
+
+def library_of(library: str) -> ModuleType:
+    """Return the module of a file of Python; raises UnsupportedProgramError for a compiled library."""
+    path = Path(library)
+    if path.suffix != ".py":
+        raise UnsupportedProgramError(
+            "library_path: expected a file of Python with the operation's functions, as compiled libraries do not run "
+            f"on simulated IPUs, got {library!r}"
+        )
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    return _loaded(library, path.absolute(), changed)
+
+
+@lru_cache(maxsize=64)
+def _loaded(library: str, path: Path, _changed: int) -> ModuleType:
+    """Run a file once as long as it is the same: a stage's function asks for it in every micro-batch."""
+    return functions.load_file(library, path)[0]

@@ -1,0 +1,58 @@
+"""Nodes in which the replicas of a stage meet, each with its transpose as gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ipusim.api import Array, functions
+from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.registry import Entry
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+
+
+def add_collective(
+    function: Callable[[Array], Any],
+    gradient: Callable[[Array, Array], Any] | None,
+    x: Any,
+    shape: Sequence[int | None],
+    name: str,
+) -> Any:
+    """Write a node in which replicas meet.
+
+    Args:
+        function: takes the array of a replica, returns its result.
+        gradient: takes the array and the gradient of the result, returns that of the array; None without a gradient.
+        x: tensor of a replica.
+        shape: static shape of the result.
+        name: name of the node.
+    """
+    called = f"collective {name!r} is called"
+    functions.check_on_ipu(called, "replicas meet on their IPUs, so call it outside of the scope")
+
+    @tf.custom_gradient
+    def call(value: Any) -> Any:
+        (result,) = add_node(_entry(function), [value], [(value.dtype, shape)], name)
+
+        def back(upstream: Any) -> Any:
+            if gradient is None:
+                return None
+            (found,) = add_node(_entry(gradient), [value, upstream], [(value.dtype, value.shape)], f"{name}_grad")
+            return found
+
+        return result, back
+
+    return call(x)
+
+
+def _entry(function: Callable[..., Any]) -> Entry:
+    return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))))
+
+
+def add_replica_index(name: str) -> Any:
+    """Write the node of the number of the replica, an int32."""
+    return add_node(_entry(lambda: np.int32(functions.replica_index())), [], [(tf.int32, [])], name)[0]

@@ -1,0 +1,51 @@
+"""What hosts make of tensors together, as operations of the host's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ipusim.api import Array, machine
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.traced.operations import add_function
+from ipusim.ipu.traced.sessions import install
+
+tf = load()
+
+
+def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+    """Return what a function makes of tensors: at once in eager execution, else whenever a session or function runs.
+
+    Args:
+        function: takes and returns arrays, of the tensors' dtypes, on every host at the same time.
+        tensors: its arguments.
+        shapes: static shapes of the results.
+    """
+    values = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if tf.executing_eagerly():
+        return [tf.constant(array) for array in function(*(value.numpy() for value in values))]
+    install()
+    forms = [(value.dtype, shape) for value, shape in zip(values, shapes, strict=True)]
+    return add_function(lambda *arrays: function(*arrays), values, forms, "collective") if values else []
+
+
+def reduced(name: str, value: Any, operation: str) -> Any:
+    """Return a tensor reduced over all hosts, as ``host_collectives.all_reduce`` does."""
+    host = machine.this_host()
+    tensor = tf.convert_to_tensor(value)
+    return together(lambda array: [machine.all_reduce(host, name, array, operation)], [tensor], [tensor.shape])[0]
+
+
+def gathered(name: str, value: Any) -> Any:
+    """Return the tensors of all hosts one after the other, as ``host_collectives.all_gather`` does."""
+    host = machine.this_host()
+    tensor = tf.convert_to_tensor(value)
+    rows = [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
+    return together(lambda array: [machine.all_gather(host, name, array)], [tensor], [rows])[0]
+
+
+def broadcasted(name: str, value: Any, root: int) -> Any:
+    """Return the tensor of the host with rank ``root``, as ``host_collectives.broadcast`` does."""
+    host = machine.this_host()
+    tensor = tf.convert_to_tensor(value)
+    return together(lambda array: [machine.broadcast(host, name, array, root)], [tensor], [tensor.shape])[0]

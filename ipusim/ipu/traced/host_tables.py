@@ -1,0 +1,210 @@
+"""Tables that lie on the host: stages look rows up, and gradients of the rows go back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ipusim.api import Array, functions, models
+from ipusim.base.errors import ProgramError, ProgramStateError
+from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.node import Graph, Variable
+from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.registry import Entry, entry_of
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.tracing import variable_name
+
+tf = load()
+
+
+class Rule(Protocol):
+    """How a table learns.
+
+    Attributes:
+        mini_batches: mini-batches whose gradients are added up before the table changes.
+    """
+
+    mini_batches: int
+
+    def get_learning_rate(self) -> float:
+        """Return the step size."""
+
+
+@dataclass(eq=False)
+class _State:
+    """A table in a session.
+
+    Attributes:
+        values: current rows.
+        variable: TensorFlow's variable in the run that goes on.
+        sums: gradients that are not applied.
+        touched: rows of these.
+        complete: mini-batches among these.
+        looked_up: rows that look-ups have given, by micro-batch and look-up, until their gradients come.
+    """
+
+    values: Array
+    variable: Variable
+    sums: Array
+    touched: list[Array] = field(default_factory=list)
+    complete: int = 0
+    looked_up: dict[tuple[int, ...], dict[int, Array]] = field(default_factory=dict)
+
+
+class HostTable:
+    """A table of rows.
+
+    Attributes:
+        variable: TensorFlow's variable with the rows.
+        registered: number of blocks in which programs may look it up and learn.
+    """
+
+    def __init__(self, variable: Any, rule: Rule | None, name: str) -> None:
+        """Take the variable, and how it learns; None for a table that does not."""
+        self.variable, self.registered, self._rule, self._name = variable, 0, rule, name
+        self._states: WeakKeyDictionary[Any, _State] = WeakKeyDictionary()
+        self._state: _State | None = None
+        self._numbers = count()
+        #: Leads gradients of rows back to the table: an optimizer asks for the gradient of an empty variable.
+        self._learns = None if rule is None else _empty_variable(f"{name}/host")
+
+    @property
+    def shared_name(self) -> str:
+        """The name by which nodes know the variable."""
+        return variable_name(self.variable)
+
+    def connect(self, session: Any, variable: Variable) -> None:
+        """Go on from the value that the variable has in a session."""
+        values = np.array(variable.value) if self._rule is not None else np.asarray(variable.value)
+        state = self._states.get(session)
+        if state is None:
+            state = self._states[session] = _State(values, variable, np.zeros_like(values[:0]))
+        state.values, state.variable = values, variable
+        state.looked_up.clear()
+        self._state = state
+
+    def look_up(self, ids: Any, *, clip: bool) -> Any:
+        """Write the node that returns rows, (*ids.shape, width), with a node for their gradients.
+
+        Args:
+            ids: whole numbers.
+            clip: whether numbers out of range are brought into it, else they are refused.
+        """
+        advice = "its rows come to the IPU, so look them up outside of the scope"
+        functions.check_on_ipu(f"table {self._name!r} is looked up", advice)
+        number, width = next(self._numbers), int(self.variable.shape[1])
+        form = (self.variable.dtype.base_dtype, [*ids.shape.as_list(), width])
+
+        def ahead(invocation: Invocation, places: Array, *_: Any) -> Array:
+            rows = self._in_range(np.asarray(places), clip=clip)
+            return self._rows(rows, (*invocation.key, number))
+
+        def behind(invocation: Invocation, places: Array, upstream: Array) -> Array:
+            rows = self._in_range(np.asarray(places), clip=clip)
+            self._learn(rows, np.asarray(upstream), (*invocation.key, number))
+            return np.zeros(0, np.float32)
+
+        forward, backward = (Entry(lambda _, run=run: run, invoked=True, value=self) for run in (ahead, behind))
+        if self._learns is None:
+            return tf.stop_gradient(add_node(forward, [ids], [form], "host_rows")[0])
+
+        @tf.custom_gradient
+        def call(places: Any, learns: Any) -> Any:
+            (rows,) = add_node(forward, [places, learns], [form], "host_rows")
+
+            def back(upstream: Any) -> Any:
+                given = [places, tf.convert_to_tensor(upstream)]
+                return None, add_node(backward, given, [(tf.float32, [0])], "host_rows_grad")[0]
+
+            return rows, back
+
+        return call(ids, self._learns.read_value())
+
+    def _in_range(self, ids: Array, *, clip: bool) -> Array:
+        tokens = int(self.variable.shape[0])
+        if clip:
+            return np.clip(ids, 0, tokens - 1)
+        check_ids(self._name, tokens, ids)
+        return ids
+
+    def _rows(self, ids: Array, key: tuple[int, ...]) -> Array:
+        """Return rows; those of a look-up of a micro-batch again as they were."""
+        noted = functions.surroundings().look_ups
+        if noted is not None:
+            dtype = self.variable.dtype.as_numpy_dtype
+            rows = np.zeros((*ids.shape, int(self.variable.shape[1])), dtype)
+            gradients = 0 if self._rule is None else rows.nbytes
+            noted.append(models.TableBytes(ids.size * models.ID_BYTES, rows.nbytes, gradients))
+            return rows
+        state = self._connected()
+        *micro_batch, which = key
+        if len(micro_batch) < 2 or self._rule is None:  # of no training
+            return state.values.take(ids, axis=0)
+        if not self.registered:
+            raise ProgramStateError(
+                f"HostEmbedding {self._name!r}: expected the program to run inside `with embedding.register(session):`"
+            )
+        found = state.looked_up.setdefault(tuple(micro_batch), {})
+        if which not in found:
+            found[which] = state.values.take(ids, axis=0)
+        return found[which]
+
+    def _learn(self, ids: Array, gradients: Array, key: tuple[int, ...]) -> None:
+        """Add gradients up, and change the table when those of all look-ups of enough micro-batches are there."""
+        if functions.surroundings().look_ups is not None:
+            return
+        assert self._rule is not None
+        state, (*micro_batch, which) = self._connected(), key
+        if not len(state.sums):
+            state.sums = np.zeros_like(state.values)
+        np.add.at(state.sums, ids.reshape(-1), gradients.reshape(-1, state.values.shape[1]))
+        state.touched.append(ids.reshape(-1))
+        waiting = state.looked_up.get(tuple(micro_batch), {})
+        waiting.pop(which, None)
+        if waiting:
+            return
+        state.looked_up.pop(tuple(micro_batch), None)
+        state.complete += 1
+        if state.complete == self._rule.mini_batches:
+            rows = np.unique(np.concatenate(state.touched))
+            state.values[rows] -= state.values.dtype.type(self._rule.get_learning_rate()) * state.sums[rows]
+            state.sums[rows] = 0
+            state.complete = 0
+            state.touched.clear()
+            state.variable.assign(state.values)
+
+    def _connected(self) -> _State:
+        assert self._state is not None
+        return self._state
+
+
+def check_ids(name: str, tokens: int, ids: Array) -> None:
+    """Refuse numbers that a table does not have; raises ProgramError."""
+    if ids.size and (ids.min() < 0 or ids.max() >= tokens):
+        wrong = int(ids.min() if ids.min() < 0 else ids.max())
+        raise ProgramError(f"indices: expected numbers from 0 to {tokens - 1}, as the table {name!r} has, got {wrong}")
+
+
+def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTable]:
+    """Return the tables that nodes look up, bodies of called functions among them.
+
+    Args:
+        graph: the graph.
+        names: names of the nodes, by default all nodes.
+    """
+    own = graph.nodes.values() if names is None else (graph.nodes[name] for name in names)
+    inner = (node for body in graph.functions.values() for node in body.nodes.values())
+    entries = (entry_of(node) for nodes in (own, inner) for node in nodes if node.type == "PyFunc")
+    return list(dict.fromkeys(each.value for each in entries if each and isinstance(each.value, HostTable)))
+
+
+def _empty_variable(name: str) -> Any:
+    """Return a trained variable without elements."""
+    if tf.executing_eagerly():
+        return tf.Variable(tf.zeros([0]), name=name)
+    return tf.compat.v1.Variable(tf.zeros([0]), name=name, use_resource=True)

@@ -1,0 +1,37 @@
+"""Python functions of a program's own, which the host runs in the middle of a stage."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.registry import USERS, Kernel, register
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
+#: TensorFlow's table of the functions behind ``numpy_function`` and ``py_function``.
+_FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
+_EAGER: Final = import_module("tensorflow.python.eager.context").eager_mode
+
+
+@register(" ".join(sorted(USERS)), effect=True)
+def _call(node: Node) -> Kernel:
+    """Call the function on arrays; a function of ``py_function`` takes eager tensors."""
+    token, dtypes = node.attributes["token"], node.output_types
+    function = _FUNCTIONS._funcs[token]
+
+    def run(*values: Any) -> Any:
+        if node.type == "EagerPyFunc":
+            with _EAGER():
+                made = function._func(*map(tf.constant, values))
+                found = [np.asarray(each) for each in tf.nest.flatten(made)]
+        else:
+            made = function(*map(np.asarray, values))
+            found = list(made) if isinstance(made, tuple | list) else [made]
+        results = [np.asarray(each, dtype) for each, dtype in zip(found, dtypes, strict=False)]
+        return results[0] if len(results) == 1 else tuple(results) or None
+
+    return run

@@ -1,0 +1,54 @@
+"""Runs of a Job with other seeds of its jitter, computed together and without events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ipusim.base.errors import NotExactError
+from ipusim.hardware.disturbances import Jitter
+from ipusim.retiming.retiming import Retiming
+from ipusim.runs.job import Job
+
+
+class RunCycles(NamedTuple):
+    """The cycles of a run.
+
+    Attributes:
+        run: length of the run.
+        makespan: length of the first execution of the pipeline, without its weight update.
+        busiest: passes of the busiest IPU in the first execution.
+        compute: passes of all IPUs in the first execution.
+    """
+
+    run: int
+    makespan: int
+    busiest: int
+    compute: int
+
+
+def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCycles | None]:
+    """Yield the cycles of a run for each set of seeds.
+
+    Args:
+        job: what is run.
+        seeds: for each run a seed of each jitter among its disturbances, in their order.
+
+    Yields:
+        The cycles of the next run; None where tensors share a link in it, so that only events tell.
+
+    Raises:
+        NotExactError: where only events tell the times of the Job; the message is the reason.
+    """
+    if job.late or job.between:
+        raise NotExactError("hosts that wait for each other")
+    jitters = [item for item in job.system.disturbances if isinstance(item, Jitter)]
+    drawn_seeds = np.array(seeds, np.int64).reshape(-1, len(jitters))[:, [bool(item.jitter) for item in jitters]]
+    whole = job.whole
+    retiming = Retiming.of(whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions)
+    for drawn in retiming.drawn(drawn_seeds):
+        columns = drawn.cycles, drawn.pipeline, drawn.compute.max(axis=0), drawn.compute.sum(axis=0)
+        for run, exact in zip(np.stack(columns, axis=1).tolist(), drawn.exact.tolist(), strict=True):
+            yield RunCycles(*run) if exact else None

@@ -1,0 +1,50 @@
+"""Outcomes of runs that differ in seeds of jitter are those of simulations, also where they are computed together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+
+from ipusim.api import Request
+from ipusim.app.sweep.outcome import outcome_of
+from ipusim.app.sweep.seeds import seeded_outcomes
+from ipusim.hardware.disturbances import Jitter
+from tests.effort import share
+from tests.properties.test_retiming import cases
+
+#: Drawn requests with jitter, and the seeds that each is run with.
+REQUESTS, SEEDS = 200, 4
+
+
+def requests_with_jitter(count: int) -> Iterator[Request]:
+    """Yield so many drawn requests with jitter, some with slower IPUs and several jitters."""
+    drawn = (case.job.request for case in cases(20 * count, seed=1) if jitters(case.job.system.disturbances))
+    yield from islice(drawn, count)
+
+
+def jitters(disturbances) -> list[int]:
+    return [place for place, each in enumerate(disturbances) if isinstance(each, Jitter)]
+
+
+def test_computed_outcomes_are_those_of_simulations() -> None:
+    rng = random.Random(2)
+    seen = computed = 0
+    for request in requests_with_jitter(share(REQUESTS)):
+        places = [at for at, each in enumerate(request.options.disturbances) if hasattr(each, "seed")]
+        points = {number: {f"disturbances.{at}.seed": rng.randrange(2**32) for at in places} for number in range(SEEDS)}
+        outcomes = dict(seeded_outcomes(request, points))
+        for number, outcome in outcomes.items():
+            assert outcome == outcome_of(request, points[number]), (request.to_dict(), points[number])
+        seen, computed = seen + 1, computed + (len(outcomes) > 1)
+    assert seen > 0
+    # The others have tensors that share links, or another reason of the domain of times without events.
+    assert computed >= 0.8 * seen, (computed, seen)
+
+
+def test_other_changes_than_seeds_are_left_to_simulations() -> None:
+    request = next(requests_with_jitter(1))
+    points = {number: {"pipeline.gradient_accumulation_count": 8 * (number + 1)} for number in range(4)}
+    assert not list(seeded_outcomes(request, points))
+    few = {number: {"disturbances.0.seed": number} for number in range(2)}
+    assert not list(seeded_outcomes(request, few))
