@@ -20,4 +20,6 @@ def needs_tensorflow(*, at_import=False):
     if missing and os.environ.get("IPUSIM_TENSORFLOW") == "required":
         pytest.fail(f"tests of programs are required here: {' and '.join(missing)} is not installed")
     if missing:
-        pytest.skip(f"{' and '.join(missing)} is not installed: pip install -e '.[tensorflow]'", allow_module_level=at_import)
+        pytest.skip(
+            f"{' and '.join(missing)} is not installed: pip install -e '.[tensorflow]'", allow_module_level=at_import
+        )

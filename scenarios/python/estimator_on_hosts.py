@@ -5,10 +5,11 @@ On one host it trains on whole batches, to the same losses.
 
 import argparse
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
-from ipusim.ipu.tensorflow.keras import datasets, layers
+import tensorflow.compat.v1 as tf
+from tensorflow.keras.datasets import mnist
+from tensorflow.keras.layers import Dense, Flatten
+from tensorflow.python import ipu
+from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 
 GLOBAL_BATCH_SIZE = 64
 BATCHES_OF_A_RUN = 20
@@ -22,9 +23,9 @@ def parse_args():
 
 
 def input_fn(mode, params, input_context=None):
-    train, test = datasets.synthetic.load_data()
+    train, test = mnist.load_data()
     images, labels = train if mode == tf.estimator.ModeKeys.TRAIN else test
-    dataset = tf.data.Dataset.from_tensor_slices((images.astype("float32"), labels.astype("int32")))
+    dataset = tf.data.Dataset.from_tensor_slices((images[:6400].astype("float32") / 255, labels[:6400].astype("int32")))
     if input_context:
         print(f"Reads batches of {params['batch_size']} samples")
         dataset = dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
@@ -32,9 +33,9 @@ def input_fn(mode, params, input_context=None):
 
 
 def model_fn(features, labels, mode, params):
-    partial = layers.Flatten()(features)
-    partial = layers.Dense(64, activation=tf.nn.relu)(partial)
-    logits = layers.Dense(10)(partial)
+    partial = Flatten()(features)
+    partial = Dense(64, activation=tf.nn.relu)(partial)
+    logits = Dense(10)(partial)
     # The mean over this worker's samples: the workers average their gradients.
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
     if mode == tf.estimator.ModeKeys.EVAL:

@@ -17,6 +17,7 @@ from ipusim.api import Array, machine
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.runtime.hosts import (
     cross_rank,
     cross_size,
@@ -28,7 +29,6 @@ from ipusim.ipu.runtime.hosts import (
     shutdown,
     size,
 )
-from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.traced import host_collectives
 
 __all__ = [

@@ -13,10 +13,10 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribute import TFConfigClusterResolver
+from ipusim.ipu.runtime.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host
 from ipusim.ipu.runtime.hosts import rank, size
 from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
 from ipusim.ipu.traced.host_collectives import reduced
-from ipusim.ipu.traced.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host
 
 tf = load()
 _OPTIMIZER: Final = tf.compat.v1.train.Optimizer

@@ -12,7 +12,7 @@ from ipusim.api import machine, runs
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.offered import in_module, rows
-from ipusim.ipu.traced.host_strategy import strategy
+from ipusim.ipu.runtime.host_strategy import strategy
 
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipusim.api import Array, Job, Session, machine, pricing
 from ipusim.ipu.runtime.host import EvaluatedTensor, Fetch, Tensor
-from ipusim.ipu.traced.host_strategy import (
+from ipusim.ipu.runtime.host_strategy import (
     Distribution,
     averages,
     averaging,

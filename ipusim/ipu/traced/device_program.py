@@ -32,7 +32,7 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.program_request import job_of_request
 from ipusim.ipu.runtime.recording import recorder
-from ipusim.ipu.traced.host_strategy import Distribution, distribution
+from ipusim.ipu.runtime.host_strategy import Distribution, distribution
 from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 

@@ -127,7 +127,9 @@ class Estimator:
         """
         self._check_steps(steps, max_steps)
         own, listeners = checked_hooks(hooks), training.checked_listeners(saving_listeners)
-        start = self.latest_checkpoint()
+        workers = self._workers[ModeKeys.TRAIN]
+        workers.check(self._config.num_worker_replicas)
+        start = workers.of_chief("the first checkpoint", self.latest_checkpoint())
         if max_steps is not None and start is not None and self._step_of(start) >= max_steps:
             _LOG.info("Skipping training since max_steps has already saved.")
             return self
@@ -175,6 +177,7 @@ class Estimator:
                 while not session.should_stop():
                     session.run(updates)
             result = dict(sorted(final.final_ops_values.items()))
+            result |= {each: workers.mean_metric(value) for each, value in result.items() if each != "global_step"}
             told = ", ".join(f"{each} = {value}" for each, value in result.items())
             _LOG.info(f"Saving dict for global step {result['global_step']}: {told}")
             self._write(result, self.eval_dir(name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from ipusim.api import machine
 from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.estimators.calls import check_positive
@@ -102,10 +103,12 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     """Train an estimator, and evaluate its checkpoints meanwhile and in the end.
 
     Returns:
-        The metrics of the last evaluation, None where nothing was left to train; and no exports.
+        The metrics of the last evaluation, None where nothing was left to train; and no exports. Of several workers
+        the chief alone evaluates, and has metrics.
 
     Raises:
         ProgramTypeError: in TensorFlow's words, for what is no estimator or specification.
+        UnsupportedProgramError: for an eval_distribute of several hosts.
     """
     for name, value, kind in (
         ("eval_spec", eval_spec, EvalSpec),
@@ -115,6 +118,11 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
         if not isinstance(value, kind):
             raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(value)}")
     config = estimator.config
+    if config.eval_distribute is not None and machine.host_count() > 1:
+        raise UnsupportedProgramError(
+            "eval_distribute: expected None in train_and_evaluate on several hosts, as the chief evaluates there by "
+            "itself: call the estimator's evaluate on each host instead"
+        )
     _LOG.info(
         "Start train and evaluate loop. The evaluate will happen after every checkpoint. Checkpoint frequency is "
         f"determined based on RunConfig arguments: save_checkpoints_steps {config.save_checkpoints_steps} or "

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeVar
 
-from ipusim.base.errors import ProgramError, UnsupportedProgramError
+import numpy as np
+
+from ipusim.api import machine
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.host_strategy import averaging, in_scope_of
+from ipusim.ipu.traced.host_collectives import reduced
 
+T = TypeVar("T")
 tf = load()
 
 
@@ -32,15 +38,26 @@ class Workers:
                 f"several, got {config.cluster_spec}"
             )
 
+        host = machine.this_host()
+        self._host = None if strategy is None or host is None or host.count == 1 else host
+
     @property
     def count(self) -> int:
         """The number of hosts."""
-        return 1
+        return 1 if self._host is None else self._host.count
 
     @property
     def is_chief(self) -> bool:
         """Whether this host saves and logs."""
-        return True
+        return self._host is None or self._host.rank == 0
+
+    def check(self, count: int) -> None:
+        """Refuse an estimator that was made for ``count`` hosts; raises ProgramStateError."""
+        if self._strategy is not None and count != self.count:
+            raise ProgramStateError(
+                f"train_distribute: expected an estimator that each host makes on itself, got one of {count} "
+                f"worker{'s' * (count != 1)} on one of {self.count} hosts"
+            )
 
     def batch(self, name: str, size: Any, replicas: int) -> int | None:
         """Return the part of a batch that a replica of a worker has; raises ProgramError in Graphcore's words."""
@@ -56,23 +73,46 @@ class Workers:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Be in the strategy's scope in the block."""
-        if self._strategy is None:
+        """Be in the strategy's scope in the block, where gradients are averaged; without a strategy, leave any."""
+        scope = nullcontext() if self._strategy is None else self._strategy.scope()
+        with in_scope_of(None), scope, averaging():
             yield
-        else:
-            with self._strategy.scope():
-                yield
 
     def input_arguments(self) -> dict[str, Any]:
         """Return what an input function is given besides: an ``input_context`` under a strategy."""
-        return (
-            {} if self._strategy is None else {"input_context": tf.distribute.InputContext(self.count, 0, self.count)}
-        )
+        if self._strategy is None:
+            return {}
+        rank = 0 if self._host is None else self._host.rank
+        return {"input_context": tf.distribute.InputContext(self.count, rank, self.count)}
 
     def mean(self, loss: Any) -> Any:
-        """Return the mean of a loss over all hosts."""
-        return loss
+        """Return the mean of a loss over all hosts, which goes over their network."""
+        return loss if loss is None or self._host is None else reduced("the mean loss of a run", loss, "average")
+
+    def mean_metric(self, value: Any) -> Any:
+        """Return the mean of a metric over all hosts, which goes over their network."""
+        if self._host is None:
+            return value
+        name = "the metrics of an evaluation"
+        return np.mean(machine.all_gather(self._host, name, np.asarray(value)[None]), axis=0)
+
+    def of_chief(self, what: str, value: T) -> T:
+        """Return the chief's value of what all have; it takes no simulated time."""
+        result: T = value if self._host is None else self._host.exchange(what, value)[0]
+        return result
 
     def hooks(self) -> list[Any]:
         """Return hooks that all hosts need, behind all others."""
-        return []
+        return [] if self._host is None else [_StopTogether(self._host)]
+
+
+class _StopTogether(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+    """Stops all hosts when a hook of one asks to; it takes no simulated time."""
+
+    def __init__(self, host: machine.Host) -> None:
+        super().__init__()
+        self._host = host
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if any(self._host.exchange("the end of a run of an estimator", run_context.stop_requested)):
+            run_context.request_stop()
