@@ -91,7 +91,7 @@ class Ran(ProgramFile):
 
     def _recorded(self, arguments: Sequence[str]) -> None:
         with recording(Recorder()) as found:
-            self.run(arguments, traced="ipusim" not in self.path.read_text(encoding="utf-8"))
+            self.run(arguments, _traced="ipusim" not in self.path.read_text(encoding="utf-8"))
         self.recorded: tuple[Recorded, ...] = found.programs
 
     def _execute(self, module: ModuleType) -> None:

@@ -544,12 +544,10 @@ def test_a_checkpoint_of_an_earlier_ipusim_is_refused_by_name(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-4"\n')
     with pytest.raises(ProgramError, match=r"model\.ckpt-4: expected one of TensorFlow's Saver, got NumPy arrays"):
         estimator(tmp_path).train(data, steps=4)
-    with (
-        tf.Session() as session,
-        pytest.raises(ProgramError, match=r"NumPy arrays of an earlier ipusim in model\.ckpt"),
-    ):
-        tf.Variable(1.0)
-        tf.train.Saver().restore(session, str(tmp_path / "model.ckpt-4"))
+    tf.Variable(1.0)
+    saver, session = tf.train.Saver(), tf.Session()
+    with pytest.raises(ProgramError, match=r"NumPy arrays of an earlier ipusim in model\.ckpt"):
+        saver.restore(session, str(tmp_path / "model.ckpt-4"))
 
 
 CLUSTER = {

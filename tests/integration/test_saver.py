@@ -204,7 +204,7 @@ def test_a_program_of_tensorflow_2_goes_on_from_a_checkpoint(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "program.py"
     file.write_text(EAGER)
-    contextvars.Context().run(lambda: ProgramFile(file).run(traced=True))
+    contextvars.Context().run(lambda: ProgramFile(file).run())
     first, second, again = json.loads((tmp_path / "losses.json").read_text())
     assert second == again
     assert second[0] < first[-1]

@@ -315,7 +315,7 @@ def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(t
     def trained(folder, *steps):
         for each in steps:
             Ran(PROGRAMS / "step5_estimator.py", ["--steps", str(each), "--model-dir", str(tmp_path / folder)])
-        return (tmp_path / folder / "model.ckpt-480.npz").read_bytes()
+        return (tmp_path / folder / "model.ckpt-480.data-00000-of-00001").read_bytes()
 
     whole = trained("whole", 480)
     losses = [float(loss) for loss in re.findall(r"loss = ([\d.]+), step = \d+", caplog.text)]

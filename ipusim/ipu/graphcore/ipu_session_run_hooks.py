@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.graph.tensorflow_import import load
@@ -15,10 +15,10 @@ from ipusim.ipu.runtime.queues import IPUOutfeedMode
 __all__ = ["IPULoggingTensorHook"]
 
 tf = load()
-_TRAIN: Final = tf.compat.v1.train
+_HOOK: Any = tf.compat.v1.train.LoggingTensorHook
 
 
-class IPULoggingTensorHook(_TRAIN.LoggingTensorHook):  # type: ignore[misc]
+class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
     """Logs values from inside a program, every so many runs or seconds, or at the end."""
 
     LoggingMode = IPUOutfeedMode
@@ -85,7 +85,7 @@ class IPULoggingTensorHook(_TRAIN.LoggingTensorHook):  # type: ignore[misc]
                 "This logging hook's outfeed was not enqueued. Did you forget to call the log function?"
             )
         super().begin()
-        self._current_tensors = {}
+        self._current_tensors: dict[str, Any] = {}
         self._dequeued = self._outfeed.dequeue()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

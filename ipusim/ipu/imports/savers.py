@@ -11,9 +11,10 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
+_SAVER: Any = tf.compat.v1.train.Saver
 
 
-class Saver(tf.compat.v1.train.Saver):  # type: ignore[misc]
+class Saver(_SAVER):  # type: ignore[misc]
     """TensorFlow's Saver."""
 
     def restore(self, sess: Any, save_path: Any) -> None:

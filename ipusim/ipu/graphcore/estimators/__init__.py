@@ -7,6 +7,7 @@
 | ``calls`` | arguments of model and input functions |
 | ``estimator`` | training, evaluation and predictions |
 | ``on_ipus`` | estimators whose model function runs on IPUs |
+| ``training``, ``predictions`` | what a training and predictions do in sessions |
 | ``train_and_evaluate`` | training and evaluation in turns |
 | ``workers`` | the hosts that run an estimator together |
 | ``inputs`` | input functions of arrays |
@@ -14,10 +15,11 @@
 
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.estimators import inputs
-from ipusim.ipu.graphcore.estimators.estimator import Estimator, WarmStartSettings
+from ipusim.ipu.graphcore.estimators.estimator import Estimator
 from ipusim.ipu.graphcore.estimators.run_config import RunConfig
 from ipusim.ipu.graphcore.estimators.spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.graphcore.estimators.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate
+from ipusim.ipu.graphcore.estimators.training import WarmStartSettings
 
 _TRAIN = load().compat.v1.train
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graphcore.estimators import calls
+from ipusim.ipu.graphcore.estimators import calls, training
+from ipusim.ipu.graphcore.estimators.predictions import chosen_of, samples_of
 from ipusim.ipu.graphcore.estimators.run_config import RunConfig
 from ipusim.ipu.graphcore.estimators.spec import EstimatorSpec, ModeKeys, checked_hooks
 from ipusim.ipu.graphcore.estimators.workers import Workers
@@ -29,22 +30,6 @@ _LOG: Final = _V1.logging
 #: Parameters that the estimator itself sets.
 _INPUT_FN: Final = "input_fn"
 _BATCH_SIZE: Final = "batch_size"
-
-
-class WarmStartSettings(NamedTuple):
-    """With which variables of a checkpoint a first training begins.
-
-    Attributes:
-        ckpt_to_initialize_from: a checkpoint, or the folder of some.
-        vars_to_warm_start: a regular expression of their names, a list of names or of variables; None for none.
-        var_name_to_vocab_info: from a name to its VocabInfo.
-        var_name_to_prev_var_name: from a name here to that in the checkpoint.
-    """
-
-    ckpt_to_initialize_from: str
-    vars_to_warm_start: Any = ".*"
-    var_name_to_vocab_info: Mapping[str, Any] | None = None
-    var_name_to_prev_var_name: Mapping[str, str] | None = None
 
 
 class Estimator:
@@ -90,7 +75,7 @@ class Estimator:
         self._config, self._model_dir = config.replace(model_dir=chosen), chosen
         self._model_fn, self._arguments = model_fn, calls.arguments_of(model_fn)
         self._params: dict[str, Any] = deepcopy(params or {})
-        self._warm_start = _settings(warm_start_from)
+        self._warm_start = training.settings_of(warm_start_from)
         self._workers = {mode: Workers(strategy, config) for mode, strategy in _strategies(config).items()}
         self._batch_sizes: dict[str, int | None] = {}
 
@@ -102,7 +87,7 @@ class Estimator:
     @property
     def model_dir(self) -> str:
         """Folder of the checkpoints."""
-        return self._model_dir
+        return str(self._model_dir)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -141,7 +126,7 @@ class Estimator:
             ProgramTypeError: for what are no hooks or listeners.
         """
         self._check_steps(steps, max_steps)
-        own, listeners = checked_hooks(hooks), checked_listeners(saving_listeners)
+        own, listeners = checked_hooks(hooks), training.checked_listeners(saving_listeners)
         workers = self._workers[ModeKeys.TRAIN]
         workers.check(self._config.num_worker_replicas)
         start = workers.of_chief("the first checkpoint", self.latest_checkpoint())
@@ -151,9 +136,9 @@ class Estimator:
         with self._graph(ModeKeys.TRAIN) as workers:
             spec = self._built(ModeKeys.TRAIN, input_fn, workers)
             if start is None and self._warm_start is not None:
-                _warm_start(self._warm_start)
-            stop = [] if steps is None and max_steps is None else [_StopAtStep(steps, max_steps)]
-            loss = self._trained(spec, start, [*own, *stop], listeners, workers)
+                training.warm_start(self._warm_start)
+            stop = [] if steps is None and max_steps is None else [training.StopAtStep(steps, max_steps)]
+            loss = training.train(spec, start, [*own, *stop], listeners, workers, self._config, self._steps_per_run)
         _LOG.info(f"Loss for final step: {loss}.")
         return self
 
@@ -186,9 +171,9 @@ class Estimator:
             values = {each: value for each, (value, _) in metrics.items()}
             values["global_step"] = _TRAIN.get_global_step()
             final, updates = _TRAIN.FinalOpsHook(values), [update for _, update in metrics.values()]
-            stop = [] if steps is None else [_StopAfterRuns(steps // self._steps_per_run)]
+            stop = [] if steps is None else [training.StopAfterRuns(steps // self._steps_per_run)]
             every = [*own, *stop, *spec.evaluation_hooks, final]
-            with _TRAIN.MonitoredSession(self._creator(spec, path), every) as session:
+            with _TRAIN.MonitoredSession(training.creator_of(spec, path, self._config), every) as session:
                 while not session.should_stop():
                     session.run(updates)
             result = dict(sorted(final.final_ops_values.items()))
@@ -228,12 +213,14 @@ class Estimator:
         def predictions() -> Iterator[Any]:
             with self._graph(ModeKeys.PREDICT) as workers:
                 spec = self._built(ModeKeys.PREDICT, input_fn, workers)
-                chosen = _chosen(spec.predictions, predict_keys)
-                session = _TRAIN.MonitoredSession(self._creator(spec, path), [*own, *spec.prediction_hooks])
+                chosen = chosen_of(spec.predictions, predict_keys)
+                session = _TRAIN.MonitoredSession(
+                    training.creator_of(spec, path, self._config), [*own, *spec.prediction_hooks]
+                )
             with session:
                 while not session.should_stop():
                     for batch in self._batches(session.run(chosen)):
-                        yield from _samples(batch) if single else [batch]
+                        yield from samples_of(batch) if single else [batch]
 
         return itertools.islice(predictions(), num_predictions)
 
@@ -307,70 +294,6 @@ class Estimator:
         options = {"mode": mode, "params": self.params, "config": self._config}
         return self._spec(mode, calls.dataset_of(input_fn, options | workers.input_arguments()))
 
-    def _trained(
-        self, spec: Any, start: str | None, own: Sequence[Any], listeners: Sequence[Any], workers: Workers
-    ) -> Any:
-        """Train on from a checkpoint, in TensorFlow's order of hooks; return the last loss."""
-        config, loss = self._config, workers.mean(spec.loss)
-        every = [*own, _TRAIN.NanTensorHook(loss)]
-        if config.log_step_count_steps is not None and workers.is_chief:
-            tensors = {"loss": loss, "step": _TRAIN.get_global_step()}
-            every.append(_TRAIN.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
-        every += spec.training_hooks
-        saving = [hook for hook in (*every, *spec.training_chief_hooks) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
-        chief: list[Any] = []
-        if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
-            saving = [self._saving(spec.scaffold)]
-            chief = [*saving]
-        if listeners:
-            if not saving:
-                raise ProgramError(
-                    "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "
-                    "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
-                )
-            saving[0]._listeners.extend(listeners)
-        chief += [*spec.training_chief_hooks, *self._counting(spec.scaffold)]
-        hooks = [*(chief if workers.is_chief else ()), *every, *workers.hooks()]
-        for hook in hooks:
-            if hasattr(hook, "_set_steps_per_run"):
-                hook._set_steps_per_run(self._steps_per_run)
-        with _TRAIN.MonitoredSession(self._creator(spec, start), hooks) as session:
-            last = None
-            while not session.should_stop():
-                _, last = session.run([spec.train_op, loss])
-        return last
-
-    def _counting(self, scaffold: Any) -> list[Any]:
-        """Return the hooks that log steps a second and write summaries."""
-        config, result = self._config, []
-        if config.log_step_count_steps:
-            steps = config.log_step_count_steps
-            result.append(_TRAIN.StepCounterHook(every_n_steps=steps, output_dir=self._model_dir))
-        if config.save_summary_steps:
-            steps = config.save_summary_steps
-            result.append(_TRAIN.SummarySaverHook(save_steps=steps, output_dir=self._model_dir, scaffold=scaffold))
-        return result
-
-    def _saving(self, scaffold: Any) -> Any:
-        config = self._config
-        if scaffold.saver is None and not _V1.get_collection(_V1.GraphKeys.SAVERS):
-            saver = _TRAIN.Saver(
-                sharded=True,
-                max_to_keep=config.keep_checkpoint_max,
-                keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours,
-                defer_build=True,
-                save_relative_paths=True,
-            )
-            _V1.add_to_collection(_V1.GraphKeys.SAVERS, saver)
-        seconds, steps = config.save_checkpoints_secs or None, config.save_checkpoints_steps or None
-        return _TRAIN.CheckpointSaverHook(self._model_dir, seconds, steps, scaffold=scaffold)
-
-    def _creator(self, spec: Any, path: str | None) -> Any:
-        scaffold = spec.scaffold or _TRAIN.Scaffold()
-        return _TRAIN.ChiefSessionCreator(
-            scaffold, config=self._config.session_config, checkpoint_filename_with_path=path
-        )
-
     def _checkpoint(self, value: str | None, verb: str) -> str | None:
         """Return the checkpoint to use, None for initial variables."""
         if value is not None:
@@ -408,94 +331,9 @@ class Estimator:
         writer.flush()
 
 
-class _StopAtStep(_TRAIN.SessionRunHook):  # type: ignore[misc]
-    """Stops at a global step that grows by several steps in a run."""
-
-    def __init__(self, count: int | None, last: int | None) -> None:
-        self._count, self._last = count, last
-
-    def begin(self) -> None:
-        self._step = _TRAIN.get_global_step()
-
-    def after_create_session(self, session: Any, coord: object) -> None:
-        if self._last is None:
-            self._last = session.run(self._step) + self._count
-
-    def after_run(self, run_context: Any, run_values: object) -> None:
-        if run_context.session.run(self._step) >= self._last:
-            run_context.request_stop()
-
-
-class _StopAfterRuns(_TRAIN.SessionRunHook):  # type: ignore[misc]
-    """Stops after so many runs."""
-
-    def __init__(self, count: int) -> None:
-        self._left = count
-
-    def after_run(self, run_context: Any, run_values: object) -> None:
-        self._left -= 1
-        if self._left <= 0:
-            run_context.request_stop()
-
-
 def _strategies(config: Any) -> dict[str, Any]:
     return {
         ModeKeys.TRAIN: config.train_distribute,
         ModeKeys.EVAL: config.eval_distribute,
         ModeKeys.PREDICT: None,
     }
-
-
-def checked_listeners(listeners: Any) -> tuple[Any, ...]:
-    """Return listeners; raises ProgramTypeError for what is none."""
-    kind = _TRAIN.CheckpointSaverListener
-    given = () if listeners is None else listeners
-    if not isinstance(given, list | tuple) or not all(isinstance(each, kind) for each in given):
-        checks.wrong_type("saving_listeners", "a list of CheckpointSaverListener instances", listeners)
-    return tuple(given)
-
-
-def _settings(value: Any) -> WarmStartSettings | None:
-    """Return what a first training begins with; raises ProgramTypeError for what is no path or settings."""
-    if value is None or isinstance(value, WarmStartSettings):
-        return value
-    checks.instance("warm_start_from", value, str | PathLike, "a path, or WarmStartSettings")
-    return WarmStartSettings(fspath(value))
-
-
-def _warm_start(settings: WarmStartSettings) -> None:
-    """Let initial values be those of a checkpoint; raises ProgramError where there is none."""
-    source = settings.ckpt_to_initialize_from
-    refuse_arrays(source)
-    prefix = tf.train.latest_checkpoint(source) if Path(source).is_dir() else source
-    if prefix is None or not _TRAIN.checkpoint_exists(prefix):
-        raise ProgramError(f"warm_start_from: expected a checkpoint, or a folder with one, got {source!r}")
-    _TRAIN.warm_start(*settings)
-
-
-def _chosen(predictions: Any, keys: Any) -> Any:
-    """Return the predictions to yield; raises ProgramError in TensorFlow's words for names that there are not."""
-    if not isinstance(predictions, dict):
-        if keys is not None:
-            raise ProgramError("predict_keys argument is not valid in case of non-dict predictions.")
-        return predictions
-    if keys is None:
-        return predictions
-    if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(key, str) for key in keys)):
-        checks.wrong_type("predict_keys", "a list of names", keys)
-    result = {name: each for name, each in predictions.items() if name in keys}
-    if not result:
-        raise ProgramError(f"Expected to run at least one output from {list(predictions)}, provided {list(keys)}.")
-    return result
-
-
-def _samples(batch: Any) -> Iterator[Any]:
-    """Yield the samples of a mini-batch; raises ProgramError in TensorFlow's words where they are not as many."""
-    if not isinstance(batch, dict):
-        yield from batch
-        return
-    lengths = {np.shape(item)[:1] for item in batch.values()}
-    if len(lengths) != 1 or () in lengths:
-        raise ProgramError("Batch length of predictions should be same.")
-    for sample in range(*lengths.pop()):
-        yield {name: item[sample] for name, item in batch.items()}

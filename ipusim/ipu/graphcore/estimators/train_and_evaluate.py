@@ -8,12 +8,14 @@ from ipusim.api import machine
 from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.estimators.calls import check_positive
-from ipusim.ipu.graphcore.estimators.estimator import Estimator, checked_listeners
+from ipusim.ipu.graphcore.estimators.estimator import Estimator
 from ipusim.ipu.graphcore.estimators.spec import checked_hooks
+from ipusim.ipu.graphcore.estimators.training import checked_listeners
 from ipusim.ipu.runtime import checks
 
 tf = load()
 _TRAIN: Final = tf.compat.v1.train
+_LISTENER: Any = _TRAIN.CheckpointSaverListener
 _LOG: Final = tf.compat.v1.logging
 
 
@@ -136,7 +138,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     return listener.metrics, []
 
 
-class _Evaluates(_TRAIN.CheckpointSaverListener):  # type: ignore[misc]
+class _Evaluates(_LISTENER):  # type: ignore[misc]
     """Evaluates checkpoints as they are saved, as seldom as is asked for, and the last one.
 
     Attributes:
