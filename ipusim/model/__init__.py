@@ -10,6 +10,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.model.collective_call import CollectiveCall
+    from ipusim.model.host_call import HostCall
     from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, with_variables
     from ipusim.model.profile import PassCost, StageProfile
     from ipusim.model.rows import Row

@@ -16,6 +16,7 @@ from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.averaging import Averaging
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut, with_sums
+from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
 from ipusim.ipu.graph.node import Graph, Output
 from ipusim.ipu.graph.profile import ObservedStage, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
@@ -108,7 +109,7 @@ class StepFunctions:
             beside = self.step.trace.positions[position]
             name = self.names[position] + (f"_{number - beside[0]}" if len(beside) > 1 else "")
             passes = StagePasses(graph, one)
-            used = {each: self.variables[each] for each in passes.variables}
+            used = {each: self.variables[each] for each in dict.fromkeys((*passes.variables, *one.gradients))}
             trained = {each: value for each, value in used.items() if each in trained_at_all}
             others = {each: value for each, value in used.items() if each not in trained_at_all}
             sections, is_last = self._sections[number], position == len(self.parts) - 1
@@ -182,24 +183,31 @@ class StepFunctions:
         profiles = []
         for number, (stage, one) in enumerate(zip(self.stages, observed, strict=True)):
             is_last = number == len(observed) - 1
-            profiles.append(
-                profile_stage(
-                    one,
-                    stage.name,
-                    is_last=is_last,
-                    trained=stage.trained,
-                    owned=[name for name in stage.trained if name not in known],
-                    untrained={name: value for name, value in stage.untrained.items() if name not in known},
-                    update=self.update,
-                    accumulators={**own, **self.accumulators},
-                    reduction=self.reduction,
-                    graph=self._graph,
-                    sections=self._sections[number],
-                    summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
-                )
+            profile = profile_stage(
+                one,
+                stage.name,
+                is_last=is_last,
+                trained=stage.trained,
+                owned=[name for name in stage.trained if name not in known],
+                untrained={name: value for name, value in stage.untrained.items() if name not in known},
+                update=self.update,
+                accumulators={**own, **self.accumulators},
+                reduction=self.reduction,
+                graph=self._graph,
+                sections=self._sections[number],
+                summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
             )
+            copies = copies_to_host(one.seen) if self._enqueues else ()
+            calls = (*profile.forward_host_calls, *copies)
+            profiles.append(replace(profile, forward_host_calls=calls))
             known |= {*stage.trained, *stage.untrained}
         return tuple(profiles)
+
+    @property
+    def _enqueues(self) -> bool:
+        """Whether forward passes send to outfeeds by themselves."""
+        nodes, owners = self.step.graph.nodes, self.step.trace.owners
+        return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
 
     def _summed(self, last: ObservedStage) -> models.Summed:
         """Return what an execution sums up of the results of the last stage."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -10,7 +11,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array, Job, Request, Session, Timeline, assemble, models, pipelines, rules, runs, schedules
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.cut import cut
+from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
@@ -89,6 +92,11 @@ class DeviceProgram:
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction = sent, reduction
+        nodes = step.graph.nodes
+        sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
+        of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
+        self._sends_in_update = bool(of_update)
+        self._beside = [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
@@ -133,9 +141,25 @@ class DeviceProgram:
             )
         )
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        self.timelines[running.session] = session.run(executions, sink=sink)
+        with self._receiving(running.session, session.job.system.replicas):
+            self.timelines[running.session] = session.run(executions, sink=sink)
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
+
+    @contextmanager
+    def _receiving(self, session: Any, replicas: int) -> Iterator[None]:
+        """Take what passes and updates enqueue by themselves in the block."""
+        if replicas > 1 and self._sends_in_update:
+            raise UnsupportedProgramError(
+                f"enqueue: expected one replica where apply_gradients sends to an outfeed queue, got {replicas}"
+            )
+        for queue in self._beside:
+            queue.receive(session, replicas)
+        try:
+            yield
+        finally:
+            for queue in self._beside:
+                queue.receive(None, 1)
 
     def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
