@@ -61,7 +61,11 @@ def program_of_body(
         )
     names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
     sent = pipelines.Outfeed(
-        names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
+        names=names,
+        mask=(False,) * len(names),
+        element_bytes=0 if queue is None else queue.element_bytes,
+        mode="ALL" if queue is None or queue.keeps_all else "LAST",
+        buffer_depth=3 if queue is None else queue.buffer_depth,
     )
 
     accumulators = {

@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array, functions
-from ipusim.base.errors import EndOfDataError, UnsupportedProgramError
+from ipusim.base.errors import EndOfDataError, IpusimError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, session_token
+from ipusim.ipu.traced.sessions import EAGER, FAILED, EagerHost, RunningSession, session_token
 
 tf = load()
 
@@ -182,11 +182,23 @@ class Outfeed:
             yield tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in element])
 
     def _take(self, token: Any) -> list[Array]:
-        return self._taken(RunningSession(int(token)).session)
+        session = RunningSession(int(token)).session
+        try:
+            return self._taken(session)
+        except IpusimError as error:
+            FAILED[session] = error
+            raise
 
     def _taken(self, session: Any) -> list[Array]:
         with self._lock:
             elements = self._elements.pop(session, [])
+            if not self.keeps_all:  # the last element comes again and again
+                self._elements[session] = elements[-1:]
+        if not self.keeps_all and not elements:
+            raise ProgramStateError(
+                "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
+                "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
+            )
         if not self.keeps_all:
             return list(elements[-1])
         specs = tf.nest.flatten(self._structure)
