@@ -93,7 +93,8 @@ class StepFunctions:
     @property
     def sums_gradients(self) -> bool:
         """Whether replicas sum up their gradients before a weight update."""
-        return not self.training or bool(self._averaging is not None if self.averages is None else self.averages)
+        said = self.step.averages if self.averages is None else self.averages
+        return not self.training or (self._averaging is not None if said is None else said)
 
     @property
     def training(self) -> bool:
