@@ -9,6 +9,7 @@ from typing import Final
 from ipusim.ipu.graph.accumulation import accumulation_of
 from ipusim.ipu.graph.averaging import averaged_of
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
+from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
@@ -189,7 +190,8 @@ def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
         node = graph.nodes[name]
         sources = [_handed_on(graph, tensor, ends) for tensor in node.inputs]
         read = [tensor for tensor in sources if tensor.node in ends]
-        if not read or node.type in _IDENTITIES or name in accumulating or averaged_of(node) is not None:
+        handing = node.type in _IDENTITIES or averaged_of(node) is not None or enqueued_of(node) is not None
+        if not read or handing or name in accumulating:
             continue
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":

@@ -16,6 +16,7 @@ from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.averaging import Averaging
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut, with_sums
+from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
 from ipusim.ipu.graph.node import Graph, Output
 from ipusim.ipu.graph.profile import ObservedStage, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
@@ -92,7 +93,8 @@ class StepFunctions:
     @property
     def sums_gradients(self) -> bool:
         """Whether replicas sum up their gradients before a weight update."""
-        return not self.training or bool(self._averaging is not None if self.averages is None else self.averages)
+        said = self.step.averages if self.averages is None else self.averages
+        return not self.training or (self._averaging is not None if said is None else said)
 
     @property
     def training(self) -> bool:
@@ -183,24 +185,31 @@ class StepFunctions:
         profiles = []
         for number, (stage, one) in enumerate(zip(self.stages, observed, strict=True)):
             is_last = number == len(observed) - 1
-            profiles.append(
-                profile_stage(
-                    one,
-                    stage.name,
-                    is_last=is_last,
-                    trained=stage.trained,
-                    owned=[name for name in stage.trained if name not in known],
-                    untrained={name: value for name, value in stage.untrained.items() if name not in known},
-                    update=self.update,
-                    accumulators={**own, **self.accumulators},
-                    reduction=self.reduction,
-                    graph=self._graph,
-                    sections=self._sections[number],
-                    summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
-                )
+            profile = profile_stage(
+                one,
+                stage.name,
+                is_last=is_last,
+                trained=stage.trained,
+                owned=[name for name in stage.trained if name not in known],
+                untrained={name: value for name, value in stage.untrained.items() if name not in known},
+                update=self.update,
+                accumulators={**own, **self.accumulators},
+                reduction=self.reduction,
+                graph=self._graph,
+                sections=self._sections[number],
+                summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
             )
+            copies = copies_to_host(one.seen) if self._enqueues else ()
+            calls = (*profile.forward_host_calls, *copies)
+            profiles.append(replace(profile, forward_host_calls=calls))
             known |= {*stage.trained, *stage.untrained}
         return tuple(profiles)
+
+    @property
+    def _enqueues(self) -> bool:
+        """Whether forward passes send to outfeeds by themselves."""
+        nodes, owners = self.step.graph.nodes, self.step.trace.owners
+        return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
 
     def _summed(self, last: ObservedStage) -> models.Summed:
         """Return what an execution sums up of the results of the last stage."""

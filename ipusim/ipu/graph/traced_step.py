@@ -25,12 +25,14 @@ class TracedStep:
         accumulators: the tensor that stands for the accumulated gradient of each variable, by shared name.
         update_nodes: names of the nodes of the update.
         rule: optimizer of the simulator that gives the update's price; None for a price node by node.
+        averages: whether replicas average gradients; None if a node of the update says so.
     """
 
     trace: Trace
     accumulators: Mapping[str, Output]
     update_nodes: tuple[str, ...]
     rule: Any = None
+    averages: bool | None = None
 
     @property
     def graph(self) -> Graph:
@@ -61,12 +63,14 @@ class TracedStep:
     def _check_types(self) -> None:
         for name in self.update_nodes:
             node = self.graph.nodes[name]
-            handle = self.graph.nodes[node.inputs[0].node] if node.inputs else None
-            if node.type.startswith("ResourceApply") and handle is not None and handle.type == "VarHandleOp":
-                own, gradient = (np.dtype(each.attributes[key]) for each, key in ((handle, "dtype"), (node, "T")))
+            handle = self.graph.nodes[node.inputs[0].node] if node.type.startswith("ResourceApply") else node
+            if handle.type == "VarHandleOp" and handle is not node and "dtype" in handle.attributes:
+                own, gradient = np.dtype(handle.attributes["dtype"]), np.dtype(node.attributes["T"])
                 if own != gradient:
                     raise ProgramTypeError(
-                        f"the gradient of {shared_name(handle)!r} is {gradient} and the variable {own}"
+                        f"the gradient of {shared_name(handle)!r} is {gradient} and the variable {own}: expected "
+                        "gradients of the variable's type, to which an optimizer of your own casts what was "
+                        "accumulated in another gradient_accumulation_dtype, as in `tf.cast(gradient, variable.dtype)`"
                     )
 
     def averaging(self) -> Averaging | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.api import Array, VectorWork, Work, learning
+from ipusim.api import Array, VectorWork, Work, functions, learning
 from ipusim.ipu.graph.averaging import Averaging
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.node import Graph, Output, Variable
@@ -108,12 +108,16 @@ class GraphUpdate:
         arrays: dict[str, Array] = {}
         for stage in stages:
             arrays |= {**stage.parameters, **stage.state}
-        variables = {name: Variable(name, array) for name, array in arrays.items()}
+        shared = functions.surroundings().untrained  # of stages, such as a count of updates that the last stage reads
+        here = {} if shared is None else {name: shared.values[name] for name in arrays if name in shared.values}
+        variables = {name: Variable(name, here.get(name, array)) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
             found = part.run(Invocation(variables), [*fed, *self._outer(part)])
         for name, variable in variables.items():
             if variable.assigned:
                 arrays[name][...] = variable.value
+                if shared is not None and name in here:
+                    shared.write(name, variable.value)
         return found
 
     def _outer(self, part: Executable) -> list[Any]:

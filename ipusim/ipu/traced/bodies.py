@@ -9,6 +9,7 @@ from typing import Any
 from ipusim.api import analysis, pipelines
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
+from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
@@ -16,7 +17,7 @@ from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, 
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import outside_of
-from ipusim.ipu.traced.queues import EnqueueItem, Infeed, OutfeedGroup
+from ipusim.ipu.traced.queues import Infeed
 
 
 def program_of_body(
@@ -40,22 +41,29 @@ def program_of_body(
         iterations: iterations of a run.
 
     Raises:
-        UnsupportedProgramError: for a body that sends to an outfeed twice.
+        UnsupportedProgramError: for a sharded body that sends to several outfeeds.
     """
     items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
     sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
-    queue, results = _sent(sending, items)
+    main = _main(graph, sending, body)
+    queue, results = (None, []) if main is None else (items[main.name].queue, list(main.inputs))
     feeds = {each for each in body if infeed is not None and items.get(each) is infeed}
-    nodes = body - {node.name for node in sending}
+    nodes = body - ({main.name} if main is not None else set())
     accumulation = _accumulation(graph, nodes, iterations)
     step, shards = _step(graph, nodes, feeds, results)
+    if shards.stages > 1 and len({id(items[node.name].queue) for node in sending}) > 1:
+        raise UnsupportedProgramError("body: expected one outfeed queue in a sharded loop, got several")
     if not step.update_nodes and accumulation.count > 1:
         raise UnsupportedProgramError(
             "body: expected an update operation for each gradient that is accumulated, and what it sends before that"
         )
     names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
     sent = pipelines.Outfeed(
-        names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
+        names=names,
+        mask=(False,) * len(names),
+        element_bytes=0 if queue is None else queue.element_bytes,
+        mode="ALL" if queue is None or queue.keeps_all else "LAST",
+        buffer_depth=3 if queue is None else queue.buffer_depth,
     )
 
     accumulators = {
@@ -119,11 +127,14 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
     return result
 
 
-def _sent(sending: Sequence[Node], items: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-    """Return the outfeed of a body, and the tensors of an element; several outfeeds share elements."""
-    queues = [items[node.name].queue for node in sending]
-    if len(set(map(id, queues))) < len(queues):
-        raise UnsupportedProgramError(f"body: expected one enqueue to an outfeed in a loop, got {len(sending)}")
-    tensors = [list(node.inputs) for node in sending]
-    joined = OutfeedGroup([*zip(queues, map(len, tensors), strict=True)]) if len(queues) > 1 else None
-    return joined or next(iter(queues), None), [tensor for each in tensors for tensor in each]
+def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
+    """Return the enqueue that takes a loop's results: the first that needs no gradient; others are copies beside."""
+    if not sending:
+        return None
+    places = {name: place for place, name in enumerate(graph.nodes)}
+    ordered = sorted(sending, key=lambda node: places[node.name])
+    forward = set(split(graph, body).forward)
+    plain = [node for node in ordered if node.name in forward]
+    behind = [node for node in ordered if node.name not in forward]
+    of_update = [node for node in behind if any(accumulation_of(graph.nodes[each.node]) for each in node.inputs)]
+    return plain[0] if plain else next((node for node in behind if node not in of_update), None)

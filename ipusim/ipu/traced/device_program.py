@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -24,8 +25,9 @@ from ipusim.api import (
     runs,
     schedules,
 )
-from ipusim.base.errors import ProgramStateError
+from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.cut import cut
+from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
@@ -125,6 +127,11 @@ class DeviceProgram:
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
         self._host, self._distribution = machine.this_host(), distribution()
+        nodes = step.graph.nodes
+        sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
+        of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
+        self._sends_in_update = bool(of_update)
+        self._beside = [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
@@ -193,13 +200,30 @@ class DeviceProgram:
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        timeline = self.timeline = self.timelines[running.session] = session.run(executions, sink=sink, before=owed)
+        with self._receiving(running.session, session.job.system.replicas):
+            timeline = session.run(executions, sink=sink, before=owed)
+        self.timeline = self.timelines[running.session] = timeline
         active = recorder() or self._recorder
         if active is not None:
             active.note(session, timeline)
         _RUNS.setdefault(running.session, deque(maxlen=_KEPT)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
+
+    @contextmanager
+    def _receiving(self, session: Any, replicas: int) -> Iterator[None]:
+        """Take what passes and updates enqueue by themselves in the block."""
+        if replicas > 1 and self._sends_in_update:
+            raise UnsupportedProgramError(
+                f"enqueue: expected one replica where apply_gradients sends to an outfeed queue, got {replicas}"
+            )
+        for queue in self._beside:
+            queue.receive(session, replicas)
+        try:
+            yield
+        finally:
+            for queue in self._beside:
+                queue.receive(None, 1)
 
     def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None

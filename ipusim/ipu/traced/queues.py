@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array
-from ipusim.base.errors import EndOfDataError, UnsupportedProgramError
+from ipusim.api import Array, functions
+from ipusim.base.errors import EndOfDataError, IpusimError, ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.graph.enqueued import EnqueueItem
+from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, EagerHost, RunningSession, failing, install, session_token
+from ipusim.ipu.traced.sessions import EAGER, FAILED, EagerHost, RunningSession, failing, install, session_token
 
 tf = load()
 
 #: Names of the nodes of queues in graphs.
 DEQUEUE: Final = "infeed_dequeue"
+_NOT_ALONE: Final = "outfeed: expected an enqueue in the body of a loop or the stage of a pipeline"
 
 
 class Infeed:
@@ -131,6 +135,7 @@ class Outfeed:
         self._structure: Any = None
         self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()
         self._lock = threading.Lock()
+        self.receive(None, 1)
 
     def describe(self, structure: Any, dtype: Any = None) -> None:
         """Take the structure of an element, with a tensor at each place, and the dtype that it is sent in."""
@@ -142,8 +147,35 @@ class Outfeed:
         """Write the node that sends an element out of the body of a loop, and return its operation."""
         tensors = tf.nest.map_structure(tf.convert_to_tensor, structure)
         self.describe(tensors)
-        entry = Entry(_not_alone, effect=True, value=EnqueueItem(self))
+        entry = Entry(self._sending, effect=True, invoked=True, value=EnqueueItem(self))
         return add_node(entry, tf.nest.flatten(tensors), [], "outfeed_enqueue")[0]
+
+    def receive(self, session: Any, replicas: int) -> None:
+        """Take what passes send by themselves for a session from now on; None for no session."""
+        self._receiver, self._replicas = session, replicas
+        self._came: set[Any] = set()
+        self._waiting: dict[int, deque[tuple[Array, ...]]] = {}
+
+    def _sending(self, _: Any) -> Any:
+        """Return the kernel of an enqueue, which a pass that is computed again does not repeat."""
+
+        def send(invocation: Invocation, *values: Any) -> None:
+            if self._receiver is None:
+                if invocation.session is not None:
+                    raise UnsupportedProgramError(_NOT_ALONE)
+                return
+            replica = functions.surroundings().replica.index
+            key = replica, invocation.key
+            if len(invocation.key) > 1 and key in self._came:
+                return
+            self._came.add(key)
+            self._waiting.setdefault(replica, deque()).append(tuple(np.array(value) for value in values))
+            if len(self._waiting) == self._replicas and all(self._waiting.values()):
+                elements = [self._waiting[each].popleft() for each in range(self._replicas)]
+                together = elements[0] if len(elements) == 1 else tuple(map(np.stack, zip(*elements, strict=True)))
+                self.add(self._receiver, together)
+
+        return send
 
     @property
     def element_bytes(self) -> int:
@@ -186,11 +218,23 @@ class Outfeed:
             yield tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in element])
 
     def _take(self, token: Any) -> list[Array]:
-        return self._taken(RunningSession(int(token)).session)
+        session = RunningSession(int(token)).session
+        try:
+            return self._taken(session)
+        except IpusimError as error:
+            FAILED[session] = error
+            raise
 
     def _taken(self, session: Any) -> list[Array]:
         with self._lock:
             elements = self._elements.pop(session, [])
+            if not self.keeps_all:  # the last element comes again and again
+                self._elements[session] = elements[-1:]
+        if not self.keeps_all and not elements:
+            raise ProgramStateError(
+                "Trying to get the last value from an outfeed queue before it was executed. Make sure the outfeed "
+                "dequeue TensorFlow operation is executed after the enqueue to the outfeed has completed."
+            )
         if not self.keeps_all:
             return list(elements[-1])
         specs = tf.nest.flatten(self._structure)
@@ -200,39 +244,3 @@ class Outfeed:
             else np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
             for place, spec in enumerate(specs)
         ]
-
-
-class OutfeedGroup:
-    """Several outfeeds of a program, each of which takes its part of an element."""
-
-    def __init__(self, parts: Sequence[tuple[Outfeed, int]]) -> None:
-        """Take the outfeeds, each with the number of its tensors."""
-        self._parts = parts
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of an element."""
-        return sum(queue.element_bytes for queue, _ in self._parts)
-
-    def add(self, session: Any, element: Sequence[Array]) -> None:
-        """Hand the parts of an element to the outfeeds."""
-        values = iter(element)
-        for queue, count in self._parts:
-            queue.add(session, [next(values) for _ in range(count)])
-
-
-class EnqueueItem:
-    """The queue behind the node of an enqueue.
-
-    Attributes:
-        queue: the outfeed.
-    """
-
-    def __init__(self, queue: Outfeed) -> None:
-        """Take the queue."""
-        self.queue = queue
-
-
-def _not_alone(_: Any) -> Any:
-    """Refuse an enqueue outside of loops and pipelines; raises UnsupportedProgramError."""
-    raise UnsupportedProgramError("outfeed: expected an enqueue in the body of a loop or the stage of a pipeline")

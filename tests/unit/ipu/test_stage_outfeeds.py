@@ -1,4 +1,4 @@
-"""Outfeed queues that stages of a pipeline, and bodies of loops, send to beside the one of their results."""
+"""Outfeed queues that stages, bodies of loops and apply_gradients send to by themselves."""
 
 from __future__ import annotations
 
@@ -6,141 +6,179 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import ipu_compiler, loops, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled
+from tests.graphcore_programs import configure, hosted_names, run
 
-X = np.arange(96, dtype=np.float32).reshape(48, 2)
-COUNT = 4
-
-
-def infeed():
-    return IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat())
+COUNT, RATE = 4, 0.5
+X = np.arange(1, 193, dtype=np.float32).reshape(96, 2) / 96
 
 
-def judge(y):
-    return tf.reduce_mean(y * tf.get_variable("v", initializer=np.float32(1)))
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        yield found
 
 
-def learn(loss):
-    return OptimizerFunctionOutput(CrossReplicaOptimizer(GradientDescentOptimizer(0.5)), loss)
+def infeed(names):
+    return names.ipu.ipu_infeed_queue.IPUInfeedQueue(names.tf.data.Dataset.from_tensor_slices(X).repeat())
 
 
-def trained(queue, replicas=1, recompute=False, training=True):
-    """Return the pipeline, whose first stage sends to ``queue`` where there is one, after two executions."""
+def judge(names, y):
+    return names.tf.reduce_mean(y * names.tf.get_variable("v", initializer=np.float32(1)))
+
+
+def trained(names, queue, replicas=1, recompute=False, training=True, optimizer=None):
+    """A pipeline of two stages, the first of which sends; queues of the pipeline and of the stage in turn."""
+    tf, ops = names.tf, names.ipu.pipelining_ops
+    configure(names, 2 * replicas, allow_recompute=recompute)
+    elements, outfeed = infeed(names), names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def first(x):
         y = x * tf.get_variable("w", initializer=np.float32(2))
-        if queue is None:
-            return y
-        with tf.control_dependencies([queue.enqueue({"y": y, "both": (x, tf.reduce_sum(x))})]):
+        sent = [] if queue is None else [queue.enqueue({"y": y, "both": [x, tf.reduce_sum(x)]})]
+        with tf.control_dependencies(sent):
             return tf.identity(y)
 
-    config = IPUConfig()
-    config.auto_select_ipus, config.allow_recompute = 2 * replicas, recompute
-    return pipeline(
-        [first, judge],
-        gradient_accumulation_count=COUNT,
-        repeat_count=2,
-        infeed_queue=infeed(),
-        outfeed_queue=IPUOutfeedQueue(),
-        optimizer_function=learn if training else None,
-        config=config,
-    )
+    def learn(loss):
+        opt = optimizer or tf.train.GradientDescentOptimizer(RATE)
+        return ops.OptimizerFunctionOutput(names.ipu.optimizers.CrossReplicaOptimizer(opt), loss)
+
+    def network():
+        return ops.pipeline(
+            [first, lambda y: judge(names, y)],
+            gradient_accumulation_count=COUNT,
+            repeat_count=2,
+            infeed_queue=elements,
+            outfeed_queue=outfeed,
+            optimizer_function=learn if training else None,
+        )
+
+    return run(names, network, queue or outfeed, [elements], [{}, {}])
 
 
-@sampled(2)
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_stage_sends_the_values_of_each_micro_batch(replicas, training, recompute):
-    queue = IPUOutfeedQueue()
-    program = trained(queue, replicas, recompute, training)
-    for run in range(2):
-        sent = queue.dequeue()
-        taken = X[: 2 * COUNT * replicas] if not run else X[2 * COUNT * replicas : 4 * COUNT * replicas]
-        taken = taken.reshape((-1, replicas, 2) if replicas > 1 else (-1, 2))
-        np.testing.assert_equal(np.asarray(sent["both"][0]), taken)
-        np.testing.assert_equal(np.asarray(sent["both"][1]), taken.sum(axis=-1))
-        factor = np.asarray(sent["y"]) / np.where(taken, taken, 1)
-        assert factor.reshape(-1)[-1] == 2 or training  # weights are updated between the executions
-        assert run or np.all(factor[:COUNT][taken[:COUNT] > 0] == 2)
-        assert queue.dequeue()["y"].shape[0] == 0
-        program.run()
+@pytest.mark.parametrize(("replicas", "training", "recompute"), [(1, True, True), (2, True, False), (2, False, False)])
+def test_a_stage_sends_the_values_of_each_micro_batch(names, replicas, training, recompute):
+    queue = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    found = trained(names, queue, replicas, recompute, training)
+    each = 2 * COUNT * replicas
+    for number, sent in enumerate(found.sent):
+        taken = X[number * each : (number + 1) * each].reshape((-1, replicas, 2) if replicas > 1 else (-1, 2))
+        np.testing.assert_equal(sent["both"][0], taken)
+        np.testing.assert_allclose(sent["both"][1], taken.sum(axis=-1), rtol=1e-6)
+        assert number or np.allclose((sent["y"] / taken)[:COUNT], 2)
+        assert np.allclose((sent["y"] / taken)[-1], 2) is not training  # weights are updated between executions
 
 
-def test_what_a_stage_sends_is_copied_to_the_host_while_its_ipu_waits():
-    plain, sending = trained(None), trained(IPUOutfeedQueue())
+def test_what_a_stage_sends_is_copied_to_the_host_while_its_ipu_waits(names):
+    plain = trained(names, None)
+    names.tf.reset_default_graph()
+    sending = trained(names, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue())
     assert not len(plain.timeline.rows(SpanKind.OUTSIDE))
-    outside = sending.timeline.rows(SpanKind.OUTSIDE)
-    assert len(outside) == 2 * COUNT
+    assert len(sending.timeline.rows(SpanKind.OUTSIDE)) == 2 * COUNT
     assert sending.timeline.end.max() > plain.timeline.end.max()
-    (call,) = sending.session.job.costs.host_calls[next(iter(sending.session.job.costs.host_calls))]
-    assert call.call.sent_bytes == 2 * 8 + 4
-    assert not call.call.returned_bytes
+    (call,) = sending.job.program.stages[0].forward_host_calls
+    assert (call.sent_bytes, call.returned_bytes) == (2 * 8 + 4, 0)
 
 
-def test_a_body_sends_to_a_second_queue():
-    first, second = IPUOutfeedQueue(), IPUOutfeedQueue(outfeed_mode=IPUOutfeedMode.LAST)
+def test_a_body_sends_to_a_second_queue(names):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 1)
+    queues = ipu.ipu_outfeed_queue
+    first, second = queues.IPUOutfeedQueue(), queues.IPUOutfeedQueue(outfeed_mode=queues.IPUOutfeedMode.LAST)
+    elements = infeed(names)
 
     def body(x):
         sends = first.enqueue({"x": x}), second.enqueue([x * 2])
-        return (*sends, GradientDescentOptimizer(0.5).minimize(judge(x)))
+        return (*sends, tf.train.GradientDescentOptimizer(RATE).minimize(judge(names, x)))
 
-    data = infeed()
-    fetched = ipu_compiler.compile(lambda: loops.repeat(3, body, infeed_queue=data), [])
+    compiled = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(3, body, [], elements))
     inspected, last = first.dequeue(), second.dequeue()
     with tf.Session() as session:
-        session.run([tf.global_variables_initializer(), data.initializer])
-        for run in range(2):
-            session.run(fetched)
-            np.testing.assert_equal(session.run(inspected)["x"], X[3 * run : 3 * run + 3])
-            np.testing.assert_equal(session.run(last), [2 * X[3 * run + 2]])
+        session.run([tf.global_variables_initializer(), elements.initializer])
+        for number in range(2):
+            session.run(compiled)
+            np.testing.assert_equal(session.run(inspected)["x"], X[3 * number : 3 * number + 3])
+            np.testing.assert_equal(session.run(last), [2 * X[3 * number + 2]])
 
 
-def test_a_stage_sends_once_to_a_queue_and_no_other_program_does():
-    queue = IPUOutfeedQueue()
-
-    def twice(x):
-        queue.enqueue(x)
-        queue.enqueue(x)
-        return x
-
+def test_a_queue_takes_one_enqueue(names):
+    queue = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    queue.enqueue(X)
     with pytest.raises(ProgramError, match="An outfeed can only be enqueued once"):
-        pipeline([twice, judge], COUNT, infeed_queue=infeed(), outfeed_queue=IPUOutfeedQueue())
-    trained(queue)
-    with pytest.raises(ProgramError, match="An outfeed can only be enqueued once"):
-        trained(queue)
-    with pytest.raises(ProgramError, match="in the body of a loop or in a stage of a pipeline"):
-        IPUOutfeedQueue().enqueue(X)
+        queue.enqueue(X)
 
 
-def test_a_queue_says_in_each_call_of_a_stage_whether_it_has_been_sent_to():
-    queue = IPUOutfeedQueue()
+def test_several_queues_of_a_sharded_loop_are_refused(names):
+    ipu, elements = names.ipu, infeed(names)
+    queues = [ipu.ipu_outfeed_queue.IPUOutfeedQueue() for _ in range(2)]
 
-    def first(x):
-        for _ in range(2):  # as a layer that is called in two places
-            if not queue.enqueued:
-                queue.enqueue(x)
-        return x
-
-    pipeline([first, judge], COUNT, infeed_queue=infeed(), outfeed_queue=IPUOutfeedQueue())
-    assert queue.enqueued
-    np.testing.assert_equal(np.asarray(queue.dequeue()), X[:COUNT])
-
-
-def test_several_queues_of_a_sharded_loop_are_refused():
     def body(x):
-        with scopes.ipu_shard(0):
+        with ipu.scopes.ipu_shard(0):
             y = x * 2
-        with scopes.ipu_shard(1):
-            return IPUOutfeedQueue().enqueue(y), IPUOutfeedQueue().enqueue(y * 2)
+        with ipu.scopes.ipu_shard(1):
+            return queues[0].enqueue(y), queues[1].enqueue(y * 2)
 
     with pytest.raises(UnsupportedProgramError, match="expected one outfeed queue in a sharded loop, got several"):
-        loops.repeat(3, body, infeed_queue=infeed())
+        ipu.loops.repeat(3, body, [], elements)
+
+
+def around(names, queue):
+    """An optimizer that leaves everything to another one, and sends the gradients that it applies."""
+    tf = names.tf
+
+    class Around(tf.train.Optimizer):
+        def __init__(self):
+            super().__init__(False, "Around")
+            self.wrapped = tf.train.GradientDescentOptimizer(RATE)
+
+        def compute_gradients(self, loss, var_list=None, **kwargs):
+            return self.wrapped.compute_gradients(loss, var_list=var_list, **kwargs)
+
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            sent = {variable.op.name: gradient for gradient, variable in grads_and_vars}
+            with tf.control_dependencies([queue.enqueue(sent)]):
+                return self.wrapped.apply_gradients(grads_and_vars, global_step, name)
+
+    return Around()
+
+
+def test_what_apply_gradients_of_a_pipeline_sends_is_what_the_wrapped_optimizer_applies(names):
+    tf, ops = names.tf, names.ipu.pipelining_ops
+    queue, elements = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), infeed(names)
+
+    def network(replicas):
+        configure(names, 2 * replicas)
+        optimizer = names.ipu.optimizers.CrossReplicaOptimizer(around(names, queue))
+        return ops.pipeline(
+            [lambda x: x * tf.get_variable("w", initializer=np.float32(2)), lambda y: judge(names, y)],
+            gradient_accumulation_count=COUNT,
+            repeat_count=3,
+            infeed_queue=elements,
+            outfeed_queue=names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            optimizer_function=lambda loss: ops.OptimizerFunctionOutput(optimizer, loss),
+        )
+
+    found = run(names, lambda: network(1), queue, [elements])
+    assert {name: values.shape for name, values in found.sent.items()} == {"w": (3,), "v": (3,)}
+    for name, before in (("w", 2), ("v", 1)):
+        assert found.variables[name] == pytest.approx(before - RATE * found.sent[name].sum(), rel=1e-5)
+    tf.reset_default_graph()
+    queue, elements = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), infeed(names)
+    with pytest.raises(UnsupportedProgramError, match="enqueue: expected one replica where apply_gradients sends"):
+        run(names, lambda: network(2), queue, [elements])
+
+
+def test_what_apply_gradients_of_a_loop_sends_is_what_the_wrapped_optimizer_applies(names):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 1)
+    queue, elements = ipu.ipu_outfeed_queue.IPUOutfeedQueue(), infeed(names)
+
+    def body(x):
+        y = x * tf.get_variable("w", initializer=np.float32(2))
+        optimizer = ipu.optimizers.GradientAccumulationOptimizerV2(around(names, queue), COUNT)
+        return optimizer.minimize(judge(names, y))
+
+    found = run(names, lambda: ipu.loops.repeat(3 * COUNT, body, [], elements), queue, [elements])
+    for name, before in (("w", 2), ("v", 1)):
+        assert found.sent[name].shape == (3,)
+        assert found.variables[name] == pytest.approx(before - RATE * found.sent[name].sum(), rel=1e-5)

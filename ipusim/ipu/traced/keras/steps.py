@@ -161,7 +161,7 @@ class _Tracing:
         found: TracedStep | None
         if apart:
             found = tracer.training_step(tensors)
-            found = found and replace(found, rule=rule_of_optimizer(self._model.optimizer))
+            found = found and replace(found, rule=rule_of_optimizer(self._model.optimizer), averages=True)
         else:
             found = tracer.step(tensors)
             if self._kind.training:

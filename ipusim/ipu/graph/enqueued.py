@@ -1,0 +1,39 @@
+"""Elements that a pass or a weight update sends to an outfeed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ipusim.api import models
+from ipusim.ipu.graph.node import Node
+from ipusim.ipu.graph.prices.observed import ObservedNode
+from ipusim.ipu.graph.registry import entry_of
+
+
+@dataclass(frozen=True, eq=False)
+class EnqueueItem:
+    """The queue behind the node of an enqueue.
+
+    Attributes:
+        queue: the outfeed.
+    """
+
+    queue: Any
+
+
+def enqueued_of(node: Node) -> EnqueueItem | None:
+    """Return the queue that a node sends to; None for another node."""
+    entry = entry_of(node)
+    return entry.value if entry is not None and isinstance(entry.value, EnqueueItem) else None
+
+
+def copies_to_host(seen: Iterable[ObservedNode]) -> tuple[models.HostCall, ...]:
+    """Return the copies to the host in the middle of a pass: one call for all that it enqueues.
+
+    Args:
+        seen: the nodes of the pass.
+    """
+    sent = [form.nbytes for each in seen if enqueued_of(each.node) is not None for form in each.inputs]
+    return (models.HostCall("outfeed", sent_bytes=sum(sent)),) if sent else ()
