@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, with_variables
     from ipusim.model.profile import PassCost, StageProfile
     from ipusim.model.rows import Row
-    from ipusim.model.stages.function_profile import Summed, profile_function
+    from ipusim.model.stages.function_profile import Summed, profile_function, summing_work
     from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
     from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
     from ipusim.model.work import Convolution, MappingWork, MeasuredWork, Product, in_turn

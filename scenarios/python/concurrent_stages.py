@@ -1,10 +1,9 @@
 """Two stages beside each other on IPUs of their own, which take the same and whose outputs the next stage gets."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras import datasets, layers
+import tensorflow.compat.v1 as tf
+from tensorflow.keras import datasets, layers
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, pipelining_ops
 
 (images, labels), _ = datasets.synthetic.load_data()
 dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32, drop_remainder=True).repeat()

@@ -1,10 +1,9 @@
 """Training and evaluation in one session: both programs share the variables of a scope, moving statistics included."""
 
 import numpy as np
-
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras import datasets
+import tensorflow.compat.v1 as tf
+from tensorflow.keras import datasets
+from tensorflow.python import ipu
 
 tf.disable_v2_behavior()
 BATCH_SIZE, COUNT = 32, 16

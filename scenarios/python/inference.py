@@ -1,11 +1,10 @@
 """A network for 28 x 28 images over two IPUs of four: probabilities and classes of 500 mini-batches."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ops import pipelining_ops
-from ipusim.ipu.tensorflow import keras
+import tensorflow.compat.v1 as tf
+from tensorflow import keras
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.ops import pipelining_ops
 
 BATCH_SIZE = 8
 
@@ -52,8 +51,8 @@ with scopes.ipu_scope("/device:IPU:0"):
 
 outfeed_op = outfeed_queue.dequeue()
 with tf.Session() as session:
-    session.run(infeed_queue.initializer)
-    result = session.run(compiled_model)
+    session.run([tf.global_variables_initializer(), infeed_queue.initializer])
+    session.run(compiled_model)
     probabilities, classes = session.run(outfeed_op)
 
 print(f"Probabilities {probabilities.shape}, classes {classes.shape}")

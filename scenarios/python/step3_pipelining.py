@@ -4,10 +4,9 @@ import argparse
 import time
 
 import numpy as np
-
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.tensorflow.keras import datasets, layers
+import tensorflow.compat.v1 as tf
+from tensorflow.keras import datasets, layers
+from tensorflow.python import ipu
 
 
 def parse_args():

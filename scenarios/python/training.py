@@ -1,11 +1,10 @@
 """The same network trained: the step size comes as an input of the pipeline, 1,280 mini-batches in a run."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ops import pipelining_ops
-from ipusim.ipu.tensorflow import keras
+import tensorflow.compat.v1 as tf
+from tensorflow import keras
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.ops import pipelining_ops
 
 BATCH_SIZE = 8
 

@@ -1,8 +1,8 @@
 """A loop without a model: what its body sends to the host, and the counter that it carries on."""
 
-from ipusim.ipu import ipu_infeed_queue, ipu_outfeed_queue, ipu_strategy, loops
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig
+import tensorflow as tf
+from tensorflow.python.ipu import ipu_infeed_queue, ipu_outfeed_queue, ipu_strategy, loops
+from tensorflow.python.ipu.config import IPUConfig
 
 dataset = tf.data.Dataset.from_tensors(tf.constant(1.0, shape=[800]))
 dataset = dataset.map(lambda x: [x, x]).repeat()
@@ -33,7 +33,7 @@ config.configure_ipu_system()
 strategy = ipu_strategy.IPUStrategyV1()
 with strategy.scope():
     infeed_queue.initializer
-    print("counter", strategy.run(my_net))
+    print("counter", int(strategy.run(my_net)))
     result = outfeed_queue.dequeue()
-    for name, array in result.items():
-        print(name, array.shape, "from", array.min(), "to", array.max())
+    for name, tensor in result.items():
+        print(name, tensor.shape, "from", tensor.numpy().min(), "to", tensor.numpy().max())

@@ -221,3 +221,80 @@ def test_given_cycles_have_no_clusters(load):
         load("pipeline.cycles=[{forward: 10}, {forward: 10}]", at("a"))
     (problem,) = caught.value.problems
     assert problem.text.startswith("expected no checkpoints in stages whose cycles are given, got some")
+
+
+MODEL = """
+system: {name: m2000, auto_select_ipus: 2}
+data: {type: synthetic, shape: [24], classes: 3, samples: 96, hold_out: 16}
+model:
+  layers:
+    - {name: a, type: dense, units: 40, activation: relu}
+    - {name: b, type: dense, units: 30, activation: relu}
+    - {name: c, type: dense, units: 20, activation: relu}
+    - {name: d, type: dense, units: 10, activation: relu}
+    - {name: e, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline: {splits: [d], micro_batch_size: 4, gradient_accumulation_count: 8, repeat_count: 2, schedule: sequential}
+optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.5}
+outfeed: {element_bytes: 4}
+steps: 1
+"""
+
+
+def test_a_program_computes_again_from_its_checkpoints_as_its_scenario_does(load):
+    """The same spans and memory; and losses bit by bit as without checkpoints."""
+    from tests.graphcore_programs import configure, hosted_names, run  # noqa: PLC0415
+
+    def program(names, checkpoints):
+        tf, ops = names.tf, names.ipu.pipelining_ops
+        tf.reset_default_graph()
+        tf.set_random_seed(1)
+        configure(names, 2, allow_recompute=True)
+        draw = np.random.default_rng(0)
+        data = draw.normal(size=(96, 24)).astype(np.float32), draw.integers(0, 3, 96).astype(np.int32)
+        dataset = tf.data.Dataset.from_tensor_slices(data).batch(4, drop_remainder=True).repeat()
+        infeed = names.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+        outfeed = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def dense(x, name, units, activation=tf.nn.relu):
+            draw = tf.glorot_uniform_initializer(seed=ord(name))
+            y = tf.layers.dense(x, units, activation, kernel_initializer=draw, name=name)
+            return ops.recomputation_checkpoint(y) if name in checkpoints else y
+
+        def first(x, labels):
+            return dense(dense(dense(x, "a", 40), "b", 30), "c", 20), labels
+
+        def last(x, labels):
+            logits = dense(dense(x, "d", 10), "e", 3, None)
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+        def network():
+            return ops.pipeline(
+                [first, last],
+                gradient_accumulation_count=8,
+                repeat_count=2,
+                infeed_queue=infeed,
+                outfeed_queue=outfeed,
+                outfeed_loss=True,
+                pipeline_schedule=ops.PipelineSchedule.Sequential,
+                recomputation_mode=ops.RecomputationMode.RecomputeAndBackpropagateInterleaved,
+                optimizer_function=lambda loss: ops.OptimizerFunctionOutput(tf.train.MomentumOptimizer(0.1, 0.5), loss),
+            )
+
+        return run(names, network, outfeed, [infeed])
+
+    with hosted_names() as names:
+        plain, found = program(names, ()), program(names, ("a", "b", "d"))
+    np.testing.assert_array_equal(found.sent, plain.sent)
+    changes = (*INLINE, "use_synthetic_data=false", "data.shuffle=false", "numerics=off")
+    for ran, layers in ((plain, ()), (found, ("a", "b", "d"))):
+        twin = execute(load(*changes, at(*layers), text=MODEL))
+        for column in ("start", "end", "kind", "ipu", "stage", "micro_batch"):
+            np.testing.assert_array_equal(getattr(ran.timeline, column), getattr(twin.timeline.expanded(), column))
+        for stage, other in zip(ran.job.program.stages, twin.job.program.stages, strict=True):
+            assert stage.recompute == other.recompute
+            if layers:  # the last stage keeps less of its loss, and so more is alive beside that
+                assert stage.checkpoint_bytes + stage.cluster_bytes == other.checkpoint_bytes + other.cluster_bytes
+        if layers:
+            first, other = ran.job.program.stages[0], twin.job.program.stages[0]
+            assert (first.checkpoint_bytes, first.cluster_bytes) == (other.checkpoint_bytes, other.cluster_bytes)

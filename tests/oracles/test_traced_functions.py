@@ -163,7 +163,7 @@ def test_a_plain_function_returns_tensors_in_its_own_structure(tf):
 
 def test_a_pipeline_in_a_function_trains_as_tensorflow_does(tf):
     from ipusim.ipu.traced.functions import run_function  # noqa: PLC0415
-    from ipusim.ipu.traced.pipelines import add_pipeline  # noqa: PLC0415
+    from ipusim.ipu.traced.pipelines import Training, add_pipeline  # noqa: PLC0415
     from ipusim.ipu.traced.queues import Infeed, Outfeed  # noqa: PLC0415
 
     tf.keras.utils.set_random_seed(1)
@@ -179,11 +179,11 @@ def test_a_pipeline_in_a_function_trains_as_tensorflow_does(tf):
     @tf.function(autograph=False)
     def train():
         add_pipeline(
-            [lambda x, labels: (first(x), labels), lambda x, labels: _loss(tf, last(x), labels)],
+            [[lambda x, labels: (first(x), labels)], [lambda x, labels: _loss(tf, last(x), labels)]],
             lambda: options,
             infeed=infeed,
             outfeed=outfeed,
-            optimizer_function=lambda loss: (optimizer, loss),
+            optimizer_function=lambda loss: Training(optimizer, loss),
         )
 
     runs = 2

@@ -213,13 +213,6 @@ def test_a_loop_of_iterations_that_do_not_fit_is_refused_in_graphcores_words(los
         losses(DATA, IPUS.format(ipus=1), LOOP.format(iterations=18, optimizer=optimizer), RUN)
 
 
-@pytest.mark.parametrize("argument", ["outfeed_mask=[True]", "accumulate_outfeed=True"])
-def test_an_argument_without_its_effect_is_refused(losses, argument):
-    pipeline = PIPELINE.format(schedule="Grouped").replace("outfeed_loss=True", argument)
-    with pytest.raises(ProgramError, match=argument.partition("=")[0]):
-        losses(DATA, IPUS.format(ipus=2), pipeline, RUN)
-
-
 def test_what_a_device_does_not_take_is_one_line_of_ours_where_the_session_runs(losses, tmp_path):
     with pytest.raises(ProgramError, match=r"program\.py:\d+: Unsupported number of IPUs requested") as raised:
         losses(DATA, IPUS.format(ipus=3), PIPELINE.format(schedule="Grouped"), RUN)

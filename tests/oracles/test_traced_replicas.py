@@ -93,7 +93,7 @@ def test_replicas_meet_in_loops_forward_and_backward(steps):
         "pipeline": {"gradient_accumulation_count": COUNT, "repeat_count": UPDATES, "device_mapping": [0, 1]},
         "use_synthetic_data": True,
     }
-    traced = StepFunctions("program", built.step, initial, lambda index: batches[index])
+    traced = StepFunctions("program", built.step, initial, lambda index: batches[index], averages=True)
     run = execute(assemble(Request(runs.validate(options), functions=traced)))
     profile = run.job.program.stages[0]
     assert len(profile.forward_collectives) == len(profile.backward_collectives) == steps

@@ -67,7 +67,7 @@ def _stages(tf):
 def _pipeline(tf, dataset, optimizer):
     """The operation of a compiled pipeline, its factor, and its queues."""
     from ipusim.ipu.traced.computation import compile_computation  # noqa: PLC0415
-    from ipusim.ipu.traced.pipelines import add_pipeline  # noqa: PLC0415
+    from ipusim.ipu.traced.pipelines import Training, add_pipeline  # noqa: PLC0415
     from ipusim.ipu.traced.queues import Infeed, Outfeed  # noqa: PLC0415
 
     infeed, outfeed = Infeed(dataset), Outfeed()
@@ -75,12 +75,12 @@ def _pipeline(tf, dataset, optimizer):
 
     def network(factor):
         return add_pipeline(
-            _stages(tf),
+            [[stage] for stage in _stages(tf)],
             _options,
             inputs=[factor],
             infeed=infeed,
             outfeed=outfeed,
-            optimizer_function=lambda loss: (optimizer(tf.compat.v1), loss),
+            optimizer_function=lambda loss: Training(optimizer(tf.compat.v1), loss),
         )
 
     operation = compile_computation(network, [factor])
@@ -251,7 +251,7 @@ def test_a_session_with_one_thread_does_not_wait_for_itself(tf, graph):
 def test_the_tutorials_program_takes_the_time_of_its_scenario(tf, graph):
     """Step 3 of Graphcore's tutorial, whose learning rate goes through all stages to the optimizer."""
     from ipusim.ipu.traced.computation import compile_computation  # noqa: PLC0415
-    from ipusim.ipu.traced.pipelines import add_pipeline  # noqa: PLC0415
+    from ipusim.ipu.traced.pipelines import Training, add_pipeline  # noqa: PLC0415
     from ipusim.ipu.traced.queues import Infeed, Outfeed  # noqa: PLC0415
 
     v1, layers = tf.compat.v1, tf.keras.layers
@@ -281,12 +281,12 @@ def test_the_tutorials_program_takes_the_time_of_its_scenario(tf, graph):
 
     def network(rate):
         return add_pipeline(
-            [stage1, stage2],
+            [[stage1], [stage2]],
             lambda: options,
             inputs=[rate],
             infeed=infeed,
             outfeed=outfeed,
-            optimizer_function=lambda rate, loss: (v1.train.GradientDescentOptimizer(rate), loss),
+            optimizer_function=lambda rate, loss: Training(v1.train.GradientDescentOptimizer(rate), loss),
         )
 
     operation = compile_computation(network, [rate])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,15 @@ class Accumulation:
         count: micro-batches of a weight update.
         reduction: how gradients are accumulated.
         options: where optimizer states and accumulators lie, by the keys of a scenario's pipeline.
+        dtype_of: returns the dtype of a variable's accumulator; None for that of the variable.
+        dtype: dtype of this variable's accumulator; None for that of the variable.
     """
 
     count: int
     reduction: models.Reduction = "SUM"
     options: Mapping[str, Any] = field(default_factory=dict)
+    dtype_of: Callable[[Any], Any] = lambda _: None
+    dtype: Any = None
 
 
 def accumulation_of(node: Node) -> Accumulation | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from ipusim.ipu.graph.needed import SHARED, NeededNodes, runs_for_effect
@@ -44,8 +45,11 @@ class Trace:
         gradient_nodes: names of the nodes that were written while gradients were taken, in order.
         gradients: gradient of each variable, by the variable's shared name.
         results: what the last stage returns, or sends.
-        stages: number of stages.
+        stages: number of stages, each of concurrent ones counted.
         uncounted: names of nodes that stand for work of the host, and cost IPUs nothing.
+        parts: number of concurrent stages at each position of the pipeline; empty for one stage at each.
+        handed: tensors of forward passes and of the feed that the weight update reads, with the values of the last
+            micro-batch.
     """
 
     graph: Graph
@@ -55,6 +59,19 @@ class Trace:
     results: tuple[Output, ...]
     stages: int
     uncounted: Collection[str] = ()
+    parts: tuple[int, ...] = ()
+    handed: tuple[Output, ...] = ()
+
+    @property
+    def positions(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the stages at each position."""
+        ends = list(accumulate(self.parts or (1,) * self.stages))
+        return tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
+
+    @property
+    def position_of(self) -> tuple[int, ...]:
+        """The position of each stage."""
+        return tuple(position for position, stages in enumerate(self.positions) for _ in stages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +86,9 @@ class StageCut:
         arrives: tensors that come back from the next stage.
         returns: tensors that go back to the stage before.
         gradients: gradient of each variable that its backward pass makes, by the variable's shared name.
+        packs: for each stage at the position before, the number of its outputs and those of ``returns`` that it
+            takes, in a pipeline with concurrent stages; None in other pipelines.
+        sums: nodes that are not in the trace: sums of the gradients of a variable that the stage uses several times.
     """
 
     forward: tuple[str, ...]
@@ -79,14 +99,23 @@ class StageCut:
     arrives: tuple[Output, ...]
     returns: tuple[Output, ...]
     gradients: Mapping[str, Output]
+    packs: tuple[tuple[int, tuple[Output, ...]], ...] | None = None
+    sums: Mapping[str, Node] = field(default_factory=dict)
+
+
+def with_sums(graph: Graph, cuts: Iterable[StageCut]) -> Graph:
+    """Return a graph with the sums of gradients of these stages."""
+    added = {name: node for one in cuts for name, node in one.sums.items()}
+    return replace(graph, nodes={**graph.nodes, **added}) if added else graph
 
 
 def cut(trace: Trace) -> tuple[StageCut, ...]:
     """Return the passes of every stage of a traced step.
 
     A gradient node belongs to the stage of its origin. A gradient node without an origin, such as a sum of several
-    gradients of a tensor, belongs to the earliest stage among the stages of its operands. A node that an earlier pass
-    reads moves to the earlier pass: the gradient of a loop makes lists, and the loop fills them.
+    gradients of a tensor, belongs to the earliest stage among the stages of its operands; of concurrent stages, to the
+    stage before that reads it. A node that an earlier pass reads moves to the earlier pass: the gradient of a loop
+    makes lists, and the loop fills them. Where several stages use a variable, each makes its part of the gradient.
     """
     roles = dict(trace.owners)
     _assign_gradients(trace, roles)
@@ -95,11 +124,13 @@ def cut(trace: Trace) -> tuple[StageCut, ...]:
 
 
 def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
-    nodes = trace.graph.nodes
-    last = trace.stages - 1
+    nodes, position_of = trace.graph.nodes, trace.position_of
     without: list[Node] = []
+    readers: dict[str, list[str]] = {}
     for name in trace.gradient_nodes:
         node = nodes[name]
+        for tensor in node.inputs:
+            readers.setdefault(tensor.node, []).append(name)
         origin = nodes.get(node.origin)
         while origin is not None and origin.name not in roles:
             origin = nodes.get(origin.origin)
@@ -110,7 +141,13 @@ def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
     for node in without:
         owners = [roles[tensor.node] for tensor in node.inputs if tensor.node in roles]
         stages = [owner.stage for owner in owners if owner.kind is not Kind.FEED]
-        roles[node.name] = Role(Kind.BACKWARD, min(stages, default=last))
+        stage = min(stages, default=trace.stages - 1)
+        position = position_of[stage]
+        if any(other != stage and position_of[other] == position for other in stages):
+            reading = [roles[name].stage for name in readers.get(node.name, ()) if name in roles]
+            before = [other for other in reading if position_of[other] < position]
+            stage = max(before, default=trace.positions[position - 1][0])
+        roles[node.name] = Role(Kind.BACKWARD, stage)
 
 
 def _move_forward(graph: Graph, roles: dict[str, Role]) -> None:
@@ -128,43 +165,89 @@ class _Cutter:
     """Finds what crosses between passes."""
 
     def __init__(self, trace: Trace, roles: Mapping[str, Role]) -> None:
-        self._trace, self._nodes, self._roles = trace, trace.graph.nodes, roles
+        self._trace, self._nodes, self._roles = trace, dict(trace.graph.nodes), dict(roles)
+        self._positions, self._position_of = trace.positions, trace.position_of
+        self._gradients = self._gradients_of_stages()
         self._changed = _changed_handles(trace.graph, roles)
         effects = [
             name
             for name, role in roles.items()
             if role.kind is Kind.FORWARD and name in self._nodes and runs_for_effect(self._nodes[name])
         ]
-        fetches = [*trace.gradients.values(), *trace.results]
-        alive = NeededNodes(trace.graph, (), fetches, effects, roles.keys())
+        fetches = [*(tensor for _, _, tensor in self._gradients), *trace.results, *trace.handed]
+        alive = NeededNodes(replace(trace.graph, nodes=self._nodes), (), fetches, effects, self._roles.keys())
         self._order = [node.name for node in alive.in_order()]
         self._readers = self._read_by()
 
     def stages(self) -> tuple[StageCut, ...]:
         """Return the passes of each stage."""
-        count = self._trace.stages
-        forward_cuts = [self._crossing_forward(stage) for stage in range(count)]
-        arrivals = [self._crossing_back(stage) for stage in range(count)]
+        gives = [self._given(stage) for stage in range(self._trace.stages)]
+        arrivals = [self._crossing_back(stage) for stage in range(self._trace.stages)]
         result = []
-        for stage in range(count):
+        for stage, position in enumerate(self._position_of):
             forward, backward = (self._names(Role(kind, stage)) for kind in (Kind.FORWARD, Kind.BACKWARD))
-            gives = self._trace.results if stage == count - 1 else forward_cuts[stage + 1]
-            gradients = {
-                name: tensor for name, tensor in self._trace.gradients.items() if self._gradient_stage(tensor) == stage
-            }
+            before = self._positions[position - 1] if position else ()
+            returned = {each: self._returned(stage, arrivals[each]) for each in before}
+            gradients = {name: tensor for owner, name, tensor in self._gradients if owner == stage}
+            several = len(before) > 1
+            packs = tuple((len(gives[each]) if several else 1, tensors) for each, tensors in returned.items())
             result.append(
                 StageCut(
                     forward=forward,
                     backward=backward,
-                    takes=forward_cuts[stage],
-                    gives=gives,
+                    takes=tuple(tensor for each in before for tensor in gives[each])
+                    or self._crossing_forward(position),
+                    gives=gives[stage],
                     keeps=self._kept(stage, gradients.values()),
                     arrives=arrivals[stage],
-                    returns=() if stage == 0 else arrivals[stage - 1],
+                    returns=tuple(tensor for tensors in returned.values() for tensor in tensors),
                     gradients=gradients,
+                    packs=packs if self._trace.parts else None,
+                    sums={name: self._nodes[name] for name in backward if name not in self._trace.graph.nodes},
                 )
             )
         return tuple(result)
+
+    def _given(self, stage: int) -> tuple[Output, ...]:
+        """Return what a stage gives; the first of concurrent stages hands on what comes from stages before."""
+        position = self._position_of[stage]
+        if position == len(self._positions) - 1:
+            return (*self._trace.results, *self._trace.handed)
+        first = stage == self._positions[position][0]
+        return tuple(
+            tensor
+            for tensor in self._crossing_forward(position + 1)
+            if self._roles[tensor.node] == Role(Kind.FORWARD, stage)
+            or (first and self._is_before(self._roles[tensor.node], position))
+        )
+
+    def _returned(self, stage: int, arriving: Sequence[Output]) -> tuple[Output, ...]:
+        """Return the part of what arrives at an earlier stage that comes from this stage, or through it."""
+        position = self._position_of[stage]
+        first = stage == self._positions[position][0]
+        makers = [(tensor, self._roles[tensor.node].stage) for tensor in arriving]
+        return tuple(
+            tensor for tensor, maker in makers if maker == stage or (first and self._position_of[maker] > position)
+        )
+
+    def _gradients_of_stages(self) -> list[tuple[int, str, Output]]:
+        """Return stage, variable and tensor of each gradient, apart for each stage that uses a variable."""
+        found: list[tuple[int, str, Output]] = []
+        for name, tensor in self._trace.gradients.items():
+            node = self._nodes[tensor.node]
+            by_stage: dict[int, list[Output]] = {}
+            if node.type == "AddN" and not node.origin and node.name in self._roles:
+                for each in node.inputs:
+                    by_stage.setdefault(self._gradient_stage(each), []).append(each)
+            if len(by_stage) < 2:
+                found.append((self._gradient_stage(tensor), name, tensor))
+                continue
+            for stage, tensors in sorted(by_stage.items()):
+                part = replace(node, name=f"{node.name}/stage{stage}", inputs=tuple(tensors))
+                if len(tensors) > 1:
+                    self._nodes[part.name], self._roles[part.name] = part, Role(Kind.BACKWARD, stage)
+                found.append((stage, name, Output(part.name, 0) if len(tensors) > 1 else tensors[0]))
+        return found
 
     def _names(self, role: Role) -> tuple[str, ...]:
         """Return the nodes of a pass, with repeated nodes for values at hand."""
@@ -206,10 +289,14 @@ class _Cutter:
                     roles = readers.setdefault(tensor, [])
                     if role not in roles:
                         roles.append(role)
-        for tensor in self._trace.gradients.values():
+        wanted = [(tensor, Role(Kind.BACKWARD, stage)) for stage, _, tensor in self._gradients]
+        last = Role(Kind.FORWARD, self._trace.stages - 1)
+        for tensor, reader in [*wanted, *((each, last) for each in (*self._trace.results, *self._trace.handed))]:
             maker = self._roles.get(tensor.node)
-            if maker is not None and maker.kind is not Kind.BACKWARD:
-                readers.setdefault(tensor, []).append(Role(Kind.BACKWARD, self._gradient_stage(tensor)))
+            if maker is not None and maker != reader and maker.kind is not Kind.BACKWARD:
+                roles = readers.setdefault(tensor, [])
+                if reader not in roles:
+                    roles.append(reader)
         place = {name: number for number, name in enumerate(self._order)}
         return dict(sorted(readers.items(), key=lambda item: (place[item[0].node], item[0].number)))
 
@@ -217,29 +304,37 @@ class _Cutter:
         role = self._roles.get(tensor.node)
         return self._trace.stages - 1 if role is None else role.stage
 
-    def _crossing_forward(self, stage: int) -> tuple[Output, ...]:
-        """Return the tensors that earlier stages, or the feed, make and that this stage or a later one reads."""
+    def _crossing_forward(self, position: int) -> tuple[Output, ...]:
+        """Return the tensors that stages before a position, or the feed, make and that stages from there on read."""
         return tuple(
             tensor
             for tensor, readers in self._readers.items()
-            if self._is_before(self._roles[tensor.node], stage)
+            if self._is_before(self._roles[tensor.node], position)
             and not self._is_at_hand(tensor.node)
-            and any(reader.stage >= stage for reader in readers if reader.kind is not Kind.FEED)
+            and any(self._position_of[reader.stage] >= position for reader in readers if reader.kind is not Kind.FEED)
         )
 
-    @staticmethod
-    def _is_before(maker: Role, stage: int) -> bool:
-        return maker.kind is Kind.FEED or (maker.kind is Kind.FORWARD and maker.stage < stage)
+    def _is_before(self, maker: Role, position: int) -> bool:
+        return maker.kind is Kind.FEED or (maker.kind is Kind.FORWARD and self._position_of[maker.stage] < position)
 
     def _crossing_back(self, stage: int) -> tuple[Output, ...]:
-        """Return the tensors that later stages make and that the backward pass of this or an earlier one reads."""
+        """Return the tensors that later stages make and that the backward pass of this or an earlier one reads.
+
+        What stages at earlier positions read comes through the first of concurrent stages.
+        """
+        position = self._position_of[stage]
+        first = stage == self._positions[position][0]
         return tuple(
             tensor
             for tensor, readers in self._readers.items()
-            if (maker := self._roles[tensor.node]).stage > stage
-            and maker.kind is not Kind.FEED
+            if (maker := self._roles[tensor.node]).kind is not Kind.FEED
+            and self._position_of[maker.stage] > position
             and not self._is_at_hand(tensor.node)
-            and any(reader.kind is Kind.BACKWARD and reader.stage <= stage for reader in readers)
+            and any(
+                reader.kind is Kind.BACKWARD
+                and (reader.stage == stage or (first and self._position_of[reader.stage] < position))
+                for reader in readers
+            )
         )
 
     def _kept(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, functions, models
-from ipusim.ipu.graph.cut import StageCut, Trace, cut
+from ipusim.ipu.graph.checkpoints import Sections
+from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.prices.nodes import FREE
@@ -61,34 +62,39 @@ def observe(
         inputs: values of what the first stage takes.
         constants: values of tensors of outside of the step.
     """
-    cuts, observation, uncounted = cut(trace), Observation(trace.graph), frozenset(trace.uncounted)
-    stages = [StagePasses(trace.graph, one, observation) for one in cuts]
+    cuts, uncounted = cut(trace), frozenset(trace.uncounted)
+    graph = with_sums(trace.graph, cuts)
+    observation = Observation(graph)
+    stages = [StagePasses(graph, one, observation) for one in cuts]
     training = bool(trace.gradients)
     now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
-    values: tuple[Any, ...] = tuple(inputs)
-    forward: list[tuple[Any, ...]] = []
+    known = dict(zip(cuts[0].takes, inputs, strict=True))
+    ahead: list[tuple[Any, ...]] = []
     calls: list[models.CollectiveCall]
     with np.errstate(all="ignore"):
         for stage in stages:
+            values = tuple(known[tensor] for tensor in stage.cut.takes)
             with functions.Surrounded(collectives=(calls := [])):
                 given, kept = stage.forward(Invocation(now), values, constants)
+            known.update(zip(stage.cut.gives, given, strict=True))
             seen = [each for each in observation.take() if each.node.name not in uncounted]
-            forward.append((values, given, kept, seen, tuple(calls)))
-            values = given
+            ahead.append((values, given, kept, seen, tuple(calls)))
         result: list[ObservedStage] = []
-        arriving: tuple[Any, ...] = ()
-        for number in reversed(range(len(stages))):
-            taken, given, kept, seen, ahead = forward[number]
-            calls = []
+        back: dict[Output, Any] = {}
+        for stage, (values, given, kept, seen, called) in zip(reversed(stages), reversed(ahead), strict=True):
+            calls, returned = [], ()
             if training:
+                arriving = [back[tensor] for tensor in stage.cut.arrives]
                 with functions.Surrounded(collectives=calls):
-                    arriving, _ = stages[number].backward(Invocation(now), kept, arriving, constants)
+                    returned, _ = stage.backward(Invocation(now), kept, arriving, constants)
+                back.update(zip(stage.cut.returns, returned, strict=True))
             behind = observation.take()
             of_stage = work_of_stage if training else _work_of_body
-            work = of_stage(trace.graph, cuts[number], seen, behind)
+            work = of_stage(graph, stage.cut, seen, behind)
             every = [*seen, *behind]
-            one = ObservedStage(cuts[number], work, taken, given, kept, arriving, every, training, ahead, tuple(calls))
-            result.append(one)
+            result.append(
+                ObservedStage(stage.cut, work, values, given, kept, returned, every, training, called, tuple(calls))
+            )
     return result[::-1]
 
 
@@ -115,6 +121,9 @@ def profile_stage(
     update: GraphUpdate | None,
     accumulators: Mapping[str, np.dtype[Any]],
     reduction: models.Reduction,
+    graph: Graph,
+    sections: Sections | None = None,
+    summed: models.Summed | None = None,
 ) -> models.StageProfile:
     """Return the profile of a stage for one micro-batch.
 
@@ -128,11 +137,14 @@ def profile_stage(
         update: the weight update; None in inference.
         accumulators: dtype of the gradient accumulator of each variable.
         reduction: how gradients come to their accumulators.
+        graph: the graph.
+        sections: the forward pass between checkpoints; None where the backward pass computes nothing again from them.
+        summed: results of the last stage that an execution sums up; None where none are.
     """
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
         name=name,
-        forward=observed.work.forward,
+        forward=(*observed.work.forward, *models.summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
         output_bytes=0 if is_last else _bytes(observed.gives),
         label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
         parameter_bytes=_bytes(trained[each] for each in owned),
@@ -148,7 +160,7 @@ def profile_stage(
         each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
         for each, value in trained.items()
     }
-    adding = models.accumulation_work(sizes.values(), None, reduction)
+    adding = models.accumulation_work([sizes[each] for each in observed.cut.gradients], None, reduction)
     profile = replace(
         profile,
         backward=(*observed.work.backward, *adding),
@@ -160,7 +172,66 @@ def profile_stage(
         stash_bytes=_bytes(observed.keeps),
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
+    if sections is not None:
+        profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
     return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
+    """Return the tensors that a stage computes again: of the last stage, those before the last checkpoint.
+
+    Args:
+        cut: the stage.
+        sections: its forward pass between checkpoints.
+        is_last: whether no stage follows.
+    """
+    end = len(sections.names) - is_last
+    return frozenset(tensor for tensor in cut.keeps if 0 <= sections.section_of(tensor.node) < end)
+
+
+def _with_checkpoints(
+    profile: models.StageProfile, observed: ObservedStage, graph: Graph, sections: Sections, *, is_last: bool
+) -> models.StageProfile:
+    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
+
+    Kept are the inputs of the sections that run again, and in the last stage all of the section that does not.
+    """
+    count = len(sections.names) - is_last
+    stash = [0] * len(sections.names)
+    kept = dict(zip(observed.cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
+    makers = {each.node.name: each.node for each in observed.seen}
+    counted: set[Output] = set()
+    for tensor, size in kept.items():
+        source = _handed_on(makers, tensor)
+        if source not in counted:
+            stash[sections.section_of(tensor.node)] += size
+        counted.add(source)
+    for number, values in enumerate(sections.values, 1):  # a section's input, which the one before makes
+        stash[number] += sum(kept.get(tensor, 0) for tensor in values)
+    first = next((number for number in range(count) if stash[number]), count)
+    again = frozenset().union(*sections.names[first:count])
+    seen = [each for each in observed.seen if each.node.name in again]
+    outputs = {each.node.name: each.outputs[0].nbytes for each in observed.seen if each.outputs}
+    inner = sections.values[:-1] if is_last else sections.values
+    read = {tensor for names in sections.names[:count] for name in names for tensor in graph.nodes[name].inputs}
+    taken = [
+        form_of(value).nbytes
+        for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)
+        if not is_last or tensor in read
+    ]
+    tail = stash[-1] if is_last else 0
+    return replace(
+        profile,
+        recompute=work_of_stage(graph, observed.cut, seen, []).forward,
+        checkpoint_bytes=sum(taken) + sum(outputs[each.node] for values in inner for each in values) + tail,
+        cluster_bytes=max([0, *(size - tail for size in stash[first:count])]),
+    )
+
+
+def _itemsize(values: Iterable[Any]) -> int:
+    """Return the bytes of the widest floating-point element."""
+    found = [np.asarray(value).dtype for value in values]
+    return max((dtype.itemsize for dtype in found if dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
 def _bytes(values: Iterable[Any]) -> int:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipusim.ipu.graph.accumulation import accumulation_of
+from ipusim.ipu.graph.averaging import averaged_of
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
 #: Attribute of a node that names its IPU.
 SHARD: Final = "_ipusim_shard"
@@ -171,10 +172,12 @@ def as_training(
     owners = shards.owners(forward, feeds)
     wanted = [name for name in parts.update if name in effects]
     needed = NeededNodes(graph, fed.values(), (), wanted, {*parts.update, *parts.forward})
-    if any(tensor.node in feeds or tensor.node in parts.gradient for tensor in needed.external):
+    if any(tensor.node in parts.gradient for tensor in needed.external):
         return None
-    trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), shards.stages)
-    return TracedStep(trace, fed, tuple(name for name in parts.update if name in needed.names))
+    update = tuple(name for name in parts.update if name in needed.names)
+    handed = handed_to_update(graph, owners, fed, update)
+    trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), shards.stages, handed=handed)
+    return TracedStep(trace, fed, update)
 
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
@@ -186,7 +189,7 @@ def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
         node = graph.nodes[name]
         sources = [_handed_on(graph, tensor, ends) for tensor in node.inputs]
         read = [tensor for tensor in sources if tensor.node in ends]
-        if not read or node.type in _IDENTITIES or name in accumulating:
+        if not read or node.type in _IDENTITIES or name in accumulating or averaged_of(node) is not None:
             continue
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
@@ -202,9 +205,9 @@ def _accumulated(graph: Graph, tensor: Output) -> Output:
 
 
 def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
-    """Return the source of a tensor, before identities that are not among ``ends``."""
+    """Return the source of a tensor, before identities and averages over replicas that are not among ``ends``."""
     node = graph.nodes[tensor.node]
-    while node.type in _IDENTITIES and node.name not in ends:
+    while (node.type in _IDENTITIES or averaged_of(node) is not None) and node.name not in ends:
         tensor = node.inputs[tensor.number]
         node = graph.nodes[tensor.node]
     return tensor

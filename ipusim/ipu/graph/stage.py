@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import Array, functions
+from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.executable import Invocation
-from ipusim.ipu.graph.node import Variable
+from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 
 #: Values that travel between stages.
@@ -31,6 +32,9 @@ class GraphStage:
         untrained: initial values of other variables by shared name.
         layers: names of the layers found among its nodes.
         constants: values of tensors of outside of the step.
+        handed: values of the last micro-batch for the weight update, which the last stage writes.
+        hands: tensors of these values, behind the others that the stage gives.
+        again: tensors that its backward pass computes again from checkpoints; None where it keeps all.
     """
 
     name: str
@@ -39,9 +43,16 @@ class GraphStage:
     untrained: Mapping[str, Array]
     layers: tuple[str, ...] = ()
     constants: Constants = field(default_factory=dict)
-    recomputes_itself: ClassVar[bool] = False
+    handed: dict[Output, Any] = field(default_factory=dict)
+    hands: tuple[Output, ...] = ()
+    again: frozenset[Output] | None = None
     stores: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def recomputes_itself(self) -> bool:
+        """Whether its backward pass computes values again from what its forward pass keeps."""
+        return self.again is not None
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the trained variables' initial values, each in its own dtype."""
@@ -74,13 +85,21 @@ class BoundGraph:
         variables = dict(self._trained)
         if now is not None:
             variables |= {name: Variable(name, now.read(name, value)) for name, value in stage.untrained.items()}
+        before = {name: variable.value for name, variable in variables.items() if name in stage.untrained}
         invocation = Invocation(variables, _NO_KEY if key is None else key)
         given, kept = stage.passes.forward(invocation, x, stage.constants)
         if now is not None:
             for name in stage.untrained:
                 if variables[name].assigned:
                     now.write(name, variables[name].value)
-        return tuple(map(self._own, given)), (kept, variables, invocation.key)
+        results = tuple(map(self._own, given))
+        stage.handed.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
+        given = results[: len(results) - len(stage.hands)]
+        if stage.again is None:
+            return given, (kept, variables, invocation.key)
+        pairs = zip(stage.passes.cut.keeps, kept, strict=True)
+        stored = {tensor: value for tensor, value in pairs if tensor not in stage.again}
+        return given, (_Kept(tuple(x), stored, before), variables, invocation.key)
 
     def backward(
         self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
@@ -94,13 +113,29 @@ class BoundGraph:
         self, saved: Any, grad: Values | None, need_input_gradient: bool
     ) -> tuple[Values, dict[str, Array]]:
         """Run the whole backward pass; keep the gradients of variables."""
-        kept, variables, key = saved
-        return self._stage.passes.backward(Invocation(variables, key), kept, grad or (), self._stage.constants)
+        (kept, variables, key), cut = saved, self._stage.passes.cut
+        arriving: Values = grad or ()
+        if cut.packs is not None:
+            merged = {tensor: value for each in arriving if each is not None for tensor, value in each.items()}
+            arriving = tuple(merged[tensor] for tensor in cut.arrives)
+        if isinstance(kept, _Kept):
+            kept = self._again(kept, key)
+        invocation = Invocation(variables, key)
+        returned, gradients = self._stage.passes.backward(invocation, kept, arriving, self._stage.constants)
+        return returned if cut.packs is None else _packed(returned, cut), gradients
 
     def backward_weights(self, rest: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
         """Hand out the gradients of variables."""
         for name, gradient in rest.items():
             receive(name, np.asarray(gradient, self._stage.trained[name].dtype))
+
+    def _again(self, kept: _Kept, key: tuple[int, ...]) -> Values:
+        """Return what the backward pass takes, computed again on the variables that the forward pass has seen."""
+        passes = self._stage.passes
+        variables = {**self._trained, **{name: Variable(name, value) for name, value in kept.untrained.items()}}
+        _, values = passes.forward(Invocation(variables, key), kept.taken, self._stage.constants)
+        pairs = zip(passes.cut.keeps, values, strict=True)
+        return tuple(kept.stored.get(tensor, value) for tensor, value in pairs)
 
     def _own(self, value: Any) -> Array:
         """Return a value as an array that no update changes: a copy of a variable, or of a view of one."""
@@ -109,3 +144,33 @@ class BoundGraph:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         return array.copy() if id(owner) in self._owned else array
+
+
+class _Kept(NamedTuple):
+    """What a stage with checkpoints keeps of a forward pass.
+
+    Attributes:
+        taken: values that the stage took.
+        stored: values of tensors that are not computed again.
+        untrained: untrained variables before the pass.
+    """
+
+    taken: Values
+    stored: dict[Output, Any]
+    untrained: dict[str, Array]
+
+
+class _Gradients(dict[Output, Any]):
+    """Gradients on their way back, by tensor: those of concurrent stages are put together."""
+
+    def __add__(self, other: _Gradients) -> _Gradients:
+        """Return the gradients of both."""
+        return _Gradients(self | other)
+
+
+def _packed(returned: Values, cut: StageCut) -> Values:
+    """Return gradients apart for each stage before, in as many places as it has outputs."""
+    values, places = dict(zip(cut.returns, returned, strict=True)), []
+    for width, tensors in cut.packs or ():
+        places += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]
+    return tuple(places)

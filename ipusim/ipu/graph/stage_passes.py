@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipusim.api import Array
-from ipusim.ipu.graph.cut import StageCut
+from ipusim.ipu.graph.cut import StageCut, with_sums
 from ipusim.ipu.graph.executable import Executable, Invocation, Observer
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Output
@@ -29,7 +29,7 @@ class StagePasses:
         Raises:
             UnsupportedProgramError: for a node without a kernel.
         """
-        self.cut = cut
+        self.cut, graph = cut, with_sums(graph, [cut])
         effects = [name for name in cut.forward if runs_for_effect(graph.nodes[name])]
         made = [*cut.gives, *cut.keeps]
         self._forward = Executable(graph, cut.takes, list(dict.fromkeys(made)), effects, set(cut.forward), observer)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
-from ipusim.ipu.graph.cut import cut
-from ipusim.ipu.graph.profile import ObservedStage, observe, profile_stage
+from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.averaging import Averaging
+from ipusim.ipu.graph.checkpoints import Sections, sections_of
+from ipusim.ipu.graph.cut import cut, with_sums
+from ipusim.ipu.graph.node import Graph, Output
+from ipusim.ipu.graph.profile import ObservedStage, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -50,7 +56,9 @@ class StepFunctions:
         accumulators: dtype of a variable's gradient accumulator by its name, if it is not the variable's own.
         constants: values of tensors of outside of the step.
         first: values of a micro-batch that is tried; empty for zeros like ``elements(0)``.
-        functions: names of the stages' Python functions; empty for a function without a name.
+        shown: name of each stage in pictures; an empty name stands for that of the stage.
+        averages: whether replicas average gradients; None if a node of the update says so.
+        from_checkpoints: whether backward passes compute stages again from their checkpoints.
     """
 
     name: str
@@ -62,26 +70,29 @@ class StepFunctions:
     accumulators: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     constants: Constants = field(default_factory=dict)
     first: Sequence[Any] | None = None
-    functions: Sequence[str] = ()
+    shown: Sequence[str] = ()
+    averages: bool | None = None
+    from_checkpoints: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each computational stage."""
-        return tuple(f"{self.name}_stage_{number}" for number in range(self.step.trace.stages))
+        """The name of each computational stage; concurrent stages have one."""
+        return tuple(f"{self.name}_stage_{position}" for position in range(len(self.parts)))
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """The name of each stage in pictures: of its function, if no other stage has that name."""
-        functions = self.functions or ("",) * len(self.names)
-        return tuple(
-            function if function and list(functions).count(function) == 1 else name
-            for function, name in zip(functions, self.names, strict=True)
-        )
+        """The name of each stage in pictures, each of concurrent stages by itself."""
+        return tuple(name or stage.name for name, stage in zip_longest(self.shown, self.stages))
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """One stage at each position."""
-        return (1,) * self.step.trace.stages
+        """The number of stages at each position."""
+        return tuple(map(len, self.step.trace.positions))
+
+    @property
+    def sums_gradients(self) -> bool:
+        """Whether replicas sum up their gradients before a weight update."""
+        return not self.training or bool(self._averaging is not None if self.averages is None else self.averages)
 
     @property
     def training(self) -> bool:
@@ -91,13 +102,19 @@ class StepFunctions:
     @cached_property
     def stages(self) -> tuple[GraphStage, ...]:
         """The stages as the machine executes them."""
-        graph, result = self.step.graph, []
-        for name, one in zip(self.names, cut(self.step.trace), strict=True):
+        graph, trained_at_all, result = self.step.graph, self.step.trace.gradients, []
+        for number, one in enumerate(cut(self.step.trace)):
+            position = self.step.trace.position_of[number]
+            beside = self.step.trace.positions[position]
+            name = self.names[position] + (f"_{number - beside[0]}" if len(beside) > 1 else "")
             passes = StagePasses(graph, one)
             used = {each: self.variables[each] for each in passes.variables}
-            trained = {each: value for each, value in used.items() if each in one.gradients}
-            others = {each: value for each, value in used.items() if each not in one.gradients}
-            result.append(GraphStage(name, passes, trained, others, constants=self.constants))
+            trained = {each: value for each, value in used.items() if each in trained_at_all}
+            others = {each: value for each, value in used.items() if each not in trained_at_all}
+            sections, is_last = self._sections[number], position == len(self.parts) - 1
+            again = None if sections is None else computed_again(one, sections, is_last=is_last)
+            result.append(GraphStage(name, passes, trained, others, constants=self.constants, again=again))
+        result[-1] = replace(result[-1], hands=self.step.trace.handed)
         return tuple(result)
 
     @cached_property
@@ -108,55 +125,111 @@ class StepFunctions:
         trained = {name: self.variables[name] for name in self.step.accumulators}
         nodes = self.step.weight_update()
         slots = {name: self.variables[name] for name in nodes.variables if name not in trained}
-        return GraphUpdate(self.step.graph, nodes, trained, slots, self.constants, self.step.rule)
+        handed = self.observed[-1].gives[len(self.step.trace.results) :]
+        known = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
+        constants = ChainMap(dict[Output, Any](), self.constants, known)  # type: ignore[arg-type]
+        return GraphUpdate(self.step.graph, nodes, trained, slots, constants, self.step.rule, self._averaging)
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return with_sums(self.step.graph, cut(self.step.trace))
+
+    @cached_property
+    def _sections(self) -> list[Sections | None]:
+        """The forward pass of each stage between the checkpoints from which it is computed again."""
+        cuts = cut(self.step.trace)
+        uses = self.training and self.from_checkpoints
+        return [sections_of(self._graph, one) if uses else None for one in cuts]
+
+    @cached_property
+    def _averaging(self) -> Averaging | None:
+        return self.step.averaging() if self.training else None
+
+    @cached_property
+    def _first(self) -> tuple[Array, ...]:
+        """Values of a micro-batch that is tried."""
+        return tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
+
+    @cached_property
+    def observed(self) -> list[ObservedStage]:
+        """One micro-batch of each stage."""
+        return observe(self.step.trace, self.variables, self._first, self.constants)
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what the stages cost and compute."""
-        first = self._first()
-        profiles = self._profiles()
+        first, profiles = self._first, self._profiles()
+        if not self.sums_gradients and system.replicas > 1 and not _exchanged(profiles):
+            raise UnsupportedProgramError(
+                f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
+                f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
+                f"{system.shards} IPUs"
+            )
+        sent = self.outfeed.element_bytes or self._sent_bytes()
+        outfeed = replace(self.outfeed, element_bytes=sent)
         return runs.Content(
             profiles,
             sum(np.asarray(value).nbytes for value in first),
-            self.outfeed,
-            first[0].shape[0] if first and np.ndim(first[0]) else 1,
-            result_bytes=self.outfeed.element_bytes,
+            outfeed,
+            first[0].shape[0] if first and np.ndim(first[0]) and first[0].shape[0] else 1,
+            result_bytes=outfeed.element_bytes,
+            sums_gradients=self.sums_gradients,
             workload=self._workload,
         )
 
-    def _first(self) -> tuple[Array, ...]:
-        return tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
-
-    def observed(self) -> list[ObservedStage]:
-        """Run a micro-batch through all stages under observation."""
-        return observe(self.step.trace, self.variables, self._first(), self.constants)
-
     def _profiles(self) -> tuple[models.StageProfile, ...]:
-        observed = self.observed()
+        observed = self.observed
         own = {name: value.dtype for name, value in self.variables.items()}
         known: set[str] = set()
         profiles = []
         for number, (stage, one) in enumerate(zip(self.stages, observed, strict=True)):
+            is_last = number == len(observed) - 1
             profiles.append(
                 profile_stage(
                     one,
                     stage.name,
-                    is_last=number == len(observed) - 1,
+                    is_last=is_last,
                     trained=stage.trained,
                     owned=[name for name in stage.trained if name not in known],
                     untrained={name: value for name, value in stage.untrained.items() if name not in known},
                     update=self.update,
                     accumulators={**own, **self.accumulators},
                     reduction=self.reduction,
+                    graph=self._graph,
+                    sections=self._sections[number],
+                    summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
                 )
             )
             known |= {*stage.trained, *stage.untrained}
         return tuple(profiles)
 
+    def _summed(self, last: ObservedStage) -> models.Summed:
+        """Return what an execution sums up of the results of the last stage."""
+        sent = [np.asarray(last.gives[place]) for place in self.outfeed.sent]
+        chosen = self.outfeed.accumulate_dtype
+        width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
+        return models.Summed(sum(value.size for value in sent), width)
+
+    def _sent_bytes(self) -> int:
+        """Return the bytes of an element of the outfeed whose shape is known when the program runs."""
+        chosen = self.outfeed.accumulate_dtype
+        sent = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent]
+        return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
+
     def _workload(self, _: int) -> Workload:
+        """Return the arithmetic of a replica, whose last stage hands values to its own weight update."""
+        handed: dict[Output, Any] = {}
+        last = replace(self.stages[-1], handed=handed)
         return Workload(
-            stages=self.stages,
+            stages=(*self.stages[:-1], last),
             feed=StepFeed(self.elements),
-            optimizer=self.update,
+            optimizer=None if self.update is None else self.update.of_replica(handed),
             reduction=self.reduction,
             accumulation_dtype=lambda name: self.accumulators.get(name, self.variables[name].dtype),
         )
+
+
+def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:
+    """Tell whether stages exchange gradients by themselves."""
+    return any(profile.backward_collectives for profile in profiles) and not any(
+        profile.tables.gradients for profile in profiles
+    )

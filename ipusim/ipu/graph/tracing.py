@@ -10,7 +10,7 @@ from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.node import Graph
 from ipusim.ipu.graph.reading import handle_name, output_of, read_graph
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graph.traced_step import TracedStep
+from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
 tf = load()
 
@@ -44,6 +44,7 @@ class StepTracer:
         self._update_nodes: list[str] = []
         self._noted: set[str] = set()
         self._stages = 0
+        self._parts: tuple[int, ...] = ()
 
     @contextmanager
     def feed(self) -> Iterator[None]:
@@ -65,7 +66,7 @@ class StepTracer:
 
         Args:
             function: takes and returns tensors.
-            values: tensors of the stage before, or of the feed.
+            values: tensors of the stage before, or of the feed; dictionaries of tensors among them.
             named: tensors by the name of the argument.
 
         Returns:
@@ -73,9 +74,17 @@ class StepTracer:
         """
         number = self._stages
         with self.of_stage(number):
-            entered = [tf.identity(tf.convert_to_tensor(value), f"stage{number}_input") for value in values]
-            keywords = {name: tf.identity(tf.convert_to_tensor(value)) for name, value in (named or {}).items()}
-            return function(*entered, **keywords)
+
+            def entered(value: Any) -> Any:
+                return tf.identity(tf.convert_to_tensor(value), f"stage{number}_input")
+
+            return function(
+                *tf.nest.map_structure(entered, list(values)), **tf.nest.map_structure(entered, named or {})
+            )
+
+    def concurrent(self, parts: Sequence[int]) -> None:
+        """Note how many stages run at each position of the pipeline."""
+        self._parts = tuple(parts) if max(parts) > 1 else ()
 
     def gradients(self, compute: Callable[[], Sequence[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
         """Trace gradients.
@@ -94,19 +103,31 @@ class StepTracer:
         self._gradients.update({self.name_of(variable): gradient for gradient, variable in pairs})
         return pairs
 
-    def update(self, apply: Callable[[list[tuple[Any, Any]]], Any], pairs: Sequence[tuple[Any, Any]]) -> Any:
+    def update(
+        self,
+        apply: Callable[[list[tuple[Any, Any]]], Any],
+        pairs: Sequence[tuple[Any, Any]],
+        dtypes: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Trace the weight update.
 
         Args:
             apply: takes pairs of an accumulated gradient and its variable.
             pairs: gradients and variables.
+            dtypes: dtype of an accumulated gradient by the variable's name, if it is not that of the gradient.
 
         Returns:
             The result of ``apply``.
         """
         with self._noting() as written:
             accumulated = [
-                (tf.compat.v1.placeholder(gradient.dtype, variable.shape), variable) for gradient, variable in pairs
+                (
+                    tf.compat.v1.placeholder(
+                        (dtypes or {}).get(self.name_of(variable), gradient.dtype), variable.shape
+                    ),
+                    variable,
+                )
+                for gradient, variable in pairs
             ]
             result = apply(accumulated)
         self._update_nodes += written
@@ -125,8 +146,11 @@ class StepTracer:
         graph = self.read()
         gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
         sent = tuple(output_of(tensor) for tensor in results)
-        trace = Trace(graph, self._owners, self._gradient_nodes, gradients, sent, self._stages)
         fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
+        handed = handed_to_update(graph, self._owners, fed, self._update_nodes)
+        trace = Trace(
+            graph, self._owners, self._gradient_nodes, gradients, sent, self._stages, parts=self._parts, handed=handed
+        )
         return TracedStep(trace, fed, tuple(self._update_nodes))
 
     def name_of(self, variable: Any) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from ipusim.api import Array, VectorWork, Work, learning
+from ipusim.ipu.graph.averaging import Averaging
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
-from ipusim.ipu.graph.node import Graph, Variable
+from ipusim.ipu.graph.node import Graph, Output, Variable
 from ipusim.ipu.graph.prices.nodes import work_of_node
 from ipusim.ipu.graph.prices.observed import Observation, ObservedNode
 from ipusim.ipu.graph.prices.rules import rule_of
@@ -34,13 +37,16 @@ class GraphUpdate:
         slots: Mapping[str, Array],
         constants: Constants,
         rule: Any = None,
+        averaging: Averaging | None = None,
     ) -> None:
         """Take the update, whose feeds are gradients in the order of ``trained``, and all variables that it uses.
 
         ``constants`` has the values of tensors of outside of the step, as they are when an update runs.
         The update has the price of ``rule``, else of the operation that updates a variable, else of all operations.
+        ``averaging`` is the update in two parts where replicas average gradients in its middle.
         """
         self._update, self._trained, self._constants = update, dict(trained), constants
+        self._averaging = averaging
         self.slots = dict(slots)
         self.owners = _owners(graph, update, trained, slots)
         rules = {step.node.type: found for step in update.steps if (found := rule_of(step.node)) is not None}
@@ -55,9 +61,26 @@ class GraphUpdate:
         """Update the variables of a model of one stage."""
         self._apply([learning.Updated(parameters, gradients, state)])
 
+    def of_replica(self, handed: Constants) -> GraphUpdate:
+        """Return the update of one replica, which reads values of its last stage."""
+        result = copy(self)
+        result._constants = ChainMap(dict[Output, Any](), handed, self._constants)  # type: ignore[arg-type]
+        return result
+
     def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
-        """Return the function that updates the variables of all stages; gradients of replicas are averaged before."""
-        return lambda: self._apply(stages)
+        """Return the function that updates the variables of all stages, behind the averaging of gradients.
+
+        Replicas run the update up to there, where a node averages; without such a node nothing comes before.
+        """
+        split = self._averaging
+        if not replicated or split is None:
+            return lambda: self._apply(stages)
+        gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
+        own = [gradients[name].copy() for name in self._trained]
+        found = self._run(split.before, stages, own)
+        for name, value in zip(split.names, found, strict=True):
+            gradients[name][...] = value
+        return lambda: self._run(split.after, stages, [*(gradients[name] for name in split.names), *own])
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work of the update of one variable."""
@@ -77,23 +100,25 @@ class GraphUpdate:
         return sum(counts) // max(users, 1)
 
     def _apply(self, stages: Sequence[learning.Updated]) -> None:
-        """Run the update on variables of all stages, and put the new values in their arrays."""
+        gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
+        self._run(self._update, stages, [gradients[name] for name in self._trained])
+
+    def _run(self, part: Executable, stages: Sequence[learning.Updated], fed: Sequence[Array]) -> list[Any]:
+        """Run a part of the update on variables of all stages, and put the new values in their arrays."""
         arrays: dict[str, Array] = {}
-        gradients: dict[str, Array] = {}
         for stage in stages:
             arrays |= {**stage.parameters, **stage.state}
-            gradients |= stage.gradients
         variables = {name: Variable(name, array) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            values = [*(gradients[name] for name in self._trained), *self._outer()]
-            self._update.run(Invocation(variables), values)
+            found = part.run(Invocation(variables), [*fed, *self._outer(part)])
         for name, variable in variables.items():
             if variable.assigned:
                 arrays[name][...] = variable.value
+        return found
 
-    def _outer(self) -> list[Any]:
-        """Return the values of the tensors of outside of the step that the update reads."""
-        return [self._constants[tensor] for tensor in self._update.external]
+    def _outer(self, part: Executable) -> list[Any]:
+        """Return the values of the tensors of outside of the step that a part of the update reads."""
+        return [self._constants[tensor] for tensor in part.external]
 
     def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
         """Return the work of an update of several operations a variable, by the number of the variable's elements."""
@@ -102,7 +127,7 @@ class GraphUpdate:
         variables = {name: Variable(name, np.array(value)) for name, value in {**self._trained, **self.slots}.items()}
         with np.errstate(all="ignore"):
             zeros = [np.zeros_like(value) for value in self._trained.values()]
-            observed.run(Invocation(variables), [*zeros, *self._outer()])
+            observed.run(Invocation(variables), [*zeros, *self._outer(self._update)])
         works: dict[int, Work] = {}
         for size in {value.size for value in self._trained.values()}:
             own = [seen for seen in observation.seen if _size(seen) == size]

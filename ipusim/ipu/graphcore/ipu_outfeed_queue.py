@@ -61,7 +61,7 @@ class IPUOutfeedQueue(OutfeedArguments):
             buffer_depth,
             optimise_latency,
         )
-        self.feed = Outfeed(keeps_all=self.outfeed_mode is IPUOutfeedMode.ALL)
+        self.feed = Outfeed(keeps_all=self.outfeed_mode is IPUOutfeedMode.ALL, buffer_depth=self.buffer_depth)
         self.enqueued = False
 
     def connect(self) -> Outfeed:

@@ -11,7 +11,7 @@ from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_body
 from ipusim.ipu.runtime.devices import device_ordinal
-from ipusim.ipu.runtime.program_request import options_of_loop
+from ipusim.ipu.runtime.program_request import options_of_loop, placed
 from ipusim.ipu.traced.loops import add_loop
 from ipusim.ipu.traced.pipelines import listed
 
@@ -41,7 +41,45 @@ def repeat(
     Raises:
         ProgramError: for arguments out of range, and ProgramTypeError for those of other types.
     """
-    iterations = checks.whole("n", n, 1)
+    return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue)
+
+
+def while_loop(
+    condition: Callable[..., Any],
+    body: Callable[..., Any],
+    inputs: Any = None,
+    infeed_queue: IPUInfeedQueue | None = None,
+    maximum_iterations: int | None = None,
+    use_while_v1: bool = True,
+) -> Any:
+    """Trace a loop that runs as long as a condition holds of its tensors.
+
+    Args:
+        condition: takes the loop's tensors; how often it holds must depend on no element and no variable.
+        body: as that of :func:`repeat`.
+        inputs: the tensors of the first iteration.
+        infeed_queue: gives an element for each iteration.
+        maximum_iterations: most iterations; None for any number.
+        use_while_v1: without effect.
+
+    Returns:
+        What :func:`repeat` does.
+
+    Raises:
+        UnsupportedProgramError: for a condition that depends on data, and what :func:`repeat` raises.
+    """
+    check_body("condition", condition)
+    most = None if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)
+    return _loop(most, body, inputs, infeed_queue, condition)
+
+
+def _loop(
+    iterations: int | None,
+    body: Callable[..., Any],
+    inputs: Any,
+    infeed_queue: IPUInfeedQueue | None,
+    condition: Callable[..., Any] | None = None,
+) -> Any:
     check_body("body", body)
     if infeed_queue is not None and not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
@@ -51,5 +89,7 @@ def repeat(
         options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth),
         inputs=[tf.convert_to_tensor(each) for each in listed(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
+        place=placed,
+        condition=condition,
     )
     return results[0] if len(results) == 1 else results

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.accumulation import Accumulation
+from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry, Kernel
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.tracing import variable_name
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
 __all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "CrossReplicaOptimizer",
     "GradientAccumulationOptimizer",
     "GradientAccumulationOptimizerV2",
     "GradientAccumulationReductionMethod",
@@ -82,19 +89,77 @@ class _Accumulating(IpuOptimizer):
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
         """Return the update operation of the wrapped optimizer, for accumulated gradients."""
-        entry = Entry(_alone, value=self._accumulation)
-        pairs = []
-        for gradient, variable in grads_and_vars:
-            if gradient is not None:
-                tensor = tf.convert_to_tensor(gradient)
-                (tensor,) = add_node(entry, [tensor], [(tensor.dtype, tensor.shape)], "gradient_accumulation")
-                pairs.append((tensor, variable))
+        accumulation = self._accumulation
+
+        def value(variable: Any) -> Accumulation:
+            dtype = accumulation.dtype_of(variable)
+            return accumulation if dtype is None else replace(accumulation, dtype=np.dtype(dtype))
+
+        return super().apply_gradients(_marked(grads_and_vars, value, "gradient_accumulation"), global_step, name)
+
+
+def _marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
+    """Return pairs of gradients behind a node each, which a value stands behind, and variables."""
+    result = []
+    for gradient, variable in pairs:
+        if gradient is not None:
+            tensor = tf.convert_to_tensor(gradient)
+            mark = value(variable)
+            dtype = getattr(mark, "dtype", None) or tensor.dtype
+            (tensor,) = add_node(Entry(_alone, value=mark), [tensor], [(dtype, tensor.shape)], name)
+            result.append((tensor, variable))
+    return result
+
+
+def _alone(node: Node) -> Kernel:
+    """Return the kernel of a node that hands on the gradient of one mini-batch and one replica."""
+    (dtype,) = node.output_types
+    return lambda gradient: np.asarray(gradient, dtype)
+
+
+def accumulates(optimizer: Any) -> bool:
+    """Tell whether an optimizer, or the optimizer that it wraps, accumulates gradients."""
+    while isinstance(optimizer, IpuOptimizer) and not isinstance(optimizer, _Accumulating):
+        optimizer = optimizer._opt
+    return isinstance(optimizer, _Accumulating)
+
+
+def accumulator_dtype(argument: str, chosen: Any, variable: Any) -> Any:
+    """Return the dtype of a variable's gradient accumulator; None for that of the variable.
+
+    Args:
+        argument: name of the argument.
+        chosen: a dtype, a function from a variable to it, or None.
+        variable: the variable.
+
+    Raises:
+        ProgramError: for a function that fails, and ProgramTypeError for a function that returns no dtype.
+    """
+    if callable(chosen) and not isinstance(chosen, type | tf.DType):
+        try:
+            chosen = chosen(variable)
+        except Exception as error:
+            raise ProgramError(
+                f"{argument}: expected a dtype of the function for variable {variable.op.name!r}, got "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    return None if chosen is None else checks.dtype(argument, chosen)
+
+
+class CrossReplicaOptimizer(IpuOptimizer):
+    """Averages the accumulated gradients over all replicas before the wrapped optimizer applies them.
+
+    A subclass, or an optimizer around it, gets each replica's own gradients; the wrapped one gets the averages.
+    """
+
+    def __init__(self, opt: Any, name: str = "CrossReplicaOptimizer") -> None:
+        """Wrap an optimizer; raises ProgramTypeError for another object."""
+        super().__init__(opt, name)
+
+    def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
+        """Average the gradients over replicas, and let the wrapped optimizer apply them."""
+        pairs = _marked(grads_and_vars, lambda variable: Averaged(variable_name(variable)), "cross_replica_average")
         return super().apply_gradients(pairs, global_step, name)
-
-
-def _alone(_: Node) -> Kernel:
-    """Return the kernel of an accumulation that no loop takes out: the gradient of one mini-batch."""
-    return np.asarray
 
 
 class GradientAccumulationOptimizerV2(_Accumulating):
@@ -118,18 +183,19 @@ class GradientAccumulationOptimizerV2(_Accumulating):
             num_mini_batches: mini-batches of a weight update.
             offload_weight_update_variables: as that of a pipeline.
             replicated_optimizer_state_sharding: as that of a pipeline.
-            dtype: of the accumulators; the variable's own alone is simulated.
+            dtype: of the accumulators, or a function from a variable to it; by default the variable's own.
             name: the optimizer's.
             reduction_method: how gradients are accumulated.
 
         Raises:
             ProgramTypeError: for arguments of other types.
-            ProgramError: for a number below 1, a method that there is not, and another dtype.
+            ProgramError: for a number below 1, and a method that there is not.
         """
         super().__init__(opt, name)
         offload = checks.three_state("offload_weight_update_variables", offload_weight_update_variables)
         sharding = checks.three_state("replicated_optimizer_state_sharding", replicated_optimizer_state_sharding)
-        checks.nothing("dtype", "accumulators have the dtype of their variable", dtype)
+        if dtype is not None and (not callable(dtype) or isinstance(dtype, type)):
+            dtype = checks.dtype("dtype", dtype)
         self._accumulate(
             Accumulation(
                 _mini_batches(num_mini_batches),
@@ -138,8 +204,35 @@ class GradientAccumulationOptimizerV2(_Accumulating):
                     "offload_weight_update_variables": offload,
                     "replicated_optimizer_state_sharding": bool(offload if sharding is None else sharding),
                 },
+                partial(accumulator_dtype, "dtype", dtype),
             )
         )
+
+
+class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
+    """Accumulates the gradients of several mini-batches, and averages them over replicas before they are applied."""
+
+    def __init__(
+        self,
+        opt: Any,
+        num_mini_batches: int,
+        offload_weight_update_variables: bool | None = None,
+        replicated_optimizer_state_sharding: bool | None = False,
+        dtype: Any = None,
+        name: str = "CrossReplicaGradientAccumulationOptimizerV2",
+        *,
+        reduction_method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
+    ) -> None:
+        """Wrap an optimizer; takes and raises what GradientAccumulationOptimizerV2 does."""
+        inner = GradientAccumulationOptimizerV2(
+            CrossReplicaOptimizer(opt),
+            num_mini_batches,
+            offload_weight_update_variables,
+            replicated_optimizer_state_sharding,
+            dtype,
+            reduction_method=reduction_method,
+        )
+        super().__init__(inner, name)
 
 
 class GradientAccumulationOptimizer(_Accumulating):
@@ -175,6 +268,21 @@ class GradientAccumulationOptimizer(_Accumulating):
                 "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, as verify_usage is True, got "
                 f"{opt.get_name()}: GradientAccumulationOptimizerV2 takes any optimizer"
             )
+
+
+class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):
+    """Accumulates as GradientAccumulationOptimizer does, and averages over replicas."""
+
+    def __init__(
+        self,
+        opt: Any,
+        num_mini_batches: int,
+        verify_usage: bool = True,
+        name: str = "CrossReplicaGradientAccumulationOptimizer",
+    ) -> None:
+        """Wrap an optimizer; raises what GradientAccumulationOptimizer does."""
+        inner = GradientAccumulationOptimizer(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage)
+        super().__init__(inner, name)
 
 
 class MapGradientOptimizer(IpuOptimizer):

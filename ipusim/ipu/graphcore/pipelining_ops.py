@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final
 
-from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.graph.checkpoints import CHECKPOINT
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.graphcore.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
-from ipusim.ipu.runtime.devices import device_ordinal
+from ipusim.ipu.runtime.devices import check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
 )
-from ipusim.ipu.runtime.program_request import request_options
+from ipusim.ipu.runtime.program_request import placed, request_options
 from ipusim.ipu.runtime.program_state import configured
 from ipusim.ipu.runtime.releases import in_any_release
-from ipusim.ipu.traced.pipelines import add_pipeline
+from ipusim.ipu.traced.pipelines import Sending, Training, add_pipeline
 
 __all__ = [
     "OptimizerFunctionOutput",
@@ -35,16 +38,106 @@ __all__ = [
 tf = load()
 
 
-class OptimizerFunctionOutput(NamedTuple):
-    """What an optimizer function returns.
+_NAME: Final = "OptimizerFunctionOutput"
+#: Optimizers of Keras, current and legacy.
+_KERAS: Final = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
 
-    Attributes:
-        opt: the optimizer.
-        loss: the loss.
-    """
 
-    opt: Any
-    loss: Any
+class OptimizerFunctionOutput:
+    """The optimizer and the loss of a training pipeline."""
+
+    def __init__(
+        self,
+        opt: Any,
+        loss: Any,
+        compute_gradients_args: tuple[Any, ...] | None = None,
+        compute_gradients_kwargs: dict[str, Any] | None = None,
+        apply_gradients_args: tuple[Any, ...] | None = None,
+        apply_gradients_kwargs: dict[str, Any] | None = None,
+        variables: tuple[Any, ...] | list[Any] | None = None,
+        tape: Any = None,
+        gradient_capture_context: Any = None,
+        captured_gradient_outfeed: Any = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            opt: an optimizer of TensorFlow 1, or of Keras.
+            loss: a tensor; one of several elements counts as their sum.
+            compute_gradients_args: arguments of ``compute_gradients`` behind the loss.
+            compute_gradients_kwargs: those by name.
+            apply_gradients_args: arguments of ``apply_gradients`` behind the gradients.
+            apply_gradients_kwargs: those by name.
+            variables: variables that an optimizer of Keras trains; by default all that are trainable.
+            tape: a ``tf.GradientTape`` that has recorded the loss, for an optimizer of Keras.
+            gradient_capture_context: refused.
+            captured_gradient_outfeed: refused.
+
+        Raises:
+            ProgramTypeError: for arguments of other types, and ProgramError, in Graphcore's words.
+        """
+        of_keras = isinstance(opt, _KERAS)
+        _check(
+            opt,
+            (tf.compat.v1.train.Optimizer, *_KERAS),
+            "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.",
+        )
+        _check(loss, tf.Tensor, "loss must be a TensorFlow Tensor object.")
+        for name, value in (("compute", compute_gradients_args), ("apply", apply_gradients_args)):
+            _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
+            keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
+            _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
+        if variables is not None:
+            _check(variables, (tuple, list), "variables must be a tuple or list.")
+            if variables and not of_keras:
+                raise ProgramError(f"{_NAME}.variables may only be used with OptimizerV2.")
+        if tape is not None:
+            _check(tape, tf.GradientTape, "tape must be a GradientTape.")
+            if not of_keras:
+                raise ProgramError(f"{_NAME}.tape may only be used with OptimizerV2.")
+        if gradient_capture_context is not None:
+            raise ProgramTypeError(
+                f"{_NAME}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
+            )
+        if captured_gradient_outfeed is not None:
+            _check(
+                captured_gradient_outfeed,
+                IPUOutfeedQueue,
+                "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
+            )
+            raise ProgramError(
+                f"{_NAME}.captured_gradient_outfeed may not be used when neither an "
+                "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
+                "also used."
+            )
+        self.opt, self.loss, self.tape = opt, loss, tape
+        self.variables = tuple(variables or ())
+        self.compute_gradients_args: tuple[Any, ...] = compute_gradients_args or ()
+        self.compute_gradients_kwargs: Mapping[str, Any] = compute_gradients_kwargs or {}
+        self.apply_gradients_args: tuple[Any, ...] = apply_gradients_args or ()
+        self.apply_gradients_kwargs: Mapping[str, Any] = apply_gradients_kwargs or {}
+
+    def training(self) -> Training:
+        """Return the optimizer and its gradients for the stages."""
+        return Training(self.opt, self.loss, self._compute(), self.apply_gradients_args, self.apply_gradients_kwargs)
+
+    def _compute(self) -> Callable[[], Any] | None:
+        args, kwargs = self.compute_gradients_args, dict(self.compute_gradients_kwargs)
+        if self.tape is not None:
+            known = self.variables or self.tape.watched_variables()
+            return lambda: list(zip(self.tape.gradient(self.loss, list(known)), known, strict=True))
+        if self.variables:
+            return lambda: list(zip(tf.gradients(self.loss, list(self.variables)), self.variables, strict=True))
+        if not (args or kwargs):
+            return None
+        if (dict(zip(("var_list",), args, strict=False)) | kwargs).get("var_list") in ([], ()):
+            raise ProgramError("No variables to optimize.")
+        return lambda: self.opt.compute_gradients(self.loss, *args, **kwargs)
+
+
+def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
+    if not isinstance(value, kind):
+        raise ProgramTypeError(f"{_NAME}.{text}")
 
 
 @in_any_release
@@ -97,37 +190,65 @@ def pipeline(
     tensors = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
     arguments = check_arguments({**settings, "inputs": None})
     refuse_what_is_not_simulated(arguments)
-    if any(len(stage) > 1 for stage in arguments.stages):
-        raise UnsupportedProgramError("computational_stages: expected one function for each stage")
-    for argument in ("gradient_accumulation_dtype", "outfeed_mask", "accumulate_outfeed", "accumulate_outfeed_dtype"):
-        if settings[argument]:
-            raise UnsupportedProgramError(f"{argument}: expected the default for a program that TensorFlow traces")
     if outfeed_queue is None and optimizer_function is None:
         raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")
+    if outfeed_queue is None and arguments.outfeed_loss:
+        raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
+    for argument, queue in (("infeed_queue", infeed_queue), ("outfeed_queue", outfeed_queue)):
+        if queue is not None:
+            check_queue_on_device(argument, queue.ordinal)
     ordinal = device_ordinal()
 
     def options() -> Mapping[str, Any]:
         chosen = config or configured()
+        (chosen or IPUConfig()).check()
         return request_options(arguments, chosen or IPUConfig(), None, chosen is not None, ordinal)
 
+    def finish(*outputs: Any) -> Training:
+        assert arguments.optimizer_function is not None
+        result = arguments.optimizer_function(*outputs)
+        if not isinstance(result, OptimizerFunctionOutput):
+            raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")
+        if accumulates(result.opt):
+            raise ProgramError(
+                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
+                "pipeline always accumulates gradients: give it gradient_accumulation_count, got "
+                f"{result.opt.get_name()}"
+            )
+        return result.training()
+
     return add_pipeline(
-        [stage for (stage,) in arguments.stages],
+        arguments.stages,
         options,
         name=arguments.name,
         inputs=tensors,
         infeed=None if infeed_queue is None else infeed_queue.feed,
         outfeed=None if outfeed_queue is None else outfeed_queue.connect(),
-        optimizer_function=optimizer_function,
-        outfeed_loss=arguments.outfeed_loss,
+        optimizer_function=None if optimizer_function is None else finish,
+        sending=Sending(
+            arguments.outfeed_loss,
+            arguments.outfeed_mask or (),
+            arguments.accumulate_outfeed,
+            arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None,
+        ),
         reduction=arguments.reduction_method.value,
+        accumulators=partial(accumulator_dtype, "gradient_accumulation_dtype", arguments.gradient_accumulation_dtype),
+        mapping=arguments.mapping,
+        place=placed,
     )
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return tensors as they are.
+    """Note tensors as a checkpoint of a stage, which recomputation inside the backward pass keeps.
 
     Args:
         tensors: one or a structure of them.
-        name: without effect.
+        name: name of the nodes.
+
+    Returns:
+        The tensors behind the checkpoint.
     """
-    return tensors
+    graph = tf.compat.v1.get_default_graph()
+    attribute = tf.compat.v1.AttrValue(i=len(graph.get_operations()))
+    with graph._attr_scope({CHECKPOINT: attribute}):
+        return tf.nest.map_structure(lambda tensor: tf.identity(tensor, name or "recomputation_checkpoint"), tensors)

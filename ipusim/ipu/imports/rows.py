@@ -26,12 +26,12 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": (),
 }
 #: Graphcore's modules that are the same whoever traces a program.
-_SHARED: Final = "config distributed horovod utils"
+_SHARED: Final = "autoshard config distributed horovod utils"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
-    custom_ops ipu_run_config nn_ops
+    custom_ops ipu_run_config nn_ops sharding
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"

@@ -66,7 +66,7 @@ def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
         raise NotLayersError("stages that run at the same time are known by their cost alone")
     graph, result = functions.step.graph, []
     end: int | None = None
-    for name, observed in zip(functions.shown_names, functions.observed(), strict=True):
+    for name, observed in zip(functions.shown_names, functions.observed, strict=True):
         stage = _StageChain(graph, observed, name, end)
         result.append(tuple(stage.layers))
         end = stage.given

@@ -61,7 +61,7 @@ def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]
 def scopes_of(functions: StepFunctions) -> tuple[str, ...]:
     """Return the layers of each stage as one text, and the scopes of the variables of other nodes."""
     try:
-        stages = functions.observed()
+        stages = functions.observed
     except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
         return ()
     result = short_names_of([scoped_names(functions.step.graph, stage) for stage in stages])

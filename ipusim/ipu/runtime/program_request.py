@@ -68,7 +68,7 @@ def job_of(
     return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
 
 
-def job_of_request(request: Request) -> Job:
+def placed(request: Request) -> Job:
     """Return what runs a program on the configured device.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ipusim.api import analysis, pipelines
+from ipusim.api import Job, Request, analysis, assemble, pipelines
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
 from ipusim.ipu.graph.needed import runs_for_effect
@@ -27,6 +27,7 @@ def program_of_body(
     infeed: Infeed | None,
     carried: Sequence[str],
     iterations: int = 1,
+    place: Callable[[Request], Job] = assemble,
 ) -> DeviceProgram:
     """Return the program of a body: a training of one stage, or a forward pass that changes variables.
 
@@ -38,6 +39,7 @@ def program_of_body(
         infeed: queue with an element for each iteration.
         carried: shared names of the variables of the loop's values.
         iterations: iterations of a run.
+        place: returns the job of a request.
 
     Raises:
         UnsupportedProgramError: for a body that sends to several outfeeds.
@@ -58,6 +60,11 @@ def program_of_body(
         names=names, mask=(False,) * len(names), element_bytes=0 if queue is None else queue.element_bytes
     )
 
+    accumulators = {
+        each: mark.dtype
+        for each, tensor in step.accumulators.items()
+        if (mark := accumulation_of(graph.nodes[tensor.node])) is not None and mark.dtype is not None
+    }
     return DeviceProgram(
         name,
         step,
@@ -68,6 +75,8 @@ def program_of_body(
         reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
+        accumulators=accumulators,
+        place=place,
     )
 
 
@@ -101,7 +110,7 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
     """Return how a body accumulates gradients; raises ProgramError in Graphcore's words for another count."""
     found = [each for name in sorted(nodes) if (each := accumulation_of(graph.nodes[name])) is not None]
-    if len({id(each) for each in found}) > 1:
+    if len({id(each.options) for each in found}) > 1:
         raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
     result = found[0] if found else Accumulation(1)
     if iterations % result.count:

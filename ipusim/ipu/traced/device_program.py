@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ipusim.api import Array, Request, Session, Timeline, analysis, models, pipelines, runs
+from ipusim.api import Array, Job, Request, Session, Timeline, analysis, models, pipelines, rules, runs, schedules
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
-from ipusim.ipu.runtime.program_request import job_of_request
+from ipusim.ipu.runtime.program_request import placed
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
+#: Accumulators in the dtype of their variables.
+_OWN: Final[Mapping[str, np.dtype[Any]]] = {}
+
 
 @dataclass(eq=False)
 class PlacedProgram:
-    """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
+    """A program on the machine for one of TensorFlow's sessions.
 
     Attributes:
-        key: the options of its request, and the shapes of the external tensors.
         session: the machine's session.
         constants: values of external tensors, set anew in each run.
+        form: options of the request and shapes of the external and carried values that it is laid out for.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
 
-    key: Any
     session: Session
     constants: dict[Output, Any]
+    form: tuple[Any, ...]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
     taken: int = 0
 
@@ -65,7 +68,9 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
-        functions: Sequence[str] = (),
+        accumulators: Mapping[str, np.dtype[Any]] = _OWN,
+        shown: Sequence[str] = (),
+        place: Callable[[Request], Job] = placed,
     ) -> None:
         """Take the step.
 
@@ -79,11 +84,15 @@ class DeviceProgram:
             reduction: how gradients are accumulated.
             outside: external tensors of the step.
             carried: shared names of variables that exist in the program alone: values of a loop.
-            functions: names of the stages' Python functions; empty for a function without a name.
+            accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
+            shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
+            place: returns the job of a request.
         """
+        self._accumulators, self._place_request = accumulators, place
+        self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction, self._functions = sent, reduction, tuple(functions)
+        self._sent, self._reduction = sent, reduction
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
@@ -123,10 +132,10 @@ class DeviceProgram:
         variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
         if self._infeed is not None:
             self._infeed.connect(running)
-        options = dict(self._options())
-        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, outer)))
-        if placed is None or placed.key != key:
-            before, placed = placed, self._place(key, options, variables, outer)
+        placed = self._placed.get(running.session)
+        form = dict(self._options()), tuple(map(np.shape, values))
+        if placed is None or placed.form != form:
+            before, placed = placed, self._place(variables, outer, form)
             if before is not None:  # draws and elements go on
                 placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
                 placed.taken = placed.session.elements
@@ -166,11 +175,10 @@ class DeviceProgram:
             if not np.array_equal(value, variables[name].value, equal_nan=value.dtype.kind == "f"):
                 variables[name].assign(np.asarray(value))
 
-    def _place(
-        self, key: Any, options: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
-    ) -> PlacedProgram:
+    def _place(self, variables: Mapping[str, Variable], values: Sequence[Any], form: tuple[Any, ...]) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
+        options = runs.validate(form[0])
         functions = StepFunctions(
             self.name,
             self.step,
@@ -178,12 +186,14 @@ class DeviceProgram:
             lambda index: self._element(placed, index),
             self._reduction,
             self._sent,
-            constants=constants,
-            first=() if self._infeed is None else self._of_element(self._infeed.zeros()),
-            functions=self._functions,
+            self._accumulators,
+            constants,
+            () if self._infeed is None else self._of_element(self._infeed.zeros()),
+            self._shown,
+            from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = job_of_request(Request(runs.validate(options), name=self.name, functions=functions))
-        placed = PlacedProgram(key, Session(job), constants)
+        job = self._place_request(Request(options, name=self.name, functions=functions))
+        placed = PlacedProgram(Session(replace(job)), constants, form)
         return placed
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
@@ -198,3 +208,10 @@ class DeviceProgram:
             placed.elements[placed.taken] = self._of_element(self._infeed.pull())
             placed.taken += 1
         return placed.elements.pop(index)
+
+
+def _recomputes_inside(pipeline: Any) -> bool:
+    """Tell whether backward passes compute activations again, by the options of a pipeline."""
+    modes = schedules.find(pipeline.schedule).recomputation_modes
+    mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode
+    return bool(pipeline.allow_recompute and mode == rules.INTERLEAVED)

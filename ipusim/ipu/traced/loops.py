@@ -3,44 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NoReturn
 
+import numpy as np
+
+from ipusim.api import Job, Request, assemble
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.graph.executable import Executable, Invocation
+from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.own_nodes import add_node
-from ipusim.ipu.graph.reading import read_graph
+from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.bodies import program_of_body
+from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
 from ipusim.ipu.traced.queues import Infeed
+from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
+#: Most iterations of a loop with a condition.
+_MOST: Final = 10_000_000
+
 
 def add_loop(
-    iterations: int,
+    iterations: int | None,
     body: Callable[..., Any],
     options: Callable[[], Mapping[str, Any]],
     *,
     name: str = "loop",
     inputs: Sequence[Any] = (),
     infeed: Infeed | None = None,
+    place: Callable[[Request], Job] = assemble,
+    condition: Callable[..., Any] | None = None,
 ) -> list[Any]:
     """Trace a loop into the graph that is being built, and write its node.
 
     Args:
-        iterations: how often the body runs.
+        iterations: how often the body runs; with a condition how often at most, None for any number.
         body: takes the loop's values, and behind them an element of the infeed; returns the values of the next
             iteration, and operations to run.
         options: returns the options of the request's system by the keys of a scenario.
         name: name of the program.
         inputs: the loop's values before the first iteration.
         infeed: queue with an element for each iteration.
+        place: returns the job of a request.
+        condition: tells of the loop's values whether there is another iteration.
 
     Returns:
         The loop's values behind the last iteration, or a list with the operation if there are no values.
 
     Raises:
-        UnsupportedProgramError: for a body that sends to several outfeeds.
+        UnsupportedProgramError: for a body that sends to several outfeeds, values of another dtype, and a condition
+            that depends on elements or variables.
+        ProgramError: for another number of values, or another shape.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
@@ -54,18 +71,85 @@ def add_loop(
         values += [] if named else tf.nest.flatten(element)
     returned = [each for each in listed(body(*values, **named)) if each is not None]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
-    for each, tensor in zip(carried, tensors, strict=bool(carried)):
-        each.assign(tensor)
+    if carried and len(tensors) != len(carried):
+        raise ProgramError(
+            f"body: expected as many tensors as there are loop-carried inputs, {len(carried)}, got {len(tensors)}"
+        )
+    for each, tensor in zip(carried, tensors, strict=False):
+        if tensor is not each.read:  # a value that stays is a constant of the run
+            each.assign(tensor)
     written = [node.name for node in graph.get_operations()[start:]]
     initial = {variable.initializer.name for variable in tf.compat.v1.global_variables()}
     CLAIMED.setdefault(graph, set()).update(written)
-    nodes = read_graph(graph)
     carries = [each.name for each in carried]
-    program = program_of_body(name, nodes, set(written) - initial, options, infeed, carries, iterations)
-    entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
+    known = set(written) - initial
+    counted = None
+    if condition is not None:
+        counted = _Counted(condition, carried, tensors, known, iterations)
+    nodes = read_graph(graph)
+    once = iterations if condition is None else 1
+    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1, place)
+    kernel = ProgramNode(program).kernel if counted is None else counted.kernel(program)
+    entry = Entry(kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
     forms = [(each.tensor.dtype, each.tensor.shape) for each in carried]
     return add_node(entry, [*read, *(each.tensor for each in carried)], forms, name)
+
+
+class _Counted:
+    """Finds how often a loop with a condition runs, by its values alone."""
+
+    def __init__(
+        self,
+        condition: Callable[..., Any],
+        carried: Sequence[_LoopValue],
+        tensors: Sequence[Any],
+        body: set[str],
+        most: int | None,
+    ) -> None:
+        """Trace the condition on the loop's values, whose next ones are tensors of the body."""
+        graph = tf.compat.v1.get_default_graph()
+        start = len(graph.get_operations())
+        holds = tf.convert_to_tensor(condition(*(each.read for each in carried)))
+        following = [tf.cast(new, each.tensor.dtype) for each, new in zip(carried, tensors, strict=True)]
+        after = {node.name for node in graph.get_operations()[start:]}
+        CLAIMED.setdefault(graph, set()).update(after)
+        nodes, feeds = read_graph(graph), [output_of(each.read) for each in carried]
+        part = {each for each in body | after if not runs_for_effect(nodes.nodes[each])}
+        self._holds = Executable(nodes, feeds, [output_of(holds)], (), part)
+        self._next = Executable(nodes, feeds, [output_of(each) for each in following], (), part)
+        self._most = _MOST if most is None else most
+        if self._holds.external or self._holds.variables:
+            _refuse_condition()
+
+    def kernel(self, program: DeviceProgram) -> Callable[[Any], Callable[..., Any]]:
+        """Return the maker of the kernel that runs the program as often as the condition holds."""
+
+        def run(invocation: Invocation, *values: Any) -> Any:
+            assert isinstance(invocation.session, RunningSession | EagerHost)
+            count = self._count(values[len(program.outside) :])
+            results = list(values[len(program.outside) :])
+            if count:
+                results = program.run(invocation, invocation.session, values, count)
+            return results[0] if len(results) == 1 else tuple(results) or None
+
+        return lambda _: run
+
+    def _count(self, values: Sequence[Any]) -> int:
+        """Return how often the condition holds; raises UnsupportedProgramError where that depends on data."""
+        count, invocation = 0, Invocation({})
+        while count < self._most and bool(self._holds.run(invocation, values)[0]):
+            if self._next.external or self._next.variables:
+                _refuse_condition()
+            values = self._next.run(invocation, values)
+            count += 1
+        if count == _MOST:
+            raise UnsupportedProgramError(f"condition: expected one that holds fewer than {_MOST} times")
+        return count
+
+
+def _refuse_condition() -> NoReturn:
+    raise UnsupportedProgramError("condition: expected a number of iterations that depends on no data")
 
 
 class _LoopValue:
@@ -86,5 +170,17 @@ class _LoopValue:
         self.read.set_shape(tensor.shape)
 
     def assign(self, tensor: Any) -> None:
-        """Write the assignment of the next iteration's value."""
+        """Write the assignment of the next iteration's value.
+
+        Raises:
+            ProgramError: for another shape, and UnsupportedProgramError for another kind of dtype.
+        """
+        if not tensor.shape.is_compatible_with(self.tensor.shape):
+            shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
+            raise ProgramError(f"body: expected a loop-carried tensor of shape {own} again, got {shape}")
+        dtype, before = tensor.dtype.as_numpy_dtype, self.tensor.dtype.as_numpy_dtype
+        if not np.can_cast(dtype, before, "same_kind"):
+            raise UnsupportedProgramError(
+                f"body: expected a loop-carried tensor of {self.tensor.dtype.name} again, got {tensor.dtype.name}"
+            )
         tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.cast(tensor, self.tensor.dtype))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from ipusim.api import analysis, models, pipelines
+import numpy as np
+
+from ipusim.api import Job, Request, analysis, assemble, models, pipelines, rules
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output
@@ -16,7 +20,7 @@ from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
-from ipusim.ipu.graph.tracing import StepTracer
+from ipusim.ipu.graph.tracing import StepTracer, variable_name
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
@@ -49,46 +53,90 @@ class ProgramNode:
         return run
 
 
+@dataclass(frozen=True)
+class Training:
+    """What an optimizer function gives.
+
+    Attributes:
+        optimizer: an optimizer of TensorFlow 1, or of Keras.
+        loss: the loss.
+        compute: returns pairs of gradient and variable; None for the gradients of all trainable variables.
+        arguments: further arguments of ``apply_gradients``.
+        keywords: those by name.
+    """
+
+    optimizer: Any
+    loss: Any
+    compute: Callable[[], Any] | None = None
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """How the results of the last stage are sent.
+
+    Attributes:
+        loss: whether the loss is sent, else the results.
+        mask: which results are not sent; empty for none.
+        accumulate: whether an execution sends the sum of its results.
+        dtype: dtype of the sum; None for that of each result.
+    """
+
+    loss: bool = False
+    mask: Sequence[bool] = ()
+    accumulate: bool = False
+    dtype: Any = None
+
+
+_ALL: Final = Sending()
+
+
 def add_pipeline(
-    stages: Sequence[Callable[..., Any]],
+    stages: Sequence[Sequence[Callable[..., Any]]],
     options: Callable[[], Mapping[str, Any]],
     *,
     name: str = "pipeline",
     inputs: Sequence[Any] = (),
     infeed: Infeed | None = None,
     outfeed: Outfeed | None = None,
-    optimizer_function: Callable[..., tuple[Any, Any]] | None = None,
-    outfeed_loss: bool = False,
+    optimizer_function: Callable[..., Training] | None = None,
+    sending: Sending = _ALL,
     reduction: models.Reduction = "SUM",
+    accumulators: Callable[[Any], Any] = lambda _: None,
+    mapping: Sequence[int] = (),
+    place: Callable[[Request], Job] = assemble,
 ) -> Any:
     """Trace a pipeline into the graph that is being built, and write its node.
 
     Args:
-        stages: functions of the stages; a stage takes the results of the stage before.
+        stages: functions at each position of the pipeline, several for concurrent stages; a stage takes the results
+            of all stages at the position before.
         options: returns the options of the request by the keys of a scenario.
         name: name of the program.
         inputs: tensors that the first stage takes, the same for every micro-batch.
         infeed: queue of elements for the first stage, behind the inputs. A dictionary is passed by name.
         outfeed: queue that results of the last stage are sent to.
-        optimizer_function: takes the results of the last stage, returns the optimizer and the loss; None for inference.
-        outfeed_loss: whether the loss is sent, else the results of the last stage.
+        optimizer_function: takes the results of the last stage; None for inference.
+        sending: how results are sent.
         reduction: how gradients are accumulated.
+        accumulators: returns the dtype of a variable's gradient accumulator; None for that of the variable.
+        mapping: the IPU of each stage, if stages on several IPUs may share no variable.
+        place: returns the job of a request.
 
     Returns:
         The node's operation.
+
+    Raises:
+        ProgramError: for results without a queue, a mask of another length, and a training without variables.
+        UnsupportedProgramError: for a variable that stages on several IPUs use.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
-    step, results, loss = _traced(stages, inputs, infeed, optimizer_function, outfeed_loss=outfeed_loss)
+    traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
+    step = traced.step
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
-    if outfeed is not None:
-        outfeed.describe(results[0] if outfeed_loss else results)
-    names = tuple(analysis.LOSS if each is loss else f"output {place}" for place, each in enumerate(results))
-    sent = pipelines.Outfeed(
-        names=names,
-        mask=() if outfeed is not None else (True,) * len(names),
-        element_bytes=0 if outfeed is None else outfeed.element_bytes,
-    )
+    _check_users(step, mapping)
     outside = outside_of(step)
     program = DeviceProgram(
         name,
@@ -96,42 +144,105 @@ def add_pipeline(
         options,
         infeed=infeed,
         outfeed=outfeed,
-        sent=sent,
+        sent=traced.sent,
         reduction=reduction,
         outside=outside,
-        functions=[stage_name(stage) for stage in stages],
+        accumulators=traced.accumulators,
+        shown=[stage_name(function) for functions in stages for function in functions],
+        place=place,
     )
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
     return add_node(entry, read, [], name)[0]
 
 
-def _traced(
-    stages: Sequence[Callable[..., Any]],
-    inputs: Sequence[Any],
-    infeed: Infeed | None,
-    optimizer_function: Callable[..., tuple[Any, Any]] | None,
-    *,
-    outfeed_loss: bool,
-) -> tuple[TracedStep, list[Any], Any]:
-    """Trace stages, gradients and weight update; return the step, the tensors to send and the loss."""
-    tracer = StepTracer()
-    values, named = list(inputs), {}
-    if infeed is not None:
-        with tracer.feed():
-            element = infeed.dequeue()
-        named = dict(element) if isinstance(element, Mapping) else {}
-        values += [] if named else tf.nest.flatten(element)
-    for function in stages:
-        values, named = listed(tracer.stage(function, values, named)), {}
-    if optimizer_function is None:
-        return tracer.step(values), values, None
-    with tracer.of_stage(len(stages) - 1):
-        optimizer, loss = optimizer_function(*values)
-    pairs = tracer.gradients(lambda: _gradients(optimizer, loss))
-    tracer.update(optimizer.apply_gradients, pairs)
-    results = [loss] if outfeed_loss else values
-    return tracer.step(results), results, loss
+class _Traced:
+    """Stages, gradients and weight update.
+
+    Attributes:
+        step: the step.
+        sent: what leaves the last stage.
+        accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Sequence[Callable[..., Any]]],
+        inputs: Sequence[Any],
+        infeed: Infeed | None,
+        optimizer_function: Callable[..., Training] | None,
+        sending: Sending,
+        outfeed: Outfeed | None,
+        accumulators: Callable[[Any], Any],
+    ) -> None:
+        """Trace them; raises what :func:`add_pipeline` does."""
+        tracer = StepTracer()
+        tracer.concurrent([len(functions) for functions in stages])
+        values, named = list(inputs), {}
+        if infeed is not None:
+            with tracer.feed():
+                element = infeed.dequeue()
+            named = dict(element) if isinstance(element, Mapping) else {}
+            values += [] if named else tf.nest.flatten(element)
+        returned: Any = None
+        for functions in stages:
+            made: list[Any] = []
+            for function in functions:
+                returned = tracer.stage(function, values, named)
+                made += _tensors(returned)
+            values, named = made, {}
+        self.accumulators: dict[str, np.dtype[Any]] = {}
+        self._sending = sending
+        if optimizer_function is None:
+            alone = isinstance(returned, Mapping) and not sending.accumulate
+            self._send(tracer, outfeed, values[0] if alone else values, None)
+            return
+        with tracer.of_stage(sum(map(len, stages)) - 1):
+            training = optimizer_function(*values)
+        pairs = tracer.gradients(training.compute or (lambda: _gradients(training.optimizer, training.loss)))
+        if not pairs:
+            raise ProgramError("No variables to optimize.")
+        chosen = {variable_name(variable): accumulators(variable) for _, variable in pairs}
+        self.accumulators = {name: np.dtype(dtype) for name, dtype in chosen.items() if dtype is not None}
+        apply = training.optimizer.apply_gradients
+        tracer.update(lambda known: apply(known, *training.arguments, **training.keywords), pairs, self.accumulators)
+        self._send(tracer, outfeed, training.loss if sending.loss else values, training.loss)
+
+    def _send(self, tracer: StepTracer, outfeed: Outfeed | None, results: Any, loss: Any) -> None:
+        """Note what is sent, and read the graph."""
+        sending, single = self._sending, not isinstance(results, list)
+        mask = list(sending.mask)
+        if mask:
+            rules.check_outfeed_mask(mask, len(results))
+            sent = [each for each, masked in zip(results, mask, strict=True) if not masked]
+            masked = [masks for each, masks in zip(results, mask, strict=True) for _ in tf.nest.flatten(each)]
+        else:
+            sent, masked = results, []
+        flat = tf.nest.flatten(results)
+        if outfeed is None and tf.nest.flatten(sent) and not sending.loss:
+            raise ProgramError(
+                f"The last computational stage has tensor outputs: {', '.join(map(str, tf.nest.flatten(sent)))}, but "
+                "no outfeed_queue has been provided."
+            )
+        if outfeed is not None:
+            outfeed.describe(sent, sending.dtype if sending.accumulate else None)
+        names = tuple(
+            analysis.LOSS if each is loss or (single and loss is not None) else f"output {place}"
+            for place, each in enumerate(flat)
+        )
+        self.sent = pipelines.Outfeed(names=names, mask=(True,) * len(names))
+        if outfeed is not None:
+            dtype = np.dtype(sending.dtype).name if sending.accumulate and sending.dtype is not None else ""
+            self.sent = pipelines.Outfeed(
+                element_bytes=outfeed.element_bytes,
+                mode="ALL" if outfeed.keeps_all else "LAST",
+                buffer_depth=outfeed.buffer_depth,
+                accumulate=sending.accumulate,
+                names=names,
+                mask=tuple(masked),
+                accumulate_dtype=dtype,
+            )
+        self.step = tracer.step(flat)
 
 
 def stage_name(function: Callable[..., Any]) -> str:
@@ -143,21 +254,48 @@ def stage_name(function: Callable[..., Any]) -> str:
     return name if name.isidentifier() and not own else ""
 
 
+def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
+    """Refuse a variable that stages on several IPUs use; raises UnsupportedProgramError in Graphcore's words."""
+    users: dict[str, int] = {}
+    positions = step.trace.position_of
+    for number, one in enumerate(cut(step.trace) if mapping else ()):
+        for name in StagePasses(step.graph, one).variables:
+            first = users.setdefault(name, number)
+            if mapping[first] != mapping[number]:
+                raise UnsupportedProgramError(
+                    f"The PipelineStage with ID {positions[number]} is trying to use an input ({name}) which is "
+                    f"already used by the PipelineStage with ID {positions[first]}. This violates the dataflow "
+                    "constraints because an input can only be used by pipeline stages on the same IPU.\nIf the model "
+                    "requires for multiple pipeline stages to access the same `tf.Variable` then these pipeline "
+                    "stages need to placed onto the same IPU using the `device_mapping` argument to "
+                    "`tf.python.ipu.pipelining_ops.pipeline`."
+                )
+
+
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
     """Return pairs of gradient and variable; Keras' optimizers leave the gradients of a tensor to TensorFlow."""
     graph = tf.compat.v1.get_default_graph()
     if hasattr(optimizer, "compute_gradients"):
-        known = {} if not hasattr(graph, "captures") else {"var_list": _captured_trainable(graph)}
+        known = {} if not hasattr(graph, "captures") else {"var_list": captured_trainable(graph)}
         pairs: list[tuple[Any, Any]] = optimizer.compute_gradients(loss, **known)
         return pairs
-    variables = _captured_trainable(graph)
+    variables = captured_trainable(graph) if hasattr(graph, "captures") else tf.compat.v1.trainable_variables()
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 
-def _captured_trainable(graph: Any) -> list[Any]:
+def captured_trainable(graph: Any) -> list[Any]:
     """Return the trainable variables that a function of TensorFlow 2 has read so far, by first use."""
     watched = {id(variable.handle): variable for variable in graph._watched_variables if variable.trainable}
     return [watched[id(outside)] for outside, _ in graph.captures if id(outside) in watched]
+
+
+def _tensors(returned: Any) -> list[Any]:
+    """Return the results of a stage but operations, each a tensor or a dictionary of tensors."""
+    return [
+        tf.nest.map_structure(tf.convert_to_tensor, each)
+        for each in listed(returned)
+        if each is not None and not isinstance(each, tf.Operation)
+    ]
 
 
 def listed(values: Any) -> list[Any]:
@@ -170,4 +308,5 @@ def outside_of(step: TracedStep) -> tuple[Output, ...]:
     found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
     if step.update_nodes:
         found.append(step.weight_update().external)
-    return tuple(dict.fromkeys(tensor for tensors in found for tensor in tensors))
+    every = dict.fromkeys(tensor for tensors in found for tensor in tensors)
+    return tuple(tensor for tensor in every if tensor not in step.trace.handed)

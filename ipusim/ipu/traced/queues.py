@@ -85,19 +85,23 @@ class Outfeed:
 
     Attributes:
         keeps_all: whether the queue keeps all elements, or the last element.
+        buffer_depth: elements that the host's buffer holds.
         deleter: operation that ends the queue.
     """
 
-    def __init__(self, *, keeps_all: bool = True) -> None:
+    def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3) -> None:
         """Begin without elements."""
+        self.buffer_depth = buffer_depth
         self.keeps_all, self.deleter = keeps_all, None if tf.executing_eagerly() else tf.no_op()
         self._structure: Any = None
         self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def describe(self, structure: Any) -> None:
-        """Take the structure of an element, with a tensor at each place."""
-        self._structure = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), structure)
+    def describe(self, structure: Any, dtype: Any = None) -> None:
+        """Take the structure of an element, with a tensor at each place, and the dtype that it is sent in."""
+        self._structure = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, dtype or tensor.dtype), structure
+        )
 
     def enqueue(self, structure: Any) -> Any:
         """Write the node that sends an element out of the body of a loop, and return its operation."""
@@ -126,6 +130,8 @@ class Outfeed:
         specs = tf.nest.flatten(self._structure)
         if tf.executing_eagerly():
             return tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in self._taken(EAGER)])
+        if not specs:
+            return self._structure
         tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
         flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
         for tensor, spec in zip(flat, specs, strict=True):

@@ -82,7 +82,7 @@ def profile_function(
     passes = _counted(stage, inputs, outputs, itemsize, optimizer is not None)
     profile = StageProfile(
         name=stage.name,
-        forward=(*passes.counted.forward, *_adding_up(summed, itemsize)),
+        forward=(*passes.counted.forward, *summing_work(summed, itemsize)),
         output_bytes=0 if is_last else _bytes(outputs),
         label_bytes=_bytes(y for y, known in zip(outputs, taught, strict=False) if not known or y.dtype.kind != "f"),
         parameter_bytes=_bytes(own.values()),
@@ -146,7 +146,7 @@ def _size(variable: Array, accumulator: np.dtype[Any]) -> VariableSize:
     return VariableSize(variable.size, variable.itemsize, accumulator.itemsize)
 
 
-def _adding_up(summed: Summed | None, itemsize: int) -> Iterator[Work]:
+def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
     """Yield the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
     if summed is None:
         return

@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-import contextvars
-
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import autoshard, functional_ops, ipu_compiler, loops, scopes, sharding, utils
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig, configure_ipu_system, get_ipu_config, reset_ipu_configuration
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.ipu_strategy import IPUStrategy
-from ipusim.ipu.optimizers import GradientAccumulationOptimizerV2
-from ipusim.ipu.pipelining_ops import recomputation_checkpoint
-from ipusim.ipu.rnn_ops import LSTMStateTuple
+from tests.graphcore_programs import configure, hosted_names, run
 
 X = np.arange(1, 4, dtype=np.float32)
 
 
-def stream():
-    return IPUInfeedQueue(repeat([X, 2 * X]))
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        configure(found, 1)
+        yield found
 
 
-def trained(n, accumulate, split=False, rate=0.01):
-    """Fit w v x to 3 x, once an element or with accumulated gradients; returns the losses."""
-    outfeed = IPUOutfeedQueue()
+def stream(names):
+    data = np.stack([X, 2 * X])
+    return names.ipu.ipu_infeed_queue.IPUInfeedQueue(names.tf.data.Dataset.from_tensor_slices(data).repeat())
+
+
+def queue(names):
+    return names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+
+def trained(names, n, accumulate, split=False, rate=0.01, optimizer=None):
+    """Fit w v x to 3 x, once an element or with accumulated gradients."""
+    tf, ipu = names.tf, names.ipu
+    configure(names, 1 + split)
+    infeed, outfeed = stream(names), queue(names)
 
     def body(lr, x):
-        with scopes.ipu_shard(0):
-            y = x * tf.get_variable("w", [], initializer="ones")
-        with scopes.ipu_shard(1 if split else 0):
-            loss = tf.reduce_mean((y * tf.get_variable("v", [], initializer="ones") - 3 * x) ** 2)
-        optimizer = tf.train.GradientDescentOptimizer(lr)
+        with ipu.scopes.ipu_shard(0):
+            y = x * tf.get_variable("w", [], initializer=tf.ones_initializer())
+        with ipu.scopes.ipu_shard(int(split)):
+            loss = tf.reduce_mean((y * tf.get_variable("v", [], initializer=tf.ones_initializer()) - 3 * x) ** 2)
+        opt = tf.train.GradientDescentOptimizer(lr) if optimizer is None else optimizer(lr)
         if accumulate > 1:
-            optimizer = GradientAccumulationOptimizerV2(optimizer, accumulate)
-        return lr, outfeed.enqueue(loss), optimizer.minimize(loss)
+            opt = ipu.optimizers.GradientAccumulationOptimizerV2(opt, accumulate)
+        return lr, outfeed.enqueue(loss), opt.minimize(loss)
 
-    left = loops.repeat(n, body, [rate], stream())
-    assert float(left) == np.float32(rate)
-    return outfeed.dequeue()
+    found = run(names, lambda: ipu.loops.repeat(n, body, [np.float32(rate)], infeed), outfeed, [infeed])
+    assert found.results == (np.float32(rate),)
+    return found
 
 
 def expected(n, accumulate, rate=0.01):
@@ -59,253 +62,166 @@ def expected(n, accumulate, rate=0.01):
     return losses
 
 
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_a_loop_learns_what_plain_numpy_does(split, accumulate):
-    assert trained(6, accumulate, split) == pytest.approx(expected(6, accumulate), rel=1e-5)
+@pytest.mark.parametrize(("split", "accumulate"), [(False, 1), (False, 3), (True, 1), (True, 3)])
+def test_a_loop_learns_what_plain_numpy_does(names, split, accumulate):
+    found = trained(names, 6, accumulate, split)
+    assert found.sent == pytest.approx(expected(6, accumulate), rel=1e-5)
+    assert found.job.plan.shape.mapping == ((0, 1) if split else (0,))
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_shards_share_a_variable_which_learns_from_all_of_them(accumulate):
-    def learned(split):
-        outfeed = IPUOutfeedQueue()
+def test_a_rate_of_the_infeed_is_that_of_the_last_element(names):
+    """The rate of the third element of three, times the sum of three gradients of one."""
+    tf, ipu = names.tf, names.ipu
+    data = tf.data.Dataset.from_tensor_slices(np.float32([1, 2, 0.5, 4, 5, 0.25]))
+    infeed, outfeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data), queue(names)
 
-        def body(x):
-            y, shared = x, []
-            for place, shard in enumerate([0, 1, 2, 0, 1]):
-                with scopes.ipu_shard(shard if split else 0), tf.variable_scope("same", reuse=tf.AUTO_REUSE):
-                    w = tf.get_variable("w", [], initializer="ones")
-                    y = y * w + (place + 1) * tf.get_variable(f"b{shard}", [], initializer="zeros")
-                    shared.append(w)
-            loss = tf.reduce_mean((y - 2 * x) ** 2)
-            outfeed.enqueue([loss, shared[-1]])
-            optimizer = GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(0.0001), accumulate)
-            return optimizer.minimize(loss)
+    def body(rate):
+        loss = tf.get_variable("w", [], initializer=tf.zeros_initializer()) * tf.ones([])
+        opt = ipu.optimizers.GradientAccumulationOptimizerV2(tf.train.GradientDescentOptimizer(rate), 3)
+        return outfeed.enqueue(loss), opt.minimize(loss)
 
-        loops.repeat(6, body, [], stream())
-        return outfeed.dequeue()
-
-    (losses, weights), (right, of_one) = learned(split=True), learned(split=False)
-    np.testing.assert_allclose(losses, right, rtol=1e-5)
-    np.testing.assert_allclose(weights, of_one, rtol=1e-6)
-    assert right[-2] < right[0]
-    assert of_one[-1] != 1
+    found = run(names, lambda: ipu.loops.repeat(6, body, [], infeed), outfeed, [infeed])
+    assert found.variables["w"] == -3 * (0.5 + 0.25)
 
 
-def test_a_sharded_body_is_cut_where_the_ipu_changes_and_sends_what_crosses():
-    outfeed = IPUOutfeedQueue()
+def test_a_sharded_body_is_cut_where_the_ipu_changes_and_sends_what_crosses(names):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 2)
+    infeed, outfeed = stream(names), queue(names)
 
     def body(x):
-        with scopes.ipu_shard(0):
-            a = x * tf.get_variable("a", [], initializer="ones")
-        with scopes.ipu_shard(1):
+        with ipu.scopes.ipu_shard(0):
+            a = x * tf.get_variable("a", [], initializer=tf.ones_initializer())
+        with ipu.scopes.ipu_shard(1):
             b = a + 1
-        with scopes.ipu_shard(0):
+        with ipu.scopes.ipu_shard(0):
             c = b * a
-        outfeed.enqueue({"c": c, "x": x})
+        return outfeed.enqueue({"c": c, "x": x})
 
-    def compiled():
-        ipu_compiler.compile(lambda: loops.repeat(2, body, None, stream()))
-        return ipu_compiler.compiled()[-1]
-
-    program = contextvars.copy_context().run(compiled)
-    assert program.program.shape.mapping == (0, 1, 0)
-    assert program.plan.schedule == "sharded"
-    program.run()
-    elements = contextvars.copy_context().run(lambda: outfeed._packed(outfeed._taken()))
-    assert elements["c"].tolist() == [((x + 1) * x).tolist() for x in (X, 2 * X)]
-    assert elements["x"].tolist() == [X.tolist(), (2 * X).tolist()]
+    found = run(names, lambda: ipu.loops.repeat(2, body, [], infeed), outfeed, [infeed])
+    assert found.job.plan.shape.mapping == (0, 1, 0)
+    assert found.job.schedule.name == "sharded"
+    assert found.sent["c"].tolist() == [((x + 1) * x).tolist() for x in (X, 2 * X)]
+    assert found.sent["x"].tolist() == [X.tolist(), (2 * X).tolist()]
 
 
-@pytest.mark.parametrize("split", [False, True])
-def test_io_tiles_of_a_loop_compute_nothing_and_its_feeds_wait(split):
-    """They take from each IPU, and say that nothing is overlapped; it was an error."""
-
-    def ran(tiles):
-        config, outfeed = IPUConfig(), IPUOutfeedQueue()
-        config.auto_select_ipus = 1 + split
-        config.io_tiles.num_io_tiles, config.io_tiles.place_ops_on_io_tiles = tiles, tiles > 0
-        config.configure_ipu_system()
-
-        def body(x):
-            with scopes.ipu_shard(0):
-                a = x * tf.get_variable("a", [], initializer="ones")
-            with scopes.ipu_shard(int(split)):
-                outfeed.enqueue(a + 1)
-
-        ipu_compiler.compile(lambda: loops.repeat(2, body, None, stream()))
-        program = ipu_compiler.compiled()[-1]
-        program.run()
-        return program, outfeed._packed(outfeed._taken()).tolist()
-
-    (plain, elements), (tiled, others) = (contextvars.copy_context().run(ran, tiles) for tiles in (0, 32))
-    assert elements == others == [(X + 1).tolist(), (2 * X + 1).tolist()]
-    assert tiled.system.ipu.tiles == plain.system.ipu.tiles - 32
-    assert [note for note in tiled.notes if "place_ops_on_io_tiles will have no effect" in note]
-    assert not [note for note in plain.notes if "io_tiles" in note]
-
-
-@pytest.mark.parametrize("split", [False, True])
-def test_a_body_sends_a_tuple_with_names(split):
-    outfeed = IPUOutfeedQueue()
+def test_dropout_in_a_sharded_body_draws_anew_in_each_iteration(names):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 2)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(8, np.float32)).repeat())
+    outfeed = queue(names)
 
     def body(x):
-        with scopes.ipu_shard(0):
-            a = x * tf.get_variable("a", [], initializer="ones")
-        with scopes.ipu_shard(int(split)):
-            outfeed.enqueue(LSTMStateTuple(c=a, h=a + 1))
-
-    loops.repeat(2, body, None, stream())
-    c, h = outfeed.dequeue()
-    assert c.tolist() == [X.tolist(), (2 * X).tolist()]
-    assert h.tolist() == (c + 1).tolist()
-
-
-def test_dropout_in_a_sharded_body_draws_anew_in_each_iteration():
-    outfeed = IPUOutfeedQueue()
-
-    def body(x):
-        with scopes.ipu_shard(0):
-            dropped = tf.nn.dropout(x * tf.get_variable("w", [], initializer="ones"), rate=0.5)
-        with scopes.ipu_shard(1):
+        with ipu.scopes.ipu_shard(0):
+            weight = tf.get_variable("w", [], initializer=tf.ones_initializer())
+            dropped = tf.nn.dropout(x * weight, rate=0.5)
+        with ipu.scopes.ipu_shard(1):
             loss = tf.reduce_sum(dropped)
-        outfeed.enqueue(dropped)
-        return tf.train.GradientDescentOptimizer(0.0).minimize(loss)
+        return outfeed.enqueue(dropped), tf.train.GradientDescentOptimizer(0.0).minimize(loss)
 
-    loops.repeat(20, body, None, IPUInfeedQueue(repeat([np.ones(8, np.float32)])))
-    found = outfeed.dequeue()
+    found = run(names, lambda: ipu.loops.repeat(20, body, [], infeed), outfeed, [infeed]).sent
     assert set(np.unique(found).tolist()) == {0.0, 2.0}
     assert len(np.unique(found, axis=0)) > 10
 
 
-def test_labels_of_a_sharded_body_are_those_of_each_iteration():
-    outfeed = IPUOutfeedQueue()
-    logits = np.float32([[5, 0, 0]])
+def test_what_a_loop_carries_on_and_returns(names):
+    """One tensor by itself, several in a list, and without any the operation."""
+    tf, ipu = names.tf, names.ipu
+    loops, outfeed = ipu.loops, queue(names)
+    infeeds = [stream(names) for _ in range(3)]
 
-    def body(x, labels):
-        with scopes.ipu_shard(0):
-            y = x * tf.get_variable("w", [], initializer="ones")
-        with scopes.ipu_shard(1):
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=y))
-        outfeed.enqueue([loss, tf.one_hot(labels, 3)])
+    def until(infeed, most=None):
+        return lambda: loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], infeed, maximum_iterations=most)
 
-    loops.repeat(2, body, None, IPUInfeedQueue([(logits, np.array([0])), (logits, np.array([2]))]))
-    losses, rows = outfeed.dequeue()
-    assert losses[1] - losses[0] == pytest.approx(5, rel=1e-6)
-    assert rows[:, 0].argmax(axis=1).tolist() == [0, 2]
-
-
-def test_what_a_loop_carries_on():
-    def body(i, total, x):
-        i += 1
-        return i, total + x
-
-    count, total = loops.repeat(5, body, [0, np.zeros(3, np.float32)], stream())
-    assert int(count) == 5
-    assert total.tolist() == (7 * X).tolist()
-    left = loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], stream())
-    assert int(left) == 8
-    left = loops.while_loop(lambda i: i < 7, lambda i, x: i + 2, [0], stream(), maximum_iterations=2)
-    assert int(left) == 4
-
-
-def test_a_loop_returns_what_graphcores_does():
-    """One tensor by itself, several in a list, and without any the operation; what is computed of it waits for it."""
-    queue = IPUOutfeedQueue()
-    one = ipu_compiler.compile(lambda: loops.repeat(3, lambda i: i + 1, [np.float32(0)]) / 2)
-    several = ipu_compiler.compile(lambda: loops.repeat(3, lambda i, j: (i + 1, j + 2), [0, 0]))
-    none = ipu_compiler.compile(lambda: loops.repeat(3, lambda: queue.enqueue(np.float32(1)), []))
+    compiled = [
+        ipu.ipu_compiler.compile(each)
+        for each in (
+            lambda: loops.repeat(5, lambda i, total, x: (i + 1, total + x), [0, np.zeros(3, np.float32)], infeeds[0]),
+            until(infeeds[1]),
+            until(infeeds[2], 2),
+            lambda: loops.repeat(3, lambda i: i + 1, [np.float32(0)]) / 2,
+            lambda: loops.repeat(3, lambda: outfeed.enqueue(np.float32(1)), []),
+            lambda: loops.while_loop(lambda i: i < 0, lambda i: i + 1, [5]),
+        )
+    ]
+    dequeued = outfeed.dequeue()
     with tf.Session() as session:
-        assert session.run(one) == (1.5,)
-        assert session.run(several) == [3, 6]
-        assert session.run(none) is None
-        assert session.run(queue.dequeue()).tolist() == [1, 1, 1]
+        session.run([each.initializer for each in infeeds])
+        both, last, fewer, half, nothing, at_once = (session.run(each) for each in compiled)
+        assert session.run(dequeued).tolist() == [1, 1, 1]
+    assert (both[0], both[1].tolist()) == (5, (7 * X).tolist())
+    assert (last, fewer, half, nothing, at_once) == ((8,), (4,), (1.5,), None, (5,))
 
 
-def changing_body(x, element):
-    with scopes.ipu_shard(0):
-        y = x + element
-    with scopes.ipu_shard(1):
-        return y * 2
+WRONG = [
+    (lambda names: names.ipu.loops.repeat(0, lambda x: None), ProgramError, "n: expected a whole number from 1"),
+    (lambda names: names.ipu.loops.repeat("2", lambda x: None), ProgramTypeError, "n: expected a whole number"),
+    (lambda names: names.ipu.loops.repeat(2, 3), ProgramTypeError, "body: expected a function of the loop-carried"),
+    (
+        lambda names: names.ipu.loops.repeat(2, lambda: None, infeed_queue=[X]),
+        ProgramTypeError,
+        "infeed_queue is not an instance",
+    ),
+    (
+        lambda names: names.ipu.loops.repeat(2, lambda i, x: None, [0], stream(names)),
+        ProgramError,
+        "loop-carried inputs, 1, got 0",
+    ),
+    (lambda names: trained(names, 4, 3), ProgramError, "with 3 number of mini batches inside a loop with 4 iterations"),
+    (
+        lambda names: names.ipu.loops.repeat(2, lambda i, x: x, [np.float32(0)], stream(names)),
+        ProgramError,
+        r"tensor of shape \(\) again, got \(3,\)",
+    ),
+    (
+        lambda names: names.ipu.loops.repeat(2, lambda i: names.tf.cast(i, "float32"), [0]),
+        UnsupportedProgramError,
+        "int32 again, got float",
+    ),
+    (
+        lambda names: names.ipu.loops.while_loop(1, lambda i: i, [0]),
+        ProgramTypeError,
+        "condition: expected a function",
+    ),
+    (
+        lambda names: names.ipu.scopes.ipu_scope("/device:IPU:x").__enter__(),
+        ProgramError,
+        "device: expected a number behind IPU",
+    ),
+    (lambda names: names.ipu.scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
+    (
+        lambda names: names.ipu.autoshard.automatic_sharding(2, X, X),
+        UnsupportedProgramError,
+        "automatic_sharding: expected shards",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("action", "kind", "text"),
-    [
-        (lambda: loops.repeat(0, lambda x: None), ProgramError, "n: expected a whole number from 1"),
-        (lambda: loops.repeat("2", lambda x: None), ProgramTypeError, "n: expected a whole number"),
-        (lambda: loops.repeat(2, 3), ProgramTypeError, "body: expected a function of the loop-carried"),
-        (lambda: loops.repeat(2, lambda: None, infeed_queue=[X]), ProgramTypeError, "infeed_queue is not an instance"),
-        (lambda: loops.repeat(2, lambda i, x: None, [0], stream()), ProgramError, "loop-carried inputs, 1, got 0"),
-        (
-            lambda: trained(4, 3),
-            ProgramError,
-            "with 3 number of mini batches inside a loop with 4 iterations",
-        ),
-        (
-            lambda: loops.repeat(2, lambda i, x: x, [0], stream()),
-            ProgramError,
-            r"tensor of shape \(\) again, got \(3,\)",
-        ),
-        (
-            lambda: loops.repeat(2, lambda i, x: i + 0.5, [0], stream()),
-            UnsupportedProgramError,
-            "int32 again, got float",
-        ),
-        (lambda: IPUOutfeedQueue().enqueue(X), ProgramError, "enqueue: expected to be called in the body of a loop"),
-        (lambda: loops.repeat(2, changing_body, [X], stream()), UnsupportedProgramError, "change is not simulated"),
-        (
-            lambda: loops.while_loop(lambda i: False, lambda i, x: i, [0], stream()),
-            UnsupportedProgramError,
-            "got 0 times",
-        ),
-        (lambda: loops.while_loop(1, lambda i: i, [0]), ProgramTypeError, "condition: expected a function"),
-        (lambda: scopes.ipu_scope("/device:IPU:x").__enter__(), ProgramError, "device: expected a number behind IPU"),
-        (lambda: scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
-        (lambda: scopes.partials_type(np.float16).__enter__(), UnsupportedProgramError, "give partialsType"),
-        (lambda: sharding.dependencies([]), UnsupportedProgramError, "no look at a graph"),
-        (lambda: autoshard.automatic_sharding(2, X, X), UnsupportedProgramError, "automatic_sharding: expected shards"),
-        (autoshard.ipu_autoshard, UnsupportedProgramError, "ipu_autoshard: expected shards that the program says"),
-        (lambda: configure_ipu_system(1), ProgramTypeError, "`config` must be an IPUConfig object, got <class 'int'>"),
-    ],
-)
-def test_what_cannot_be(action, kind, text):
+@pytest.mark.parametrize(("action", "kind", "text"), WRONG)
+def test_what_cannot_be(names, action, kind, text):
     with pytest.raises(kind, match=text):
-        action()
+        action(names)
 
 
-def _configured():
-    with pytest.raises(ProgramError.__mro__[-2], match="No IPU devices configured"):
-        get_ipu_config()
-    config = IPUConfig()
-    config.auto_select_ipus = 4
-    config.configure_ipu_system()
-    config.auto_select_ipus = 2  # changed too late
-    assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 4
-    found = trained_pipeline()
-    assert found.system.count == 4
-    reset_ipu_configuration()
-    assert trained_pipeline().system.count == 2
+def test_a_condition_that_depends_on_data_is_refused(names):
+    infeed = stream(names)
+    loop = lambda: names.ipu.loops.while_loop(  # noqa: E731
+        lambda total: names.tf.reduce_sum(total) < 9, lambda total, x: total + x, [X], infeed
+    )
+    with pytest.raises(UnsupportedProgramError, match="a number of iterations that depends on no data"):
+        run(names, loop, None, [infeed])
 
 
-def trained_pipeline():
-    from ipusim.ipu.pipelining_ops import pipeline  # noqa: PLC0415 - beside the rest
-
-    return pipeline([lambda x: x, lambda x: x], 8, infeed_queue=stream(), outfeed_queue=IPUOutfeedQueue())
-
-
-def test_a_configuration_holds_for_programs_built_after_it():
-    contextvars.copy_context().run(_configured)
-
-
-def test_what_has_no_effect_returns_what_it_is_given():
-    function = functional_ops.outlined_function(anp.tanh)
-    assert function is anp.tanh
-    assert functional_ops.outlined_function(unique_sharding=True)(anp.tanh) is anp.tanh
-    assert recomputation_checkpoint((X, X))[0] is X
-    assert IPUStrategy().run(lambda a, b: a - b, [3], {"b": 1}) == 2
-    assert not utils.running_on_ipu_model()
-    utils.reset_ipu_seed(1)
-    utils.move_variable_initialization_to_cpu()
-    with scopes.ipu_jit_scope("a"), scopes.stochastic_rounding(True), scopes.frontend_attribute("a", "b"):
-        sharding.propagate_sharding(None)
+def test_functions_of_sharding_look_at_the_graph(names):
+    tf, sharding = names.tf, names.ipu.sharding
+    with names.ipu.scopes.ipu_shard(3):
+        a = tf.constant(1.0, name="a")
+    b = tf.identity(a, name="b")
+    with tf.get_default_graph().colocate_with(a.op):
+        c = tf.identity(b, name="c")
+    unrelated = tf.constant(2.0)
+    assert {each.name for each in sharding.dependencies([c])} == {"a", "b", "c"}
+    assert unrelated.op not in sharding.dependencies([b, c.op])
+    assert (sharding.has_attr(a.op, "value"), sharding.has_attr(b.op, "value")) == (True, False)
+    assert (sharding.get_shard_from_colocation(c.op), sharding.get_shard_from_colocation(b.op)) == (3, None)
+    sharding.propagate_sharding(tf.get_default_graph())

@@ -1,60 +1,116 @@
-"""What stages take and return beside arrays one by one: values of a whole run, and dictionaries."""
+"""What stages take and return: values of a whole run, rates of learning, and dictionaries."""
 
 from __future__ import annotations
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ModelError
-from ipusim.ipu import get_variable
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
+from ipusim.base.errors import ProgramError
 from ipusim.timeline.kinds import SpanKind
+from tests.graphcore_programs import configure, hosted_names, run
 
 X = np.arange(1, 5, dtype=np.float32)
+COUNT = 12
+RATES = (0.001, 0.004, 0.0, 0.002)
 
 
-def learn(rate, loss):
-    return OptimizerFunctionOutput(GradientDescentOptimizer(rate), loss)
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        yield found
 
 
-def train(run, rate, outfeed=None, threaded=True):
-    """Fit w x to 3 x, with a step size that goes through all stages, or one that is written down."""
+def pipeline(names, stages, feeds=({},), inputs=(), ipus=4, learn=None, **arguments):
+    """A pipeline on the elements X, as it ran."""
+    tf, ipu = names.tf, names.ipu
+    configure(names, ipus)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(X).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def network(*values):
+        return ipu.pipelining_ops.pipeline(
+            stages,
+            gradient_accumulation_count=COUNT,
+            inputs=list(values),
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=learn,
+            **arguments,
+        )
+
+    return run(names, network, outfeed, [infeed], feeds, inputs)
+
+
+def fitted(names, threaded, make=None, **arguments):
+    """Fit w x to 3 x over three stages, with a step size that goes through all of them, or that is written down."""
+    tf, output = names.tf, names.ipu.pipelining_ops.OptimizerFunctionOutput
+    names.tf.reset_default_graph()
+    rate = tf.placeholder(tf.float32, [])
 
     def scale(*values):
         *rates, x = values
-        return *rates, x * get_variable("w", 1.0), x
+        return *rates, x * tf.get_variable("w", [], initializer=tf.ones_initializer()), x
 
     def loss(*values):
         *rates, y, x = values
-        return *rates, anp.mean((y - 3 * x) ** 2)
+        return *rates, tf.reduce_mean((y - 3 * x) ** 2)
 
-    return run(
-        computational_stages=[scale, lambda *values: values, loss],
-        gradient_accumulation_count=6,
-        inputs=[rate] if threaded else None,
-        infeed_queue=IPUInfeedQueue(repeat([X])),
-        outfeed_queue=outfeed or IPUOutfeedQueue(),
-        optimizer_function=learn if threaded else lambda value: learn(rate, value),
-    )
+    def learn(*values):
+        *rates, value = values
+        opt = (make or tf.train.GradientDescentOptimizer)(*rates or [RATES[0]])
+        return output(opt, value)
 
-
-def test_a_learning_rate_in_inputs_reaches_the_optimizer_anew_in_each_run(run):
-    """With SGD, w goes to w - 6 rate * 2 (w - 3) mean(x^2)."""
-    found, w = train(run, 0.001), 1.0
-    for rate in (0.001, 0.004, 0.0):
-        w -= 6 * rate * 2 * (w - 3) * np.mean(X**2)
-        if rate != 0.001:
-            found.run([rate])
-        assert float(found.variables["w"]) == pytest.approx(w, rel=1e-5)
+    feeds = [{rate: each} for each in RATES] if threaded else [{}]
+    inputs = [rate] if threaded else []
+    stages = [scale, lambda *values: values, loss]
+    return pipeline(names, stages, feeds, inputs, learn=learn, **arguments)
 
 
-def test_an_input_that_is_handed_on_as_it_came_travels_over_no_link(run):
-    outfeed = IPUOutfeedQueue()
-    threaded, written = train(run, 0.001, outfeed), train(run, 0.001, threaded=False)
+def weight(rates, limit=np.inf, momentum=0.0, replicas=1):
+    """The weight that those rates lead to, by hand."""
+    w = slot = 0.0
+    w += 1
+    for rate in rates:
+        gradient = COUNT * np.clip(2 * (w - 3) * np.mean(X**2), -limit, limit)
+        slot = momentum * slot + gradient
+        w -= rate * slot
+    return w
+
+
+@pytest.mark.parametrize("schedule", ["Grouped", "Interleaved", "Sequential"])
+def test_each_run_learns_at_the_rate_that_it_is_given(names, schedule):
+    found = fitted(names, True, pipeline_schedule=names.ipu.pipelining_ops.PipelineSchedule[schedule])
+    assert found.variables["w"] == pytest.approx(weight(RATES), rel=1e-5)
+    for rate, (rates, losses) in zip(RATES, found.sent, strict=True):
+        assert set(rates.tolist()) == {np.float32(rate)}
+        assert losses.shape == (COUNT,)
+
+
+def test_wrapped_optimizers_of_replicas_learn_at_the_rate_of_each_run(names):
+    """Of two replicas with the same elements the mean is that of one."""
+    tf, optimizers = names.tf, names.ipu.optimizers
+
+    def make(rate):
+        inner = tf.train.MomentumOptimizer(rate, 0.5)
+        clipped = optimizers.MapGradientOptimizer(inner, lambda gradient, _: tf.clip_by_value(gradient, -20.0, 20.0))
+        return optimizers.CrossReplicaOptimizer(clipped)
+
+    found = fitted(names, True, make, ipus=8)
+    assert found.job.system.replicas == 2
+    assert found.variables["w"] == pytest.approx(weight(RATES, limit=20, momentum=0.5), rel=1e-5)
+
+
+def test_a_mapping_sees_the_rate_of_each_run(names):
+    def make(rate):
+        return names.ipu.optimizers.MapGradientOptimizer(
+            names.tf.train.GradientDescentOptimizer(1.0), lambda gradient, _: gradient * rate
+        )
+
+    assert fitted(names, True, make).variables["w"] == pytest.approx(weight(RATES), rel=1e-5)
+
+
+def test_an_input_that_is_handed_on_as_it_came_travels_over_no_link(names):
+    threaded, written = fitted(names, True), fitted(names, False)
     for name in ("stage", "ipu", "micro_batch", "link", "bytes"):
         ours, theirs = (getattr(each.timeline, name) for each in (threaded, written))
         assert ours.size == theirs.size
@@ -64,64 +120,56 @@ def test_an_input_that_is_handed_on_as_it_came_travels_over_no_link(run):
             assert not extra[threaded.timeline.rows(SpanKind.EXCHANGE, SpanKind.LINK)].any()
         else:
             np.testing.assert_array_equal(ours, theirs, err_msg=name)
-    rates, losses = outfeed.dequeue()
-    assert rates.tolist() == [np.float32(0.001)] * 6
-    assert losses.shape == (6,)
 
 
-def test_an_input_that_a_stage_computes_with_travels(run):
-    outfeed = IPUOutfeedQueue()
-    found = run(
-        computational_stages=[lambda a, x: (2 * a, x), lambda a, x: a * x],
-        inputs=[np.float32(3)],
-        outfeed_queue=outfeed,
-    )
-    assert outfeed.dequeue()[0].tolist() == [[6.0, 6.0]] * 8
-    assert found.program.stages[0].output_bytes == 4 + 8
+def test_an_input_that_a_stage_computes_with_travels(names):
+    three = names.tf.constant(np.float32(3))
+    found = pipeline(names, [lambda a, x: (2 * a, x), lambda a, x: a * x], inputs=[three], ipus=2)
+    assert found.sent[0].tolist() == [(6 * X).tolist()] * COUNT
+    assert found.job.program.stages[0].output_bytes == 4 + X.nbytes
 
 
-def test_dictionaries_between_stages_and_out_of_the_pipeline(run):
-    outfeed = IPUOutfeedQueue()
-    run(
-        computational_stages=[
-            lambda x: {"a": x, "b": 2 * x},
-            lambda both: {"sum": both["a"] + both["b"], "b": both["b"]},
-        ],
-        outfeed_queue=outfeed,
-    )
-    found = outfeed.dequeue()
-    assert {name: array.tolist() for name, array in found.items()} == {"sum": [[3, 3]] * 8, "b": [[2, 2]] * 8}
+def test_dictionaries_between_stages_and_out_of_the_pipeline(names):
+    first = lambda x: {"a": x, "b": 2 * x}  # noqa: E731
+    last = lambda both: {"sum": both["a"] + both["b"], "b": both["b"]}  # noqa: E731
+    sent = pipeline(names, [first, last], ipus=2).sent
+    assert {name: array[0].tolist() for name, array in sent.items()} == {
+        "sum": (3 * X).tolist(),
+        "b": (2 * X).tolist(),
+    }
 
 
-def test_a_dictionary_reaches_the_optimizer_function_and_its_gradients_come_back(run):
-    outfeed = IPUOutfeedQueue()
+def test_a_dictionary_reaches_the_optimizer_function_and_its_gradients_come_back(names):
+    tf, ops = names.tf, names.ipu.pipelining_ops
 
     def scaled(x):
-        return {"y": x * get_variable("w", 1.0), "x": x}
+        return {"y": x * tf.get_variable("w", [], initializer=tf.ones_initializer()), "x": x}
 
     def error(both):
-        return {"loss": anp.mean((both["y"] - 3 * both["x"]) ** 2), "x": both["x"]}
+        return {"loss": tf.reduce_mean((both["y"] - 3 * both["x"]) ** 2), "x": both["x"]}
 
-    found = run(
-        computational_stages=[scaled, error],
-        outfeed_queue=outfeed,
-        optimizer_function=lambda outputs: learn(0.01, outputs["loss"]),
-    )
-    assert float(found.variables["w"]) == pytest.approx(1 + 8 * 0.01 * 2 * 2)
-    (element,) = outfeed.dequeue()
-    assert element["loss"].tolist() == [4.0] * 8
-    assert element["x"].shape == (8, 2)
+    def learn(outputs):
+        return ops.OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(RATES[0]), outputs["loss"])
+
+    found = pipeline(names, [scaled, error], ipus=2, learn=learn)
+    assert found.variables["w"] == pytest.approx(weight(RATES[:1]), rel=1e-5)
+    (element,) = found.sent
+    assert element["loss"].shape == (COUNT,)
+    assert element["x"].shape == (COUNT, 4)
 
 
-def test_a_stage_returns_one_structure_in_all_micro_batches(run):
-    calls = []
+def test_results_need_a_queue(names):
+    ops = names.ipu.pipelining_ops
+    with pytest.raises(ProgramError, match="Must specify at least one of outfeed_queue or optimizer_function"):
+        ops.pipeline([lambda: 1.0, lambda x: x], 4)
+    tf = names.tf
 
-    def changing(x):
-        calls.append(x)
-        return {"a": x} if len(calls) < 6 else {"b": x}
+    def network():
+        return ops.pipeline(
+            [lambda: tf.ones([]), lambda x: x * tf.get_variable("w", [])],
+            4,
+            optimizer_function=lambda loss: ops.OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), loss),
+        )
 
-    text = r"expected outputs of one structure in all micro-batches, got \({b}\) after \({a}\)$"
-    with pytest.raises(ModelError, match=text):
-        run(computational_stages=[changing, lambda both: next(iter(both.values()))])
-    with pytest.raises(ModelError, match=r"expected texts or numbers as names of its outputs, got 1\.5"):
-        run(computational_stages=[lambda x: {1.5: x}, lambda both: both])
+    with pytest.raises(ProgramError, match=r"has tensor outputs: .* but no outfeed_queue has been provided"):
+        names.ipu.ipu_compiler.compile(network)

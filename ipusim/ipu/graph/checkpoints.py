@@ -1,0 +1,66 @@
+"""Checkpoints of recomputation: a stage keeps their values, and computes what lies between them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ipusim.ipu.graph.cut import StageCut
+from ipusim.ipu.graph.node import Graph, Output
+
+#: Attribute of a node whose value is a checkpoint: a number that later checkpoints exceed.
+CHECKPOINT: Final = "_ipusim_checkpoint"
+
+
+@dataclass(frozen=True, eq=False)
+class Sections:
+    """The forward pass of a stage between its checkpoints.
+
+    Attributes:
+        names: names of the nodes of each section, in order.
+        values: tensors of each checkpoint, behind the section of the same number.
+    """
+
+    names: tuple[frozenset[str], ...]
+    values: tuple[tuple[Output, ...], ...]
+
+    def section_of(self, name: str) -> int:
+        """Return the number of a node's section; -1 for a node of another pass."""
+        return next((number for number, names in enumerate(self.names) if name in names), -1)
+
+
+def sections_of(graph: Graph, cut: StageCut) -> Sections | None:
+    """Return the forward pass of a stage between its checkpoints; None without a checkpoint.
+
+    Args:
+        graph: the graph.
+        cut: the stage.
+    """
+    own = set(cut.forward)
+    marks: dict[int, list[str]] = {}
+    for name in cut.forward:
+        number = graph.nodes[name].attributes.get(CHECKPOINT)
+        if number is not None:
+            marks.setdefault(int(number), []).append(name)
+    if not marks:
+        return None
+    known: set[str] = set()
+    names = []
+    for number in sorted(marks):
+        section = _ancestors(graph, marks[number], own - known)
+        known |= section
+        names.append(frozenset(section))
+    values = tuple(tuple(Output(name, 0) for name in marks[number]) for number in sorted(marks))
+    return Sections((*names, frozenset(own - known)), values)
+
+
+def _ancestors(graph: Graph, names: Sequence[str], among: set[str]) -> set[str]:
+    found, work = set[str](), list(names)
+    while work:
+        name = work.pop()
+        if name in among and name not in found:
+            found.add(name)
+            node = graph.nodes[name]
+            work += [*(tensor.node for tensor in node.inputs), *node.controls]
+    return found
