@@ -183,7 +183,7 @@ class DeviceProgram:
             self.name,
             self.step,
             {name: np.asarray(variable.value) for name, variable in variables.items()},
-            lambda index: self._element(placed, index),
+            lambda index: self._element(program, index),
             self._reduction,
             self._sent,
             self._accumulators,
@@ -193,8 +193,8 @@ class DeviceProgram:
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
         job = self._place_request(Request(options, name=self.name, functions=functions))
-        placed = PlacedProgram(Session(replace(job)), constants, form)
-        return placed
+        program = PlacedProgram(Session(replace(job)), constants, form)
+        return program
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
         """Return what the first stage takes of an element."""
