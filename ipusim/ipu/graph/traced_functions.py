@@ -221,7 +221,7 @@ class StepFunctions:
     def _sent_bytes(self) -> int:
         """Return the bytes of an element of the outfeed whose shape is known when the program runs."""
         chosen = self.outfeed.accumulate_dtype
-        sent = [np.asarray(self._observed[-1].gives[place]) for place in self.outfeed.sent]
+        sent = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent]
         return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
 
     def _workload(self, _: int) -> Workload:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import Job, layers, learning, models, runs
+from ipusim.ipu.graph.averaging import averaged_of
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.node import Node, Output, Variable
 from ipusim.ipu.graph.prices.rules import rule_of
@@ -121,9 +122,11 @@ def _optimizer(functions: StepFunctions) -> dict[str, Any]:
 
 
 def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
-    """Return the tensor that an operation which updates a variable takes as its gradient."""
+    """Return the tensor that an operation which updates a variable takes as its gradient, before replicas' average."""
     tensor = node.inputs[3 if "Momentum" in node.type else -1]
-    while (maker := nodes.get(tensor.node)) is not None and maker.type == "Identity":
+    while (maker := nodes.get(tensor.node)) is not None and (
+        maker.type == "Identity" or averaged_of(maker) is not None
+    ):
         tensor = maker.inputs[0]
     return tensor
 

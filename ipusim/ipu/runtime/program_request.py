@@ -62,14 +62,13 @@ def job_of(
         OutOfMemoryError: for a program that does not fit its IPUs.
     """
     chosen = IPUConfig() if config is None else config
-    chosen.check()
     job = _assembled(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
     sent = () if arguments.outfeed is None else arguments.outfeed.notes
     left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
     return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
 
 
-def job_of_request(request: Request) -> Job:
+def placed_job(request: Request) -> Job:
     """Return what runs a program on the configured device.
 
     Raises:

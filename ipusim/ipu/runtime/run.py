@@ -173,7 +173,8 @@ class Pipeline(Fetch):
     @property
     def infeed(self) -> IPUInfeedQueue | None:
         """The queue that feeds it, None where none does."""
-        return self._layout.functions.arguments.infeed
+        infeed: IPUInfeedQueue | None = self._layout.functions.arguments.infeed
+        return infeed
 
     @property
     def program(self) -> PipelineProgram:
@@ -287,7 +288,9 @@ class Pipeline(Fetch):
         outfeed, gradients = self._layout.functions.arguments.outfeed, self._layout.functions.arguments.host_gradients
         if outfeed is None:
             return None
-        return outfeed.receive if gradients is None else gradients.receiving(outfeed.receive)
+        receive: Callable[[tuple[Array, ...]], object] = outfeed.receive
+        sink: Callable[[tuple[Array, ...]], object] = receive if gradients is None else gradients.receiving(receive)
+        return sink
 
     def arrays(self) -> dict[str, Array]:
         """Return copies of all that runs go on from, by name: variables, optimizer, draws, and place in the infeed."""

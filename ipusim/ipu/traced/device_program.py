@@ -33,9 +33,9 @@ from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.host_strategy import Distribution, distribution
-from ipusim.ipu.runtime.program_request import job_of_request
+from ipusim.ipu.runtime.program_request import placed_job
 from ipusim.ipu.runtime.recording import recorder
-from ipusim.ipu.traced.queues import Infeed, Outfeed, OutfeedGroup
+from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 #: Last runs of programs in each session, since they were asked for.
@@ -60,7 +60,7 @@ def _report(timeline: Timeline) -> str:
 
 @dataclass(eq=False)
 class PlacedProgram:
-    """A program on the machine for one of TensorFlow's sessions, until its device or a form changes.
+    """A program on the machine for one of TensorFlow's sessions.
 
     Attributes:
         key: the options of its request, and the shapes of the external and carried values.
@@ -70,7 +70,6 @@ class PlacedProgram:
         taken: number of pulled elements.
     """
 
-    key: Any
     session: Session
     constants: dict[Output, Any]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
@@ -96,7 +95,7 @@ class DeviceProgram:
         options: Callable[[], Mapping[str, Any]],
         *,
         infeed: Infeed | None = None,
-        outfeed: Outfeed | OutfeedGroup | None = None,
+        outfeed: Outfeed | None = None,
         sent: pipelines.Outfeed,
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
@@ -262,7 +261,7 @@ class DeviceProgram:
             self.name,
             self.step,
             {name: np.asarray(variable.value) for name, variable in variables.items()},
-            lambda index: self._element(placed, index),
+            lambda index: self._element(program, index),
             self._reduction,
             self._sent,
             self._accumulators,
@@ -271,11 +270,11 @@ class DeviceProgram:
             self._shown,
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = job_of_request(Request(options, name=self.name, functions=functions))
+        job = placed_job(Request(options, name=self.name, functions=functions))
         of = self._distribution
         session = Session(job) if of is None else Session(job, of.host, own_feed=True, summed=not of.averaged)
-        placed = PlacedProgram(key, session, constants)
-        return placed
+        program = PlacedProgram(key, session, constants)
+        return program
 
     def _options_on_hosts(self) -> dict[str, Any]:
         """Return the options of the request, with the hosts that train together."""

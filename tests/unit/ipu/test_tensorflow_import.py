@@ -14,6 +14,12 @@ from ipusim.ipu.graph import tensorflow_import
 from tests.tensorflow_tests import needs_tensorflow
 
 
+@pytest.fixture(autouse=True)
+def _not_imported_yet(monkeypatch):
+    """Forget that another test of this process has imported TensorFlow."""
+    monkeypatch.setattr(tensorflow_import, "_IMPORTED", [])
+
+
 def test_a_missing_extra_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setattr(tensorflow_import.util, "find_spec", lambda name: None)
