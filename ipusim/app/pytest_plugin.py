@@ -70,7 +70,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 
 @contextmanager
 def _refused_exits() -> Iterator[None]:
-    """Let code of a scenario raise where it would end pytest by `os._exit`; processes that it begins may end so."""
+    """Make `os._exit` raise an error in this process, where a scenario's code would end pytest.
+
+    Processes that this one forks keep the call.
+    """
     pid, leave = os.getpid(), os._exit
 
     def refuse(status: int) -> None:
