@@ -70,6 +70,7 @@ class PlacedProgram:
         taken: number of pulled elements.
     """
 
+    key: Any
     session: Session
     constants: dict[Output, Any]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
