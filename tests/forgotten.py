@@ -12,7 +12,3 @@ def forget_programs() -> None:
         found.configure(None)
         found.forget()
         found.wait_for_sessions(now=False)
-    if found := sys.modules.get("ipusim.ipu.ipu_compiler"):
-        found.forget()
-    if found := sys.modules.get("ipusim.ipu.runtime.names"):
-        found.forget_models()

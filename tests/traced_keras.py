@@ -26,7 +26,7 @@ def in_strategy(ipus: int, function: Callable[..., Any], *arguments: Any) -> Any
     """The result of a function in a strategy's scope on a device of so many IPUs, which leaves nothing behind."""
 
     def configured() -> Any:
-        from ipusim.ipu.graphcore.ipu_strategy import IPUStrategy  # noqa: PLC0415
+        from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: PLC0415
 
         config = IPUConfig()
         config.machine, config.auto_select_ipus = "m2000", ipus

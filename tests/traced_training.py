@@ -71,7 +71,7 @@ def train(
     from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
     tf = load()
-    from ipusim.ipu.graphcore import (  # noqa: PLC0415
+    from ipusim.ipu import (  # noqa: PLC0415
         ipu_compiler,
         ipu_infeed_queue,
         ipu_outfeed_queue,
@@ -130,7 +130,7 @@ def on_ipus(build: Callable[[], Any]) -> Any:
     from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
     tf = load()
-    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+    from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
 
     structure: list[Any] = []
 
@@ -164,7 +164,7 @@ class OnIpus:
             needs_tensorflow()
             from importlib import import_module  # noqa: PLC0415
 
-            function = getattr(import_module(f"ipusim.ipu.graphcore.{self.module}"), name)
+            function = getattr(import_module(f"ipusim.ipu.{self.module}"), name)
             return on_ipus(lambda: function(*arguments, **named))
 
         return call
@@ -185,7 +185,7 @@ class Lazily:
         """Return an object by its name."""
         from importlib import import_module  # noqa: PLC0415
 
-        return getattr(import_module(f"ipusim.ipu.graphcore.{self.module}"), name)
+        return getattr(import_module(f"ipusim.ipu.{self.module}"), name)
 
 
 def profile_of(operation: Callable[..., Any], x: np.ndarray, *others: np.ndarray, trained: bool = True) -> Any:

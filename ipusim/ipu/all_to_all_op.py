@@ -4,53 +4,78 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograd import numpy as anp
+import numpy as np
 
 from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import check_inside, factor, tensor
+from ipusim.ipu.cross_replica_ops import factor, numbers
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.collectives import add_collective
+
+tf = load()
 
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
-    """Return the values of ``x`` in all replicas of a group of so many in a row, shape (replication_factor, *x.shape).
+    """Return the values of a tensor in all replicas of a group, shape (replication_factor, *x.shape).
 
-    Raises ProgramError outside of a stage, ProgramTypeError for what is no tensor of numbers; a factor that does not
-    divide the number of replicas is refused when the device is known.
+    Args:
+        x: tensor of floating-point or whole numbers.
+        replication_factor: consecutive replicas of a group.
+        name: name of the operation.
+
+    Raises:
+        ProgramTypeError: for what is no tensor of numbers. A factor that does not divide the number of replicas is
+            refused when the device is known.
     """
-    size = factor("replication_factor", replication_factor)
-    x = tensor(x)
-    check_inside("all_gather")
+    size, value = factor("replication_factor", replication_factor), numbers(x)
     if size == 1:
-        return x[None]
-    return functions.all_gather(x, size)
+        return value[None]
+
+    def back(array: Any, gradient: Any) -> Any:
+        return np.reshape(functions.reduce_scatter(gradient.reshape(-1), size), array.shape)
+
+    shape = [size, *value.shape.as_list()]
+    return add_collective(lambda array: functions.all_gather(array, size), back, value, shape, name or "all_gather")
 
 
 def all_to_all(
     x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
 ) -> Any:
-    """Return block r, of as many as there are replicas, of ``x`` in each replica, as replica r puts them together.
+    """Return block r of a tensor in each replica, as replica r puts them together.
 
-    ``x`` is cut along one dimension, and what comes from all replicas is joined along another, as XLA's AllToAll has
-    it. Raises ProgramError outside of a stage, for dimensions that ``x`` does not have, and for one that cannot be cut
-    into equal blocks, ProgramTypeError for what is no tensor of numbers; a factor that is not the number of replicas is
-    refused when the device is known.
+    Args:
+        x: tensor of floating-point or whole numbers, which is cut into as many blocks as there are replicas.
+        split_dimension: dimension that is cut.
+        concat_dimension: dimension along which blocks are joined.
+        replication_factor: number of replicas.
+        name: name of the operation.
+
+    Raises:
+        ProgramError: for a dimension that there is not, or that cannot be cut into equal blocks; ProgramTypeError for
+            what is no tensor of numbers. Another factor is refused when the device is known.
     """
-    size = factor("replication_factor", replication_factor)
-    x = tensor(x)
-    split = _dimension("split_dimension", split_dimension, x)
-    joined = _dimension("concat_dimension", concat_dimension, x)
-    if x.shape[split] % size:
-        checks.wrong_value("split_dimension", f"one that {size} replicas cut into equal blocks", x.shape[split])
-    check_inside("all_to_all")
+    size, value = factor("replication_factor", replication_factor), numbers(x)
+    split = _dimension("split_dimension", split_dimension, value)
+    joined = _dimension("concat_dimension", concat_dimension, value)
+    if int(value.shape[split]) % size:
+        expected = f"one that {size} replicas cut into equal blocks"
+        checks.wrong_value("split_dimension", expected, int(value.shape[split]))
     if size == 1:
-        return x
-    blocks = anp.stack(anp.split(x, size, axis=split))
-    return anp.concatenate(list(functions.all_to_all(blocks, size)), axis=joined)
+        return value
+    blocks = tf.stack(tf.split(value, size, axis=split))
+    met = add_collective(
+        lambda array: functions.all_to_all(array, size),
+        lambda _, gradient: functions.all_to_all(gradient, size),
+        blocks,
+        blocks.shape,
+        name or "all_to_all",
+    )
+    return tf.concat(tf.unstack(met), axis=joined)
 
 
 def _dimension(name: str, value: int, x: Any) -> int:
-    """Return the number of a dimension of ``x``; raises ProgramError for one that it does not have."""
+    """Return the number of a dimension of a tensor; raises ProgramError for one that it does not have."""
     result = checks.whole(name, value)
-    if result >= len(x.shape):
-        checks.wrong_value(name, f"a dimension of a tensor of rank {len(x.shape)}", result)
+    if result >= x.shape.rank:
+        checks.wrong_value(name, f"a dimension of a tensor of rank {x.shape.rank}", result)
     return result

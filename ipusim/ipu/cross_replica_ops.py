@@ -1,67 +1,67 @@
-"""Functions of Graphcore's ``cross_replica_ops``, and what checks the arguments of all functions of replicas.
-
-Graphcore's compiler refuses such arguments with no text here.
-"""
+"""Functions of Graphcore's ``cross_replica_ops``, and checks of the arguments of all functions of replicas."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from autograd.tracer import isbox
-
 from ipusim.api import functions
-from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import captured
-from ipusim.ipu.tensorflow import array_functions
+from ipusim.ipu.traced.collectives import add_collective
 
-#: What Graphcore's collectives take: float16, float32 and int32, here in any width.
-_KINDS: Final = "fiu"
-#: More than any machine has; a stage is tried before the device is known, and makes room for as many.
+tf = load()
+#: More than any machine has.
 _MOST_REPLICAS: Final = 4096
 
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
-    """Return the sum of ``x`` over all replicas, or over groups of consecutive replicas.
+    """Return the sum of a tensor over all replicas, or over groups of consecutive replicas.
 
-    Its gradient is the cross replica sum of the gradient, as in Graphcore's. Raises ProgramError outside of a stage,
-    ProgramTypeError for what is no tensor of numbers; a size that does not divide the number of replicas is refused
-    when the device is known.
+    Its gradient is the cross replica sum of the gradient.
+
+    Args:
+        x: tensor of floating-point or whole numbers.
+        replica_group_size: replicas of a group; by default all.
+        name: name of the operation.
+
+    Raises:
+        ProgramTypeError: for what is no tensor of numbers. A size that does not divide the number of replicas is
+            refused when the device is known.
     """
     size = None if replica_group_size is None else factor("replica_group_size", replica_group_size)
-    x = tensor(x)
-    check_inside("cross_replica_sum")
+    value = numbers(x)
     if size == 1:
-        return x
-    return functions.all_reduce(x, size)
+        return value
+    return add_collective(
+        lambda array: functions.all_reduce(array, size),
+        lambda _, gradient: functions.all_reduce(gradient, size),
+        value,
+        value.shape,
+        name or "cross_replica_sum",
+    )
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Return ``tensors`` as they are.
+    """Return tensors as they are.
 
-    Without effect: conditions of a simulated program are Python's, and may differ in replicas.
+    Args:
+        tensors: one or a structure of them.
+        inplace: without effect: conditions of a simulated program may differ in replicas.
     """
     checks.truth("inplace", inplace)
     return tensors
 
 
-def check_inside(function: str) -> None:
-    """Refuse to call ``function`` outside of a stage; raises ProgramError."""
-    if not functions.inside():
-        raise ProgramError(f"{function} was called outside of a pipeline stage: call it inside its function")
-
-
-def tensor(x: Any, kinds: str = _KINDS) -> Any:
-    """Return ``x`` as an array, or as it is under a trace; Python's own numbers become float32 and int32.
-
-    Raises ProgramTypeError for anything else, and for elements of another of NumPy's ``kinds``, ProgramError for a
-    tensor of the host.
-    """
-    result = captured(array_functions.tensor(x, "x"))
-    if result.dtype.kind not in kinds:
-        numbers = "floating-point or whole numbers" if "f" in kinds else "whole numbers"
-        checks.wrong_type("x", f"a tensor of {numbers}", result.dtype.name if isbox(result) else x)
-    return result
+def numbers(x: Any, *, whole: bool = False) -> Any:
+    """Return a tensor of numbers, on request of whole ones alone; raises ProgramTypeError for any other value."""
+    try:
+        value = tf.convert_to_tensor(x)
+    except (TypeError, ValueError):
+        value = None
+    if value is None or not (value.dtype.is_integer or (value.dtype.is_floating and not whole)):
+        expected = "whole numbers" if whole else "floating-point or whole numbers"
+        checks.wrong_type("x", f"a tensor of {expected}", x if value is None else value.dtype.name)
+    return value
 
 
 def factor(name: str, value: Any) -> int:

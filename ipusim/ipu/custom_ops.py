@@ -1,10 +1,10 @@
-"""Functions of Graphcore's ``custom_ops``: a user's own operations.
+"""Custom operations in Graphcore's names, on TensorFlow's graph.
 
 Where Graphcore takes a compiled library, here stands a file of Python. With ``op_name="Callback"`` it has
 
 - ``Callback(*inputs, attributes)``, which returns an array or several, of NumPy's;
 - ``Callback_grad(gradients, outputs, inputs, attributes)``, which returns the gradients of the inputs, if it trains;
-  with ``separate_gradients`` it takes the place of an input before these, and returns the gradient of that;
+  with ``separate_gradients`` it takes the place of an input before these, and returns the gradient of that input;
 - ``Callback_cost(*inputs)``, which returns cycles as ``{"forward": 1000, "backward": 2000}``, of the IPU's clock also
   where the host takes them. Without it a pass counts an operation for each element that it writes, and reads and
   writes each array once.
@@ -15,23 +15,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipusim.api import functions
+import numpy as np
+
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.user_operations import Expression, UserOperation, library_of, outputs_of
-from ipusim.ipu.tensorflow.array_functions import stop_gradient, tensor
+from ipusim.ipu.scopes import outside_compilation_scope
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
 
 
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> Any:
-    """Return a function of the elements of tensors, in one compute set; no gradient goes back through it.
+    """Return a function of the elements of tensors, computed in one go; no gradient goes back through it.
 
-    Raises ProgramTypeError for what is no function of tensors; ModelError for what it raises, and in training for a
-    gradient that would go back.
+    Args:
+        vertex_expression: takes an array of each tensor, returns an array of their shape.
+        args: the tensors.
+
+    Raises:
+        ProgramTypeError: for what is no function; ProgramError without tensors.
     """
     checks.function("vertex_expression", vertex_expression)
     if not args:
         checks.wrong_value("args", "at least one tensor", args)
-    return functions.operate(Expression(vertex_expression), *map(tensor, args))[0]
+    tensors = [tf.convert_to_tensor(each) for each in args]
+    shape = np.broadcast_shapes(*(tuple(tensor.shape.as_list()) for tensor in tensors))
+    (result,) = operate(Expression(vertex_expression), tensors, [(tensors[0].dtype, shape)], "codelet_expression")
+    return result
 
 
 def cpu_user_operation(
@@ -45,16 +57,24 @@ def cpu_user_operation(
     attributes: str | None = None,
     gradient_attributes: str | None = None,
 ) -> list[Any]:
-    """Return the results of a user's function on the host, of the file ``library_path`` (see above).
+    """Return the results of a user's function on the host, as in a block of ``outside_compilation_scope``.
 
-    ``outs`` says their ``output_types`` and ``output_shapes``. It is as in a block of
-    ``scopes.outside_compilation_scope``: inputs and results, and their gradients, go over the host's streams, and what
-    ``Callback_cost`` says is the host's time, in cycles of the IPU's clock. Raises UnsupportedProgramError for a
-    compiled library, ProgramError and ProgramTypeError for other arguments that cannot be, ModelError for a file or
-    functions that are not as above.
+    Args:
+        inputs: the tensors.
+        library_path: the file of Python, as above.
+        outs: ``output_types`` and ``output_shapes`` of the results.
+        name: name of the operation.
+        op_name: name of the function.
+        separate_gradients: whether gradients are asked for one by one.
+        inputs_with_gradients: places of inputs with gradients; by default all.
+        attributes, gradient_attributes: handed to the functions.
+
+    Raises:
+        UnsupportedProgramError: for a compiled library; ProgramError and ProgramTypeError for other arguments that
+            cannot be; ModelError for a file or functions that are not as above.
     """
     rest = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
-    with functions.on_host(checks.text("name", name)):
+    with outside_compilation_scope(checks.text("name", name)):
         return precompiled_user_op(inputs, library_path, "", outs, name, op_name, *rest)
 
 
@@ -72,36 +92,52 @@ def precompiled_user_op(
 ) -> list[Any]:
     """Return the results of a user's function on the IPU; else as :func:`cpu_user_operation`.
 
-    ``gp_path`` is refused: codelets that are compiled do not run on simulated IPUs.
-
-    Raises UnsupportedProgramError for codelets too, as that does for a library.
+    Args:
+        inputs, library_path, outs, name, op_name: as there.
+        gp_path: refused: codelets that are compiled do not run on simulated IPUs.
+        separate_gradients, inputs_with_gradients, attributes, gradient_attributes: as there.
     """
     if gp_path:
         raise UnsupportedProgramError(
             f"gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got {gp_path!r}"
         )
     checks.instance("inputs", inputs, list | tuple, "a list of tensors")
-    values = list(map(tensor, inputs))
+    values = [tf.convert_to_tensor(each) for each in inputs]
     places: tuple[int, ...] | None = None
     if inputs_with_gradients is not None:
         places = tuple(checks.whole("inputs_with_gradients", place) for place in inputs_with_gradients)
         if max(places, default=0) >= len(values):
             checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
-        values = [item if at in places else stop_gradient(item) for at, item in enumerate(values)]
+        values = [each if place in places else tf.stop_gradient(each) for place, each in enumerate(values)]
     module = library_of(checks.text("library_path", library_path))
     called = checks.text("op_name", op_name)
     if not callable(getattr(module, called, None)):
         known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
         checks.wrong_value("op_name", f"one of the functions {', '.join(known)} of {library_path}", called)
+    outputs = outputs_of(_with_arrays(outs))
     operation = UserOperation(
         checks.text("name", name),
         getattr(module, called),
         getattr(module, f"{called}_grad", None),
         getattr(module, f"{called}_cost", None),
-        outputs_of(outs),
+        outputs,
         "" if attributes is None else checks.text("attributes", attributes),
         "" if gradient_attributes is None else checks.text("gradient_attributes", gradient_attributes),
         checks.truth("separate_gradients", separate_gradients),
         places,
     )
-    return list(functions.operate(operation, *values))
+    return operate(operation, values, outputs, name or "UserOp")
+
+
+def _with_arrays(outs: Any) -> Any:
+    """Return the description of results with dtypes of NumPy and shapes as lists."""
+    if not isinstance(outs, dict) or not all(isinstance(value, list | tuple) for value in outs.values()):
+        return outs
+    changed = dict(outs)
+    if "output_types" in outs:
+        kinds = outs["output_types"]
+        changed["output_types"] = [each.as_numpy_dtype if isinstance(each, tf.DType) else each for each in kinds]
+    if "output_shapes" in outs:
+        shapes = outs["output_shapes"]
+        changed["output_shapes"] = [each.as_list() if isinstance(each, tf.TensorShape) else each for each in shapes]
+    return changed

@@ -1,25 +1,13 @@
-"""How fast the host makes the elements of a dataset: they are made for real, and timed by the wall clock.
+"""How fast the host makes the elements of a data set: they are made for real, and timed by the wall clock.
 
-What is measured is the host's code, which a simulation does not know: Graphcore's programs measure theirs with it, such
-as graphcore/examples at commit de5eb78, ai_for_simulation/cosmoflow/tensorflow1/train.py. The rate goes into a scenario
-as ``system.host.data_rate``, which all replicas share, and the simulated host is then as fast as the real one:
-
->>> import json
->>> import numpy as np
->>> from ipusim.ipu import dataset_benchmark, tensorflow as tf
->>> dataset = tf.data.Dataset.from_tensors(np.zeros((64, 1024), np.float32)).repeat()
->>> benchmark = dataset_benchmark.dataset_benchmark(dataset, 1, 100, print_stats=False)
->>> with tf.Session() as session:
-...     epochs = json.loads(session.run(benchmark)[0])["epochs"]
->>> epochs[0]["elements_processed"], epochs[0]["total_bytes_processed"]
-(100, 26214400)
->>> data_rate = f"system.host.data_rate={epochs[0]['bandwidth']} GB/s"  # ipusim run scenario.yaml --set "..."
+What is measured is the host's code, which a simulation does not know. The rate goes into a scenario as
+``system.host.data_rate``, which all replicas share, and the simulated host is then as fast as the real one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -27,66 +15,46 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import Fetch, Running
-from ipusim.ipu.runtime.structures import leaves
-from ipusim.ipu.tensorflow.dataset import Dataset
+from ipusim.ipu.traced.queues import elements_anew
 
-#: What an iterator gives after its last element, which may be anything.
-_END: Final = object()
+tf = load()
 _SECOND_NS: Final = 10**9
 
 
-class Benchmark(Fetch):
-    """Measures in each run of a session, which gives a list of one JSON string; ``numpy`` measures at once."""
-
-    def __init__(self, measure: Callable[[], str]) -> None:
-        """Take the function that measures."""
-        self._measure = measure
-
-    def evaluate(self, running: Running) -> list[str]:
-        """Measure."""
-        return self.numpy()
-
-    def numpy(self) -> list[str]:
-        """Measure, and return a list of the JSON string alone, as Graphcore's tensor has one element.
-
-        Raises ModelError where the dataset ends before the last epoch, ProgramError for arrays without elements.
-        """
-        return [self._measure()]
-
-
 def dataset_benchmark(
-    dataset: Dataset,
+    dataset: Any,
     number_of_epochs: int,
     elements_per_epochs: int,
     print_stats: bool = True,
     apply_options: bool = True,
     do_memcpy: bool = True,
-) -> Benchmark:
-    """Return what measures how fast a dataset's elements are made, one epoch going on where the one before ended.
-
-    The JSON string has for each of its ``epochs`` the elements_processed, total_bytes_processed, time_elapsed in
-    seconds, elements_per_second and bandwidth in GB/s.
+) -> Any:
+    """Return what measures how fast a data set's elements are made, one epoch going on where the one before ended.
 
     Args:
-        dataset: it is gone through from its first element on.
-        number_of_epochs, elements_per_epochs: how often, and how many elements each time.
+        dataset: a ``tf.data.Dataset``; it is gone through from its first element on.
+        number_of_epochs: how often.
+        elements_per_epochs: number of elements each time.
         print_stats: whether each epoch's rates are printed.
-        apply_options: without effect: a dataset has no options here.
+        apply_options: without effect: TensorFlow applies a data set's options.
         do_memcpy: whether each element is copied into the host's buffer as well.
 
-    Raises ProgramTypeError and ProgramError in Graphcore's words for what is no dataset and for numbers below 1.
+    Returns:
+        A tensor of one JSON text. Each of its ``epochs`` has the elements_processed, total_bytes_processed,
+        time_elapsed in seconds, elements_per_second, and bandwidth in GB/s.
+
+    Raises:
+        ProgramTypeError: in Graphcore's words, for what is no data set; ProgramError for numbers below 1.
     """
-    if not isinstance(dataset, Dataset):
+    if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
         raise ProgramTypeError(
             f"Expected `dataset` argument to be of type `tf.data.Dataset`, but got {dataset} instead."
         )
     checks.truth("apply_options", apply_options)
-    return _benchmark(
-        dataset, lambda element: tuple(leaves(element)), number_of_epochs, elements_per_epochs, print_stats, do_memcpy
-    )
+    return _benchmark(dataset, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 
 def infeed_benchmark(
@@ -95,30 +63,30 @@ def infeed_benchmark(
     elements_per_epochs: int,
     print_stats: bool = True,
     do_memcpy: bool = True,
-) -> Benchmark:
+) -> Any:
     """Return what measures how fast the elements of a queue are made, as :func:`dataset_benchmark` does.
 
-    The queue's dataset is gone through anew, so that programs miss none of its elements.
+    The queue's data set is gone through anew, so that programs miss none of its elements.
 
-    Raises ProgramTypeError in Graphcore's words for what is no queue, and for one whose elements come once.
+    Args:
+        infeed_queue: the queue.
+        number_of_epochs, elements_per_epochs, print_stats, do_memcpy: as there.
+
+    Raises:
+        ProgramTypeError: in Graphcore's words, for what is no queue.
     """
     if not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError(
             "Expected `infeed_queue` argument to be of type `ipu.ipu_infeed_queue.IPUInfeedQueue`, but got "
             f"{infeed_queue} instead."
         )
-    dataset = infeed_queue.anew("infeed_queue")
-    return _benchmark(dataset, infeed_queue.arrays, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
+    dataset = infeed_queue.feed.dataset
+    return _benchmark(dataset, number_of_epochs, elements_per_epochs, print_stats, do_memcpy)
 
 
 def _benchmark(
-    dataset: Iterable[Any],
-    arrays: Callable[[Any], Sequence[Array]],
-    number_of_epochs: int,
-    elements_per_epochs: int,
-    print_stats: bool,
-    do_memcpy: bool,
-) -> Benchmark:
+    dataset: Any, number_of_epochs: int, elements_per_epochs: int, print_stats: bool, do_memcpy: bool
+) -> Any:
     numbers = {"number_of_epochs": number_of_epochs, "elements_per_epochs": elements_per_epochs}
     for name, value in numbers.items():
         if checks.integer(name, value) < 1:
@@ -126,33 +94,33 @@ def _benchmark(
     checks.truth("print_stats", print_stats)
     checks.truth("do_memcpy", do_memcpy)
 
-    def measure() -> str:
-        elements = iter(dataset)
+    def measure(elements: Iterator[Sequence[Array]]) -> list[str]:
         buffer: list[Array] = []
         epochs = []
         for epoch in range(number_of_epochs):
             begin = perf_counter_ns()
             total_bytes = 0
             for _ in range(elements_per_epochs):
-                element = next(elements, _END)
-                if element is _END:
+                element = next(elements, None)
+                if element is None:
                     raise ModelError(
                         "The dataset iterator has reached the end of the dataset: expected "
                         f"{number_of_epochs * elements_per_epochs} elements, give more or repeat it"
                     )
-                total_bytes += _fill(buffer, arrays(element), do_memcpy)
+                total_bytes += _fill(buffer, element, do_memcpy)
             epochs.append(_epoch(elements_per_epochs, total_bytes, perf_counter_ns() - begin))
             if print_stats:
                 print(_line(epoch, epochs[-1]))
-        return json.dumps({"epochs": epochs})
+        return [json.dumps({"epochs": epochs})]
 
-    return Benchmark(measure)
+    return elements_anew(dataset, lambda elements: np.array(measure(elements), object))
 
 
 def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
     """Return the bytes of an element, after it is copied to the host's ``buffer`` of one, if it ``copies``.
 
-    Raises ProgramError for arrays without elements.
+    Raises:
+        ProgramError: for arrays without elements.
     """
     if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in buffer]:
         buffer[:] = [np.empty_like(item) for item in arrays]

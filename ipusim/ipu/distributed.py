@@ -1,16 +1,7 @@
-"""Graphcore's ``ipu.distributed``: collectives of instances, which are simulated hosts, and their strategy.
+"""Graphcore's ``ipu.distributed``: collectives of instances, which are simulated hosts.
 
 It has Horovod's functions, as in Graphcore's releases for TensorFlow 1, and takes the arguments of its releases for
-TensorFlow 2 too:
-
->>> import numpy as np
->>> from ipusim.ipu import distributed, horovod
->>> from ipusim.ipu.runtime.pipeline_options import ReduceOp
->>> def program():
-...     rank = np.float32(distributed.rank())
-...     return distributed.allreduce(rank, ReduceOp.SUM).item(), distributed.broadcast(rank, root_rank=1).item()
->>> horovod.run(program, np=2)
-[(1.0, 1.0), (1.0, 1.0)]
+TensorFlow 2 too.
 """
 
 from __future__ import annotations
@@ -19,7 +10,6 @@ from typing import Any, Final
 
 from ipusim.ipu import horovod
 from ipusim.ipu.horovod import Adasum, Average, Sum, init, local_rank, local_size, rank, shutdown, size
-from ipusim.ipu.runtime.offered import rows
 from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
 
 __all__ = [
@@ -43,7 +33,9 @@ _OPERATIONS: Final = {ReduceOp.SUM: horovod.Sum, ReduceOp.MEAN: horovod.Average}
 def allgather(value: Any, tensor_name: str | None = None) -> Any:
     """Return the tensors of all hosts one after the other along the first axis; raises as ``horovod.allgather`` does.
 
-    ``tensor_name`` is a name that all hosts have to agree on.
+    Args:
+        value: this host's tensor.
+        tensor_name: a name that all hosts have to agree on.
     """
     return horovod.allgather(value, tensor_name)
 
@@ -71,14 +63,9 @@ def allreduce(
 def broadcast(value: Any, root_rank: int = 0, tensor_name: str | None = None) -> Any:
     """Return the tensor of the host with rank ``root_rank``; raises as ``horovod.broadcast`` does.
 
-    ``tensor_name`` is a name that all hosts have to agree on.
+    Args:
+        value: this host's tensor.
+        root_rank: the host's rank.
+        tensor_name: a name that all hosts have to agree on.
     """
     return horovod.broadcast(value, root_rank, tensor_name)
-
-
-_HOROVOD: Final = "ipusim.ipu.horovod"
-__getattr__, __dir__ = rows(
-    __name__,
-    {"host_collective_ops": __name__}
-    | {name: f"{_HOROVOD}.{name}" for name in ("ipu_horovod_strategy", "popdist_strategy")},
-)

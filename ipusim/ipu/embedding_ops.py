@@ -2,56 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array, functions, layers
-from ipusim.base.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.array_operations import SerializedLookup
-from ipusim.ipu.runtime.host import Operation, Running
-from ipusim.ipu.runtime.initializers import initial_value
-from ipusim.ipu.runtime.names import unique
-from ipusim.ipu.runtime.program_state import add
-from ipusim.ipu.runtime.variable import NamedVariable
-from ipusim.ipu.tensorflow import nn
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.traced.host_tables import HostTable, check_ids
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
+_V1: Final = tf.compat.v1
+_STRATEGIES: Final = ("TOKEN", "ENCODING")
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
-    """Return the rows of a table by whole numbers, looked up in as many parts of it one after another.
+    """Return the rows of a table, looked up in as many parts of it one after another.
 
-    Raises ProgramError for parts that do not divide its rows, ModelError for ids that it does not have.
+    Args:
+        params: the table (rows, elements).
+        ids: whole numbers.
+        name: name of the operation.
+        serialization_factor: number of parts.
+
+    Raises:
+        ProgramError: for parts that do not divide the rows; ModelError for ids that the table does not have.
     """
-    table, parts = tensor(params), checks.whole("serialization_factor", serialization_factor, 1)
-    if parts == 1:
-        return nn.embedding_lookup(table, ids)
-    if table.ndim != 2 or table.shape[0] % parts:
-        checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {table.shape}", parts)
-    return functions.operate(SerializedLookup(parts), table, tensor(ids))[0]
-
-
-_STRATEGIES: Final = ("TOKEN", "ENCODING")
+    table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
+    parts = checks.whole("serialization_factor", serialization_factor, 1)
+    shape = table.shape.as_list()
+    if len(shape) != 2 or shape[0] % parts:
+        checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {tuple(shape)}", parts)
+    form = (table.dtype, [*places.shape.as_list(), shape[1]])
+    return operate(SerializedLookup(parts), [table, places], [form], name or "embedding_lookup")[0]
 
 
 class HostEmbeddingOptimizerSpec:
     """SGD, by the gradients of each mini-batch as they come, for a table on the host.
 
-    Args:
-        learning_rate: its step size.
-        optimizer_name: without effect.
-
     Attributes:
-        mini_batches: those whose gradients are added up before the table changes.
+        mini_batches: mini-batches whose gradients are added up before the table changes.
     """
 
     mini_batches: int = 1
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
-        """Take the learning rate; raises ProgramTypeError for what is no number."""
+        """Take the step size.
+
+        Args:
+            learning_rate: the step size.
+            optimizer_name: without effect.
+
+        Raises:
+            ProgramTypeError: for what is no number.
+        """
         if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
             checks.wrong_type("learning_rate", "a number", learning_rate)
         self._learning_rate = float(learning_rate)
@@ -61,47 +69,54 @@ class HostEmbeddingOptimizerSpec:
         return self._learning_rate
 
     def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
-        """Return none: SGD keeps nothing.
-
-        ``embedding_tensor`` has no effect.
-        """
+        """Return none: SGD keeps nothing beside a table."""
         return []
 
-    def create_register_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
+    def create_register_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Any:
         """Return the operation that connects a table with the IPUs.
 
-        ``slot_vars`` has no effect: SGD keeps nothing beside a table.
+        Args:
+            embedding_tensor: variable of the table.
+            slot_vars: without effect.
+            name: name of the operation.
         """
-        return Operation(f"{name}/register", lambda _: _set_registered(embedding_tensor, self, True))
+        return _operation(lambda: _register(embedding_tensor, self, 1), f"{name}/register")
 
-    def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Operation:
-        """Return the operation that ends that.
+    def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Any:
+        """Return the operation that ends what that of ``create_register_instruction`` begins.
 
-        ``slot_vars`` has no effect: SGD keeps nothing beside a table.
+        Args:
+            embedding_tensor, slot_vars, name: as there.
         """
-        return Operation(f"{name}/deregister", lambda _: _set_registered(embedding_tensor, self, False))
+        return _operation(lambda: _register(embedding_tensor, self, -1), f"{name}/deregister")
 
     def create_lookup_instruction(
         self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
     ) -> Any:
         """Return rows of a table, in a stage; raises as :meth:`HostEmbedding.lookup` does.
 
-        ``slot_vars`` and ``partition_strategy`` have no effect: SGD keeps nothing beside a table, which is in one
-        piece.
+        Args:
+            embedding_tensor: variable of the table.
+            indices: whole numbers.
+            slot_vars, partition_strategy: without effect: SGD keeps nothing, and a table is in one piece.
+            name: name of the look-up.
         """
-        return _table(embedding_tensor, self).look_up(indices, clip=False)
+        return _looked_up(embedding_tensor, self, indices, clip=False)
 
 
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
-    """SGD by the sum of the gradients of several mini-batches.
-
-    Args:
-        learning_rate: its step size.
-        accumulation_factor: mini-batches that are added up.
-    """
+    """SGD by the sum of the gradients of several mini-batches."""
 
     def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
-        """Take step size and number; raises ProgramError for a number below 1, ProgramTypeError for none."""
+        """Take step size and number.
+
+        Args:
+            learning_rate: the step size.
+            accumulation_factor: mini-batches that are added up.
+
+        Raises:
+            ProgramError: for a number below 1; ProgramTypeError for none.
+        """
         super().__init__(learning_rate)
         self.mini_batches = checks.whole("accumulation_factor", accumulation_factor, 1)
 
@@ -116,14 +131,6 @@ class HostEmbedding:
     Rows come over the host's streams before the stage's forward pass, and in training their gradients go back behind
     its backward pass. The host applies them at once, each micro-batch's for itself (or as the specification says), so
     that micro-batches that are on their way see the table as it is when they look it up.
-
-    Args:
-        name: of the embedding.
-        embedding_tensor: the table of rank two, (tokens, encoding): an array or a variable.
-        partition_strategy: TOKEN or ENCODING; without effect, as the table is the host's.
-        optimizer_spec: how it learns; None for a table that does not.
-
-    Raises ProgramError and ProgramTypeError for arguments of other forms.
     """
 
     def __init__(
@@ -133,52 +140,61 @@ class HostEmbedding:
         partition_strategy: str = "TOKEN",
         optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     ) -> None:
-        """Take the table."""
+        """Take the table.
+
+        Args:
+            name: name of the embedding.
+            embedding_tensor: the table of rank two, (tokens, encoding): an array or a variable.
+            partition_strategy: TOKEN or ENCODING; without effect, as the table is the host's.
+            optimizer_spec: how it learns; None for a table that does not.
+
+        Raises:
+            ProgramError: for arguments of other forms, and ProgramTypeError for those of other types.
+        """
         self._name = checks.text("name", name)
         if partition_strategy not in _STRATEGIES:
             checks.wrong_value("partition_strategy", " or ".join(_STRATEGIES), partition_strategy)
         if optimizer_spec is not None and not isinstance(optimizer_spec, HostEmbeddingOptimizerSpec):
             checks.wrong_type("optimizer_spec", "a HostEmbeddingOptimizerSpec or None", optimizer_spec)
-        self._variable: NamedVariable = embedding_tensor
-        if not isinstance(embedding_tensor, NamedVariable):
+        if not hasattr(embedding_tensor, "handle"):
             initial = checks.numbers("embedding_tensor", embedding_tensor)
-            self._variable = NamedVariable(self._name, np.array(initial), trainable=False)
-            add(self._variable)
-        if len(self._variable.shape) != 2 or self._variable.dtype.kind != "f":
-            checks.wrong_value(
-                "embedding_tensor",
-                f"a table of numbers of rank two and not {self._variable.dtype} of shape {self._variable.shape}",
-                name,
-            )
-        self._spec = optimizer_spec
+            embedding_tensor = _V1.Variable(initial, trainable=False, name=self._name, use_resource=True)
+        shape, dtype = tuple(embedding_tensor.shape.as_list()), embedding_tensor.dtype.base_dtype
+        if len(shape) != 2 or not dtype.is_floating:
+            expected = f"a table of numbers of rank two and not {dtype.name} of shape {shape}"
+            checks.wrong_value("embedding_tensor", expected, name)
+        self._variable, self._spec = embedding_tensor, optimizer_spec
+        _table(embedding_tensor, optimizer_spec)
 
-    def get_embedding_tensor(self) -> NamedVariable:
-        """Return the table as a variable of the host: a session evaluates it, and so does ``numpy()``."""
+    def get_embedding_tensor(self) -> Any:
+        """Return the table as a variable of the host."""
         return self._variable
 
     def lookup(self, indices: Any, clip_indices: bool = True) -> Any:
         """Return rows in a stage, shape (*indices.shape, encoding).
 
-        ``clip_indices`` brings what is out of range into it. Raises ProgramTypeError for indices that are no whole
-        numbers, and ProgramError for those out of range, of which Graphcore leaves open what they give.
+        Args:
+            indices: whole numbers.
+            clip_indices: whether numbers out of range are brought into it.
+
+        Raises:
+            ProgramTypeError: for indices that are no whole numbers. Numbers out of range are refused while the program
+                runs.
         """
-        return _table(self._variable, self._spec).look_up(indices, checks.truth("clip_indices", clip_indices))
+        return _looked_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))
 
     @contextmanager
-    def register(self, session: object = None) -> Iterator[HostEmbedding]:
+    def register(self, session: Any = None) -> Iterator[HostEmbedding]:
         """Connect the table with the IPUs in the block, in which programs that look it up run.
 
-        ``session`` has no effect: the table is the program's, in any session.
+        Args:
+            session: without effect: the table is connected for any session.
         """
-        if (spec := self._spec) is None:
-            yield self
-            return
-        slots = spec.create_slot_variables(self._variable, self._name)
-        spec.create_register_instruction(self._variable, slots, self._name).evaluate(Running())
+        _register(self._variable, self._spec, 1)
         try:
             yield self
         finally:
-            spec.create_deregister_instruction(self._variable, slots, self._name).evaluate(Running())
+            _register(self._variable, self._spec, -1)
 
 
 def create_host_embedding(
@@ -189,107 +205,57 @@ def create_host_embedding(
     optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     initializer: Any = None,
 ) -> HostEmbedding:
-    """Return an embedding on the host with a new table of ``shape`` (tokens, encoding), drawn by its name.
+    """Return an embedding on the host with a new table.
 
-    ``partition_strategy`` has no effect: the table is the host's, and in one piece.
-
-    ``initializer`` is as that of ``tf.get_variable``. Raises as :class:`HostEmbedding` and get_variable do.
+    Args:
+        name: name of the embedding.
+        shape: (tokens, encoding).
+        dtype: floating-point dtype.
+        partition_strategy: TOKEN or ENCODING; without effect.
+        optimizer_spec: how it learns; None for a table that does not.
+        initializer: as that of ``tf.get_variable``.
     """
-    kind = checks.dtype("dtype", dtype, "f")
-    return HostEmbedding(
-        name, initial_value(checks.text("name", name), shape, kind, initializer), partition_strategy, optimizer_spec
-    )
+    kind = tf.as_dtype(dtype)
+    checks.dtype("dtype", kind.as_numpy_dtype, "f")
+    if tf.executing_eagerly():
+        made = initializer or tf.keras.initializers.GlorotUniform()
+        variable = tf.Variable(made(shape, kind) if callable(made) else made, name=checks.text("name", name))
+    else:
+        called = checks.text("name", name)
+        variable = _V1.get_variable(called, shape, kind, initializer, trainable=False, use_resource=True)
+    return HostEmbedding(name, variable, partition_strategy, optimizer_spec)
 
 
-class _Table:
-    """A table at work: its rows as they are, and the gradients that it has not applied.
-
-    Attributes:
-        name, learns: see :class:`ipusim.model.functions.host_rows.HostTable`.
-        registered: whether programs may look it up.
-    """
-
-    def __init__(self, variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> None:
-        self.name, self.learns, self.registered = variable.name, spec is not None, 0
-        self._variable, self._spec = variable, spec
-        self._version, self._values = -1, variable.initial
-        self._sums: Array | None = None
-        self._touched: list[Array] = []
-        self._complete = 0
-        #: The rows that look-ups have given, by micro-batch and look-up, until their gradients come.
-        self._looked_up: dict[layers.Key, dict[int, Array]] = {}
-
-    def look_up(self, indices: Any, clip: bool) -> Any:
-        """Return rows in a stage."""
-        ids = np.asarray(indices)
-        if ids.dtype.kind not in "iu":
-            checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
-        tokens = self._variable.shape[0]
-        if clip:
-            ids = np.clip(ids, 0, tokens - 1)
-        elif ids.size and (ids.min() < 0 or ids.max() >= tokens):
-            wrong = int(ids.min() if ids.min() < 0 else ids.max())
-            checks.wrong_value("indices", f"numbers from 0 to {tokens - 1}, as the table {self.name!r} has", wrong)
-        return functions.look_up(self, ids, unique(self.name))
-
-    def rows(self, ids: Array, key: layers.Key | None) -> Array:
-        """Return rows; those of a look-up of a micro-batch again as they were."""
-        if key is None or not self.learns:
-            return self._now().take(ids, axis=0)
-        if not self.registered:
-            raise ProgramStateError(
-                f"HostEmbedding {self.name!r}: expected the program to run inside `with embedding.register(session):`"
-            )
-        *micro_batch, which = key
-        value = self._looked_up.setdefault(tuple(micro_batch), {})
-        if which not in value:
-            value[which] = self._now().take(ids, axis=0)
-        return value[which]
-
-    def learn(self, ids: Array, gradients: Array, key: layers.Key) -> None:
-        """Add gradients up, and change the table when those of all look-ups of enough micro-batches are there."""
-        assert self._spec is not None
-        values, (*micro_batch, which) = self._now(), key
-        if self._sums is None:
-            self._sums = np.zeros_like(values)
-        np.add.at(self._sums, ids.reshape(-1), np.asarray(gradients).reshape(-1, values.shape[1]))
-        self._touched.append(ids.reshape(-1))
-        value = self._looked_up.get(tuple(micro_batch), {})
-        value.pop(which, None)
-        if value:
-            return
-        self._looked_up.pop(tuple(micro_batch), None)
-        self._complete += 1
-        if self._complete == self._spec.mini_batches:
-            rows = np.unique(np.concatenate(self._touched))
-            values[rows] -= values.dtype.type(self._spec.get_learning_rate()) * self._sums[rows]
-            self._sums[rows] = 0
-            self._complete = 0
-            self._touched.clear()
-            self._version = self._variable.changed_by(self)
-
-    def value_of(self, name: str) -> Array:
-        """Return a copy of the table."""
-        return self._values.copy()
-
-    def _now(self) -> Array:
-        if self._version != self._variable.version:
-            self._values, self._version = self._variable.value_now(), self._variable.version
-            self._sums, self._complete = None, 0
-            self._touched.clear()
-            self._looked_up.clear()
-        return self._values
-
-
-def _table(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec | None) -> _Table:
+def _table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostTable:
     """Return the table of a variable that learns as ``spec`` says."""
-    if not isinstance(variable, NamedVariable):
+    if not hasattr(variable, "handle"):
         raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
-    if id(spec) not in variable.tables:  # which keeps the specification, so that its number stays its own
-        variable.tables[id(spec)] = _Table(variable, spec)
-    result: _Table = variable.tables[id(spec)]
-    return result
+    tables: dict[Any, HostTable] = variable.__dict__.setdefault("_ipusim_tables", {})
+    if spec not in tables:
+        tables[spec] = HostTable(variable, spec, variable.op.name if hasattr(variable, "op") else variable.name)
+    return tables[spec]
 
 
-def _set_registered(variable: NamedVariable, spec: HostEmbeddingOptimizerSpec, now: bool) -> None:
-    _table(variable, spec).registered += 1 if now else -1
+def _looked_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: Any, *, clip: bool) -> Any:
+    ids = tf.convert_to_tensor(indices)
+    if not ids.dtype.is_integer:
+        checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
+    table, known = _table(variable, spec), tf.get_static_value(ids)
+    if known is not None and not clip:
+        check_ids(variable.name, int(variable.shape[0]), known)
+    return table.look_up(ids, clip=clip)
+
+
+def _register(variable: Any, spec: HostEmbeddingOptimizerSpec | None, change: int) -> None:
+    _table(variable, spec).registered += change
+
+
+def _operation(function: Callable[[], None], name: str) -> Any:
+    """Return the operation that calls a function on the host; TensorFlow 2 calls it at once."""
+
+    def call() -> Any:
+        function()
+        return np.int32(0)
+
+    made = tf.numpy_function(call, [], tf.int32, name=name)
+    return None if tf.executing_eagerly() else made.op

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.api import functions
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.array_operations import NormaliseImage
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
 
 
 def normalise_image(
@@ -17,17 +19,30 @@ def normalise_image(
 ) -> Any:
     """Return (image * scale - offset) * channel scale for each of three channels, and a fourth one of zeros.
 
-    Images (batch, height, width, 3) of bytes come out in float16, others in their own type. Raises ProgramError for
-    others.
+    Args:
+        image: (batch, height, width, 3); bytes come out in float16, other numbers in their own type.
+        channel_offsets, channel_scales: three numbers each.
+        scale: of all channels.
+        name: name of the operation.
+
+    Raises:
+        ProgramError: for tensors of other types or shapes.
     """
-    x, offsets, scales = tensor(image), tensor(channel_offsets), tensor(channel_scales)
-    if x.dtype != np.uint8 and x.dtype.kind != "f":
-        checks.wrong_value("image", "uint8, float32 or float16", x.dtype)
-    if x.ndim != 4 or x.shape[3] != 3:
-        checks.wrong_value("image", "a tensor of shape [X,Y,Z,3]", x.shape)
+    x = tf.convert_to_tensor(image)
+    offsets, scales = (
+        tf.convert_to_tensor(each, None if hasattr(each, "dtype") else tf.float32)
+        for each in (channel_offsets, channel_scales)
+    )
+    if x.dtype != tf.uint8 and not x.dtype.is_floating:
+        checks.wrong_value("image", "uint8, float32 or float16", x.dtype.name)
+    if x.shape.rank != 4 or x.shape[3] != 3:
+        checks.wrong_value("image", "a tensor of shape [X,Y,Z,3]", tuple(x.shape.as_list()))
     for argument, value in (("channel_offsets", offsets), ("channel_scales", scales)):
-        if value.shape != (3,):
-            checks.wrong_value(argument, "an array or tensor of shape [3]", value.shape)
+        if value.shape.as_list() != [3]:
+            checks.wrong_value(argument, "an array or tensor of shape [3]", tuple(value.shape.as_list()))
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
         checks.wrong_type("scale", "a number", scale)
-    return functions.operate(NormaliseImage(float(scale)), x, offsets, scales)[0]
+    dtype = tf.float16 if x.dtype == tf.uint8 else x.dtype
+    form = (dtype, [*x.shape.as_list()[:-1], 4])
+    (result,) = operate(NormaliseImage(float(scale)), [x, offsets, scales], [form], name or "normalise_image")
+    return result

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``internal_ops``."""
+"""Functions of Graphcore's ``internal_ops``: tensors that are printed."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.api import Array, LayerCost, Work, functions, layers
+from ipusim.api import Array, LayerCost, Work, functions
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host import Operation, Tensor
-from ipusim.ipu.runtime.operations import WithoutGradient
-from ipusim.ipu.runtime.stage_call import is_running
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.traced.operations import operate_without_gradient
+
+tf = load()
 
 
-def print_tensor(input: Any, name: str = "") -> Operation:
+def print_tensor(input: Any, name: str = "") -> Any:
     """Print a tensor to the standard error, as NumPy writes it: in a stage at each of its forward passes.
 
-    A tensor of the host is printed when a session runs what is returned. A stage may return it beside its results, or
-    not: it prints either way.
+    Args:
+        input: the tensor.
+        name: text in front of it.
+
+    Returns:
+        The operation. A stage prints whether it returns the operation or not; a session that runs it prints as well.
     """
-    x, called = tensor(input), checks.text("name", name)
-    if isinstance(x, Tensor):
-        return Operation(called or "PrintTensor", lambda running: _print(called, running.value(x)))
-    functions.operate_without_gradient(_Print(called), x)
-    return Operation(called or "PrintTensor")
+    called = checks.text("name", name)
+    return operate_without_gradient(_Print(called), [input], [], "PrintTensor")[0]
 
 
 @dataclass(frozen=True)
-class _Print(WithoutGradient):
+class _Print:
     """Prints (x,), while the program runs."""
 
     name: str
 
-    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Print it; there is no result."""
-        if is_running():
-            _print(self.name, arrays[0])
+    def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], None]:
+        """Print it, unless the pass is only tried; there is no result."""
+        if functions.surroundings().look_ups is None:
+            text = np.array2string(arrays[0], separator=", ")
+            print(f"{self.name}: {text}" if self.name else text, file=sys.stderr)
         return (), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
@@ -47,8 +49,3 @@ class _Print(WithoutGradient):
         (x,) = arrays
         size = max(x.dtype.itemsize, 2)
         return LayerCost(Work(sram_bytes=x.nbytes, exchange_bytes=x.nbytes, itemsize=size), Work(itemsize=size))
-
-
-def _print(name: str, value: Any) -> None:
-    text = np.array2string(np.asarray(value), separator=", ")
-    print(f"{name}: {text}" if name else text, file=sys.stderr)

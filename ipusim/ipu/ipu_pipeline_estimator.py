@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from ipusim.api import models
-from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu import ipu_compiler, pipelining_ops
-from ipusim.ipu.estimators.estimator import Estimator
-from ipusim.ipu.estimators.program import EstimatorProgram, Of, Results, arguments_of, call_with, mean_loss
+from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.ipu import pipelining_ops
+from ipusim.ipu.estimators.calls import arguments_of, call_with
+from ipusim.ipu.estimators.on_ipus import EstimatorOnIpus, mean_of, run_and_dequeue
+from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys, check_mode, checked_hooks
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.estimator_spec import ModeKeys, check_mode, spec_hooks
-from ipusim.ipu.tensorflow.session_run_hooks import SessionRunHook
+
+__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec"]
+
+tf = load()
+_NAMES: Final = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
 
 
 class _Fields(NamedTuple):
@@ -29,28 +31,14 @@ class _Fields(NamedTuple):
     optimizer_function: Callable[..., Any] | None
     device_mapping: Sequence[Any] | None
     loss_accumulator_dtype: Any
-    training_hooks: tuple[SessionRunHook, ...]
-    evaluation_hooks: tuple[SessionRunHook, ...]
-    prediction_hooks: tuple[SessionRunHook, ...]
+    training_hooks: tuple[Any, ...]
+    evaluation_hooks: tuple[Any, ...]
+    prediction_hooks: tuple[Any, ...]
     pipeline_op_kwargs: dict[str, Any]
 
 
 class IPUPipelineEstimatorSpec(_Fields):
-    """What the model function of an IPUPipelineEstimator returns.
-
-    Args:
-        mode: a ModeKeys.
-        computational_stages: the functions of the stages.
-        gradient_accumulation_count: mini-batches of an execution of the pipeline.
-        eval_metrics_fn: from the last stage's results to a dictionary of metrics, with "loss"; for EVAL, on the host.
-        optimizer_function: from the last stage's results to an OptimizerFunctionOutput; for TRAIN.
-        device_mapping: the IPU of each stage.
-        loss_accumulator_dtype: in which the losses of an execution are summed up.
-        training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks, of releases after 2.1.
-        pipeline_op_kwargs: further arguments of ``pipelining_ops.pipeline``.
-
-    Raises ProgramError and ProgramTypeError in Graphcore's words.
-    """
+    """What the model function of an IPUPipelineEstimator returns."""
 
     __slots__ = ()
 
@@ -68,7 +56,23 @@ class IPUPipelineEstimatorSpec(_Fields):
         prediction_hooks: Any = None,
         **pipeline_op_kwargs: Any,
     ) -> IPUPipelineEstimatorSpec:
-        """Check the arguments."""
+        """Check the arguments.
+
+        Args:
+            mode: a ModeKeys.
+            computational_stages: the functions of the stages.
+            gradient_accumulation_count: mini-batches of an execution of the pipeline.
+            eval_metrics_fn: from the last stage's results to a dictionary of metrics, with "loss"; for EVAL, on the
+                host. The results have an axis for the mini-batches of a run in front.
+            optimizer_function: from the last stage's results to an OptimizerFunctionOutput; for TRAIN.
+            device_mapping: the IPU of each stage.
+            loss_accumulator_dtype: dtype in which the losses of an execution are summed up.
+            training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks, of releases after 2.1.
+            pipeline_op_kwargs: further arguments of ``pipelining_ops.pipeline``.
+
+        Raises:
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        """
         check_mode(mode)
         begin = "`IPUPipelineEstimatorSpec` must contain"
         if mode == ModeKeys.TRAIN and optimizer_function is None:
@@ -96,25 +100,15 @@ class IPUPipelineEstimatorSpec(_Fields):
             optimizer_function,
             device_mapping,
             loss_accumulator_dtype,
-            spec_hooks(training_hooks),
-            spec_hooks(evaluation_hooks),
-            spec_hooks(prediction_hooks),
+            checked_hooks(training_hooks),
+            checked_hooks(evaluation_hooks),
+            checked_hooks(prediction_hooks),
             pipeline_op_kwargs,
         )
 
 
-class IPUPipelineEstimator(Estimator):
-    """Trains, evaluates and predicts with a model function that gives the stages of a pipeline.
-
-    Checkpoints hold its variables; exports of models are refused, as there is no compiled graph.
-
-    Args:
-        model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
-        model_dir, config, params, warm_start_from: as of IPUEstimator.
-
-    Raises ProgramError and ProgramTypeError in Graphcore's words, UnsupportedProgramError for a strategy that has its
-    variables on the host.
-    """
+class IPUPipelineEstimator(EstimatorOnIpus):
+    """Trains, evaluates and predicts with a model function that gives the stages of a pipeline."""
 
     def __init__(
         self,
@@ -124,20 +118,20 @@ class IPUPipelineEstimator(Estimator):
         params: dict[str, Any] | None = None,
         warm_start_from: Any = None,
     ) -> None:
-        """Check the arguments."""
+        """Check the arguments.
+
+        Args:
+            model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
+            model_dir, config, params, warm_start_from: as of IPUEstimator.
+
+        Raises:
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        """
         arguments_of(model_fn)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
-        for strategy in (self.config.train_distribute, self.config.eval_distribute):
-            if strategy is not None and strategy.variables_on_host:
-                raise UnsupportedProgramError(
-                    "Placing variables on the host is not currently supported by IPUPipelineEstimator: expected a "
-                    f"strategy without variables_on_host, got {type(strategy).__name__}(variables_on_host=True)"
-                )
 
-    def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorProgram:
-        spec = self._spec(mode)
-        iterations, count = self.config.ipu_run_config.iterations_per_loop, spec.gradient_accumulation_count
-        queue = IPUOutfeedQueue()
+    def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
+        spec, run, queue = self._stages(mode), self._config.ipu_run_config, IPUOutfeedQueue()
         training: dict[str, Any] = {}
         if mode == ModeKeys.TRAIN:
             training = {
@@ -146,32 +140,33 @@ class IPUPipelineEstimator(Estimator):
                 "accumulate_outfeed": True,
                 "accumulate_outfeed_dtype": spec.loss_accumulator_dtype,
             }
-        repeats = _repeats(iterations, count)
-
-        def model() -> Any:
-            return pipelining_ops.pipeline(
+        repeats = _repeats(run.iterations_per_loop, spec.gradient_accumulation_count)
+        operation, sent = run_and_dequeue(
+            lambda: pipelining_ops.pipeline(
                 computational_stages=spec.computational_stages,
-                gradient_accumulation_count=count,
+                gradient_accumulation_count=spec.gradient_accumulation_count,
                 repeat_count=repeats,
                 infeed_queue=infeed,
                 outfeed_queue=queue,
                 device_mapping=spec.device_mapping,
+                config=run.ipu_options,
                 **{"name": f"ipu_pipeline_estimator_{_NAMES[mode]}"} | training | spec.pipeline_op_kwargs,
-            )
-
-        results = Results(ipu_compiler.compile(model), queue.dequeue)
-        if mode == ModeKeys.TRAIN:
-            loss = Of(results, lambda sums: np.float32(mean_loss(sums) / count))
-            return EstimatorProgram(iterations, loss, None, spec.training_hooks)
-        if mode == ModeKeys.PREDICT:
-            return EstimatorProgram(iterations, None, Of(results, _predictions), spec.prediction_hooks)
-        metrics = Of(results, lambda sent: _metrics(spec.eval_metrics_fn, sent))
-        return EstimatorProgram(
-            iterations, Of(metrics, lambda result: result["loss"]), Of(metrics, _without_loss), spec.evaluation_hooks
+            ),
+            queue,
+            run.num_replicas,
         )
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, predictions=_prediction(sent), prediction_hooks=spec.prediction_hooks)
+        if mode == ModeKeys.TRAIN:
+            loss = mean_of(sent) / spec.gradient_accumulation_count
+            train = self._counted([operation, loss])
+            return EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=spec.training_hooks)
+        metrics = _metrics(spec.eval_metrics_fn, sent)
+        loss = metrics.pop("loss")
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=spec.evaluation_hooks)
 
-    def _spec(self, mode: str) -> IPUPipelineEstimatorSpec:
-        """Call the model function; raises ProgramError and ProgramTypeError in Graphcore's words for what it gives."""
+    def _stages(self, mode: str) -> IPUPipelineEstimatorSpec:
+        """Call the model function; raises ProgramError and ProgramTypeError in Graphcore's words for its result."""
         if {"features", "labels"} & set(self._arguments):
             raise ProgramError(
                 "The `model_fn` used with `IPUPipelineEstimator` must not have `features` or `labels` arguments. They "
@@ -193,9 +188,6 @@ class IPUPipelineEstimator(Estimator):
         return result
 
 
-_NAMES = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
-
-
 def _repeats(iterations: int, count: int) -> int:
     """Return the executions of a run; raises ProgramError in Graphcore's words where they are no whole number."""
     names = f"`IPURunConfig.iterations_per_loop` (got {iterations}) {{}} `gradient_accumulation_count` (got {count})"
@@ -207,21 +199,18 @@ def _repeats(iterations: int, count: int) -> int:
 
 
 def _metrics(function: Any, sent: Any) -> dict[str, Any]:
-    """Return the metrics of what a run has sent, with the loss. Raises ProgramTypeError and ProgramError."""
-    result = function(**sent) if isinstance(sent, dict) else function(*models.as_results(sent))
+    """Return the metrics of a run, with the loss; raises ProgramTypeError and ProgramError in Graphcore's words."""
+    values = sent if isinstance(sent, list | tuple) else [sent]
+    result = function(**sent) if isinstance(sent, dict) else function(*values)
     if not isinstance(result, dict):
         raise ProgramTypeError(f"The `eval_metrics_fn` must return a dict, but got {type(result)}.")
     if "loss" not in result:
         raise ProgramError("The dict returned from `eval_metrics_fn` must contain 'loss'.")
-    return result
+    return dict(result)
 
 
-def _without_loss(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {name: metric for name, metric in metrics.items() if name != "loss"}
-
-
-def _predictions(sent: Any) -> Any:
-    """Return the predictions that a run has sent; raises ProgramError where there are several by no name."""
+def _prediction(sent: Any) -> Any:
+    """Return the predictions that a run has sent; raises ProgramError for several without names."""
     if isinstance(sent, list | tuple):
         if len(sent) != 1:
             raise ProgramError(

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, Self
 from ipusim.api import rules
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.estimators import run_config
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import device_count
-from ipusim.ipu.tensorflow import run_config
+
+__all__ = ["IPURunConfig", "RunConfig"]
 
 
 class _Fields(NamedTuple):
@@ -93,18 +95,19 @@ def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
 
 
 class RunConfig(run_config.RunConfig):
-    """How an estimator runs, on which IPUs.
-
-    Args:
-        ipu_run_config: an IPURunConfig; one IPU by default.
-        master: address of a master, without effect.
-        kwargs: as of ``tf.estimator.RunConfig``.
-
-    Raises as that does, and ProgramTypeError for what is no IPURunConfig.
-    """
+    """How an estimator runs, on which IPUs."""
 
     def __init__(self, ipu_run_config: IPURunConfig | None = None, master: str | None = None, **kwargs: Any) -> None:
-        """Check the arguments."""
+        """Check the arguments.
+
+        Args:
+            ipu_run_config: an IPURunConfig; one IPU by default.
+            master: address of a master, without effect.
+            kwargs: as of ``tf.estimator.RunConfig``.
+
+        Raises:
+            ProgramTypeError: for what is no IPURunConfig; ProgramError as ``tf.estimator.RunConfig`` does.
+        """
         checks.instance("ipu_run_config", ipu_run_config, IPURunConfig | None, "an IPURunConfig")
         super().__init__(**kwargs)
         self._ipu_run_config = ipu_run_config or IPURunConfig()
@@ -118,7 +121,7 @@ class RunConfig(run_config.RunConfig):
     @property
     def master(self) -> str:
         """The address given, or that of TF_CONFIG."""
-        return super().master if self._own_master is None else self._own_master
+        return self._cluster.master if self._own_master is None else self._own_master
 
     def _with_arguments(self, options: Mapping[str, Any]) -> Self:
         return type(self)(self._ipu_run_config, self._own_master, **options)

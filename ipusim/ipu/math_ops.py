@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import autograd.numpy as anp
-
-from ipusim.api import functions, layers
+from ipusim.api import layers
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.array_operations import SerializedProduct
-from ipusim.ipu.tensorflow.array_functions import tensor
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
 
 
 def serialized_matmul(
@@ -23,19 +24,29 @@ def serialized_matmul(
 ) -> Any:
     """Return a @ b for matrices, or stacks of as many, in parts one after another; so are its gradients.
 
-    Raises ProgramError for operands that do not fit, and ModelError for parts that cannot be.
+    Args:
+        a, b: the matrices.
+        serialization_factor: number of parts.
+        serialization_dimension: dimension that is divided.
+        transpose_a, transpose_b: whether the last two axes are swapped first.
+        name: name of the operation.
+
+    Raises:
+        ProgramError: for operands that do not fit, and ModelError for parts that cannot be.
     """
-    left, right = tensor(a), tensor(b)
-    if left.ndim < 2 or right.ndim != left.ndim or left.shape[:-2] != right.shape[:-2]:
-        checks.wrong_value(
-            "a and b", "stacks of as many matrices, of one rank of at least 2", (left.shape, right.shape)
-        )
-    left = anp.swapaxes(left, -1, -2) if checks.truth("transpose_a", transpose_a) else left
-    right = anp.swapaxes(right, -1, -2) if checks.truth("transpose_b", transpose_b) else right
+    left, right = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
+    shapes = tuple(left.shape.as_list()), tuple(right.shape.as_list())
+    if len(shapes[0]) < 2 or len(shapes[1]) != len(shapes[0]) or shapes[0][:-2] != shapes[1][:-2]:
+        checks.wrong_value("a and b", "stacks of as many matrices, of one rank of at least 2", shapes)
+    left = tf.linalg.matrix_transpose(left) if checks.truth("transpose_a", transpose_a) else left
+    right = tf.linalg.matrix_transpose(right) if checks.truth("transpose_b", transpose_b) else right
     if left.shape[-1] != right.shape[-2] or left.dtype != right.dtype:
-        result = f"{left.dtype}{list(left.shape)}", f"{right.dtype}{list(right.shape)}"
-        checks.wrong_value("a and b", "as many columns as rows, and one type", result)
+        got = tuple(f"{each.dtype.name}{each.shape.as_list()}" for each in (left, right))
+        checks.wrong_value("a and b", "as many columns as rows, and one type", got)
     factor = checks.whole("serialization_factor", serialization_factor, 1)
     parts = layers.SerializedMatmul(factor, checks.text("serialization_dimension", serialization_dimension))  # type: ignore[arg-type]
-    parts.check(left.shape[-2], left.shape[-1], right.shape[-1])
-    return functions.operate(SerializedProduct(parts), left, right)[0]
+    (*groups, rows, columns), last = left.shape.as_list(), right.shape.as_list()[-1]
+    parts.check(rows, columns, last)
+    form = (left.dtype, [*groups, rows, last])
+    (result,) = operate(SerializedProduct(parts), [left, right], [form], name or "serialized_matmul")
+    return result

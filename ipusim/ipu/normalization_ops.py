@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-import autograd.numpy as anp
-
+from ipusim.api import layers
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.array_functions import tensor
-from ipusim.ipu.tensorflow.keras.core_layer import CoreLayer
-from ipusim.ipu.tensorflow.keras.layers import GroupNormalization, InstanceNormalization, LayerNormalization
+from ipusim.ipu.runtime.layer_operations import LayerOperation
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
+_V1: Final = tf.compat.v1
 
 
 def group_norm(
@@ -21,23 +23,41 @@ def group_norm(
     epsilon: float = 1e-06,
     param_initializers: dict[str, Any] | None = None,
     reuse: bool | None = None,
-    variables_collections: object = None,
+    variables_collections: Any = None,
     training: bool = True,
     trainable: bool = True,
     scope: str | None = None,
     strided_channel_grouping: bool = True,
 ) -> Any:
-    """Return ``inputs`` with each group of channels of each sample at mean 0 and variance 1.
+    """Return a tensor with each group of channels of each sample at mean 0 and variance 1.
 
-    Without effect: ``reuse``, as the scope says it, ``variables_collections``, as there is no graph, and ``training``,
-    as the statistics are always those of the sample.
+    Args:
+        inputs: tensor with the batch first.
+        groups: number of groups.
+        channels_axis: axis of the channels.
+        center: whether the variable ``beta`` is added.
+        scale: whether the variable ``gamma`` multiplies.
+        epsilon: added to the variance.
+        param_initializers: initializers by the names of the variables.
+        reuse: as of ``tf.variable_scope``.
+        variables_collections: collections that the variables are added to.
+        training: without effect: statistics are those of the sample.
+        trainable: whether optimizers change the variables.
+        scope: name of the scope of the variables.
+        strided_channel_grouping: whether channel c belongs to group c mod groups, else groups are consecutive.
 
-    Without ``trainable`` no optimizer changes its variables. Raises ProgramError for channels along an axis that there
-    is not.
+    Raises:
+        ProgramError: for channels along an axis that there is not; ModelError for groups that cannot be.
     """
-    arguments = _arguments(center, scale, epsilon, param_initializers, scope)
-    grouped = {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
-    return _called(GroupNormalization, inputs, channels_axis, trainable, arguments | grouped)
+    layer = layers.GroupNorm(
+        checks.number("epsilon", epsilon),
+        checks.truth("center", center),
+        checks.truth("scale", scale),
+        checks.whole("groups", groups, 1),
+        checks.truth("strided_channel_grouping", strided_channel_grouping),
+    )
+    named = (param_initializers, reuse, variables_collections, trainable, scope)
+    return _called(layer, "GroupNorm", inputs, channels_axis, *named)
 
 
 def instance_norm(
@@ -48,18 +68,22 @@ def instance_norm(
     epsilon: float = 1e-06,
     param_initializers: dict[str, Any] | None = None,
     reuse: bool | None = None,
-    variables_collections: object = None,
+    variables_collections: Any = None,
     training: bool = True,
     trainable: bool = True,
     scope: str | None = None,
 ) -> Any:
-    """Return ``inputs`` with each channel of each sample at mean 0 and variance 1; raises as :func:`group_norm`.
+    """Return a tensor with each channel of each sample at mean 0 and variance 1.
 
-    Without effect: ``reuse``, as the scope says it, ``variables_collections``, as there is no graph, and ``training``,
-    as the statistics are always those of the sample.
+    Args:
+        inputs, channels_axis, center, scale, epsilon, param_initializers: as of :func:`group_norm`.
+        reuse, variables_collections, training, trainable, scope: as there.
     """
-    arguments = _arguments(center, scale, epsilon, param_initializers, scope)
-    return _called(InstanceNormalization, inputs, channels_axis, trainable, arguments)
+    layer = layers.InstanceNorm(
+        checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
+    )
+    named = (param_initializers, reuse, variables_collections, trainable, scope)
+    return _called(layer, "InstanceNorm", inputs, channels_axis, *named)
 
 
 def layer_norm(
@@ -70,32 +94,62 @@ def layer_norm(
     epsilon: float = 1e-06,
     param_initializers: dict[str, Any] | None = None,
     reuse: bool | None = None,
-    variables_collections: object = None,
+    variables_collections: Any = None,
     training: bool = True,
     trainable: bool = True,
     scope: str | None = None,
 ) -> Any:
-    """Return ``inputs`` with each row of channels at mean 0 and variance 1; raises as :func:`group_norm`.
+    """Return a tensor with each row of channels at mean 0 and variance 1.
 
-    Without effect: ``reuse``, as the scope says it, ``variables_collections``, as there is no graph, and ``training``,
-    as the statistics are always those of the sample.
+    Args:
+        inputs, channels_axis, center, scale, epsilon, param_initializers: as of :func:`group_norm`.
+        reuse, variables_collections, training, trainable, scope: as there.
     """
-    arguments = _arguments(center, scale, epsilon, param_initializers, scope)
-    return _called(LayerNormalization, inputs, channels_axis, trainable, arguments)
+    layer = layers.LayerNorm(
+        checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
+    )
+    named = (param_initializers, reuse, variables_collections, trainable, scope)
+    return _called(layer, "LayerNorm", inputs, channels_axis, *named)
 
 
-def _called(kind: type[CoreLayer], inputs: Any, channels_axis: int, trainable: bool, arguments: dict[str, Any]) -> Any:
+def _called(
+    layer: Any,
+    kind: str,
+    inputs: Any,
+    channels_axis: int,
+    initializers: dict[str, Any] | None,
+    reuse: bool | None,
+    collections: Any,
+    trainable: bool,
+    scope: str | None,
+) -> Any:
     """Return what a layer gives for inputs whose channels lie along any axis but the batch's."""
-    x = tensor(inputs)
-    axis = checks.integer("channels_axis", channels_axis)
-    if not (1 <= axis < x.ndim or -x.ndim < axis < 0):
-        checks.wrong_value("channels_axis", f"an axis behind the batch's of {x.ndim}", channels_axis)
-    layer = kind(trainable=checks.truth("trainable", trainable), **arguments)
-    return anp.moveaxis(layer(anp.moveaxis(x, axis, -1)), -1, axis)
+    x = tf.convert_to_tensor(inputs)
+    rank, axis = x.shape.rank, checks.integer("channels_axis", channels_axis)
+    if not (1 <= axis < rank or -rank < axis < 0):
+        checks.wrong_value("channels_axis", f"an axis behind the batch's of {rank}", channels_axis)
+    axis %= rank
+    if axis != rank - 1:
+        x = tf.transpose(x, [*range(axis), *range(axis + 1, rank), axis])
+    shapes = layer.parameter_shapes(tuple(x.shape.as_list()[1:]))
+    layer.output_shape(tuple(x.shape.as_list()[1:]))
+    default = {"gamma": _V1.ones_initializer(), "beta": _V1.zeros_initializer()}
+    chosen, trained = {**default, **(initializers or {})}, checks.truth("trainable", trainable)
+    with _V1.variable_scope(scope, kind, reuse=reuse, use_resource=True):
+        variables = [
+            _V1.get_variable(
+                name, list(shape), x.dtype, chosen[name], trainable=trained, collections=_named(collections, name)
+            )
+            for name, shape in shapes.items()
+        ]
+    operation = LayerOperation(layer, tuple(shapes))
+    (result,) = operate(operation, [x, *variables], [(x.dtype, x.shape)], kind.lower())
+    if axis != rank - 1:
+        result = tf.transpose(result, [*range(axis), rank - 1, *range(axis, rank - 1)])
+    return result
 
 
-def _arguments(
-    center: bool, scale: bool, epsilon: float, initializers: dict[str, Any] | None, scope: str | None
-) -> dict[str, Any]:
-    arguments = {f"{name}_initializer": initializer for name, initializer in (initializers or {}).items()}
-    return {"center": center, "scale": scale, "epsilon": epsilon, "name": scope, **arguments}
+def _named(collections: Any, name: str) -> list[str] | None:
+    """Return the collections of a variable; None for TensorFlow's own."""
+    found = collections.get(name) if isinstance(collections, dict) else collections
+    return None if not found else [_V1.GraphKeys.GLOBAL_VARIABLES, *found]

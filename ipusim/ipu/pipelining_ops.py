@@ -1,31 +1,33 @@
-"""Pipelines in Graphcore's names: ``pipelining_ops.pipeline`` lays one out, checks it, and runs it once."""
+"""Pipelines in Graphcore's names: ``pipelining_ops.pipeline`` checks its arguments and traces the stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
-from ipusim.api import models
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import IPUConfig
+from ipusim.ipu.graph.checkpoints import CHECKPOINT
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
-from ipusim.ipu.runtime.building import once
-from ipusim.ipu.runtime.host import example
-from ipusim.ipu.runtime.layouts import Fed
+from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
 )
+from ipusim.ipu.runtime.program_request import request_options
+from ipusim.ipu.runtime.program_state import configured
 from ipusim.ipu.runtime.releases import in_any_release
-from ipusim.ipu.runtime.run import Pipeline, examples, lay_out
-from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
+from ipusim.ipu.traced.pipelines import Sending, Training, add_pipeline
 
 __all__ = [
     "OptimizerFunctionOutput",
-    "Pipeline",
     "PipelineSchedule",
     "PipelineStageOptions",
     "RecomputationMode",
@@ -33,7 +35,112 @@ __all__ = [
     "recomputation_checkpoint",
 ]
 
+tf = load()
 
+
+_NAME: Final = "OptimizerFunctionOutput"
+#: Optimizers of Keras, current and legacy.
+_KERAS: Final = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
+
+
+class OptimizerFunctionOutput:
+    """The optimizer and the loss of a training pipeline."""
+
+    def __init__(
+        self,
+        opt: Any,
+        loss: Any,
+        compute_gradients_args: tuple[Any, ...] | None = None,
+        compute_gradients_kwargs: dict[str, Any] | None = None,
+        apply_gradients_args: tuple[Any, ...] | None = None,
+        apply_gradients_kwargs: dict[str, Any] | None = None,
+        variables: tuple[Any, ...] | list[Any] | None = None,
+        tape: Any = None,
+        gradient_capture_context: Any = None,
+        captured_gradient_outfeed: Any = None,
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            opt: an optimizer of TensorFlow 1, or of Keras.
+            loss: a tensor; one of several elements counts as their sum.
+            compute_gradients_args: arguments of ``compute_gradients`` behind the loss.
+            compute_gradients_kwargs: those by name.
+            apply_gradients_args: arguments of ``apply_gradients`` behind the gradients.
+            apply_gradients_kwargs: those by name.
+            variables: variables that an optimizer of Keras trains; by default all that are trainable.
+            tape: a ``tf.GradientTape`` that has recorded the loss, for an optimizer of Keras.
+            gradient_capture_context: refused.
+            captured_gradient_outfeed: refused.
+
+        Raises:
+            ProgramTypeError: for arguments of other types, and ProgramError, in Graphcore's words.
+        """
+        of_keras = isinstance(opt, _KERAS)
+        _check(
+            opt,
+            (tf.compat.v1.train.Optimizer, *_KERAS),
+            "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.",
+        )
+        _check(loss, tf.Tensor, "loss must be a TensorFlow Tensor object.")
+        for name, value in (("compute", compute_gradients_args), ("apply", apply_gradients_args)):
+            _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
+            keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
+            _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
+        if variables is not None:
+            _check(variables, (tuple, list), "variables must be a tuple or list.")
+            if variables and not of_keras:
+                raise ProgramError(f"{_NAME}.variables may only be used with OptimizerV2.")
+        if tape is not None:
+            _check(tape, tf.GradientTape, "tape must be a GradientTape.")
+            if not of_keras:
+                raise ProgramError(f"{_NAME}.tape may only be used with OptimizerV2.")
+        if gradient_capture_context is not None:
+            raise ProgramTypeError(
+                f"{_NAME}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
+            )
+        if captured_gradient_outfeed is not None:
+            _check(
+                captured_gradient_outfeed,
+                IPUOutfeedQueue,
+                "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
+            )
+            raise ProgramError(
+                f"{_NAME}.captured_gradient_outfeed may not be used when neither an "
+                "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
+                "also used."
+            )
+        self.opt, self.loss, self.tape = opt, loss, tape
+        self.variables = tuple(variables or ())
+        self.compute_gradients_args: tuple[Any, ...] = compute_gradients_args or ()
+        self.compute_gradients_kwargs: Mapping[str, Any] = compute_gradients_kwargs or {}
+        self.apply_gradients_args: tuple[Any, ...] = apply_gradients_args or ()
+        self.apply_gradients_kwargs: Mapping[str, Any] = apply_gradients_kwargs or {}
+
+    def training(self) -> Training:
+        """Return the optimizer and its gradients for the stages."""
+        return Training(self.opt, self.loss, self._compute(), self.apply_gradients_args, self.apply_gradients_kwargs)
+
+    def _compute(self) -> Callable[[], Any] | None:
+        args, kwargs = self.compute_gradients_args, dict(self.compute_gradients_kwargs)
+        if self.tape is not None:
+            known = self.variables or self.tape.watched_variables()
+            return lambda: list(zip(self.tape.gradient(self.loss, list(known)), known, strict=True))
+        if self.variables:
+            return lambda: list(zip(tf.gradients(self.loss, list(self.variables)), self.variables, strict=True))
+        if not (args or kwargs):
+            return None
+        if (dict(zip(("var_list",), args, strict=False)) | kwargs).get("var_list") in ([], ()):
+            raise ProgramError("No variables to optimize.")
+        return lambda: self.opt.compute_gradients(self.loss, *args, **kwargs)
+
+
+def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
+    if not isinstance(value, kind):
+        raise ProgramTypeError(f"{_NAME}.{text}")
+
+
+@building
 @in_any_release
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
@@ -67,78 +174,84 @@ def pipeline(
     name: str | None = None,
     *,
     config: IPUConfig | None = None,
-) -> Pipeline:
-    """Run a pipeline of computational stages, each a Python function, and return what happened.
+) -> Any:
+    """Trace a pipeline of computational stages, each a Python function of tensors.
 
-    Stages are computed with NumPy and differentiated by autograd, and their time on the IPUs is simulated; no graph is
-    made, and no code for an IPU.
+    Arguments are those of Graphcore's, with Graphcore's defaults, and have the effects that
+    ``ipusim.ipu.pipelining_ops`` describes; ``inputs`` are tensors, and ``config`` is the device.
 
-    The results are in ``outfeed_queue``. Inside ``ipu_compiler.compile`` it runs when a session runs it. All
-    arguments but ``config`` are Graphcore's, with Graphcore's defaults. By position they may stand in the order of
-    SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten
-    executions.
+    Returns:
+        The operation that runs it in a compiled computation.
 
-    Args:
-        computational_stages: functions written with ``autograd.numpy``; each takes the outputs of the one before.
-            A list of functions are concurrent stages: all take the same, and the next stage gets the outputs of all.
-        gradient_accumulation_count: micro-batches of one execution of the pipeline.
-        gradient_accumulation_dtype: of the gradient accumulators, or a function from a variable to it.
-        gradient_accumulation_for_captured_grads: without effect, as gradients are not captured here.
-        repeat_count: executions of the pipeline, each followed by a weight update.
-        batch_serialization_iterations: micro-batches that a stage runs in a row, under Sequential on one IPU;
-            an execution then has as many times more micro-batches.
-        inputs: arrays that the first stage takes before an element of the infeed.
-        infeed_queue: gives the first stage an element for each micro-batch.
-        outfeed_queue: takes the last stage's results.
-        optimizer_function: from the last stage's outputs to an OptimizerFunctionOutput; none: inference.
-        device_mapping: the IPU of each stage; by default one stage on each IPU.
-        pipeline_schedule: Grouped by default.
-        recomputation_mode: Auto by default; it counts where ``config.allow_recompute`` is set.
-        forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options,
-            weight_update_poplar_options: availableMemoryProportion and partialsType of matrix products and
-                convolutions.
-        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether
-            optimizer state, accumulators, and under batch serialization activations lie in Streaming Memory.
-        replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether each
-            replica stores a part of the optimizer's state, or of the weights, alone.
-        continuous_weight_updates: refused, as by Graphcore.
-        outfeed_loss: whether the loss is sent instead of the outputs.
-        accumulate_outfeed, accumulate_outfeed_dtype: whether an execution's results are summed up, in which dtype.
-        outfeed_mask: true for each output that is not sent.
-        reduction_method: how gradients are accumulated.
-        name: of the pipeline, in files and charts.
-        config: the device; by default the smallest for the mapping.
-
-    Raises ProgramError, ProgramTypeError and UnsupportedProgramError (a ValueError, TypeError and
-    NotImplementedError) in Graphcore's words, in Graphcore's order; UnsupportedProgramError naming the argument
-    for what is not simulated; ModelError for a stage that fails; DeviceError, RemoteMemoryError and
-    OutOfMemoryError for what the device does not have.
+    Raises:
+        ProgramError: in Graphcore's words, and ProgramTypeError and UnsupportedProgramError, for what Graphcore
+            refuses; UnsupportedProgramError naming the argument for what is not simulated.
     """
-    options = dict(locals())
-    options["inputs"] = tuple(map(example, models.as_results(inputs)))
-    arguments = check_arguments(options)  # also where no session will run it, as Graphcore's do
-    symbols, values = examples(inputs)
-    arguments = arguments.with_inputs(values)
+    settings = dict(locals())
+    tensors = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
+    arguments = check_arguments({**settings, "inputs": None})
     refuse_what_is_not_simulated(arguments)
+    if outfeed_queue is None and optimizer_function is None:
+        raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")
+    if outfeed_queue is None and arguments.outfeed_loss:
+        raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
+    for argument, queue in (("infeed_queue", infeed_queue), ("outfeed_queue", outfeed_queue)):
+        if queue is not None:
+            check_queue_on_device(argument, queue.ordinal)
+    ordinal = device_ordinal()
+    for queue, argument in ((infeed_queue, "infeed_queue"), (outfeed_queue, "outfeed_queue")):
+        if queue is not None:
+            check_queue_on_device(argument, queue.ordinal)
 
-    def make(functions: Sequence[Callable[..., Any]]) -> Pipeline:
-        result = arguments.with_functions(functions)
-        return lay_out(
-            result, config, symbols, fed=Fed(result.inputs, lambda values, _: (result.with_inputs(values), None))
-        )
+    def options() -> Mapping[str, Any]:
+        chosen = config or configured()
+        (chosen or IPUConfig()).check()
+        return request_options(arguments, chosen or IPUConfig(), None, chosen is not None, ordinal)
 
-    def run_on(result: Pipeline) -> bool:
-        result.run(arguments.inputs or None)
-        return True
+    def finish(*outputs: Any) -> Training:
+        assert arguments.optimizer_function is not None
+        result = arguments.optimizer_function(*outputs)
+        if not isinstance(result, OptimizerFunctionOutput):
+            raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")
+        if accumulates(result.opt):
+            raise ProgramError(
+                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
+                "pipeline always accumulates gradients: give it gradient_accumulation_count, got "
+                f"{result.opt.get_name()}"
+            )
+        return result.training()
 
-    queues = arguments.infeed, arguments.outfeed
-    return once((*queues, arguments.count, config), arguments.functions, make, run_on)
+    return add_pipeline(
+        arguments.stages,
+        options,
+        name=arguments.name,
+        inputs=tensors,
+        infeed=None if infeed_queue is None else infeed_queue.feed,
+        outfeed=None if outfeed_queue is None else outfeed_queue.connect(),
+        optimizer_function=None if optimizer_function is None else finish,
+        sending=Sending(
+            arguments.outfeed_loss,
+            arguments.outfeed_mask or (),
+            arguments.accumulate_outfeed,
+            arguments.accumulate_outfeed_dtype if arguments.accumulate_outfeed else None,
+        ),
+        reduction=arguments.reduction_method.value,
+        accumulators=partial(accumulator_dtype, "gradient_accumulation_dtype", arguments.gradient_accumulation_dtype),
+        mapping=arguments.mapping,
+    )
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Return ``tensors``, one or a structure of them, as they are: a function's stage is recomputed as a whole.
+    """Note tensors as a checkpoint of a stage, which recomputation inside the backward pass keeps.
 
-    In Graphcore's a value that is checkpointed is kept under RecomputeAndBackpropagateInterleaved, and has no effect
-    in the other mode. A stage that is a function keeps its inputs alone.
+    Args:
+        tensors: one or a structure of them.
+        name: name of the nodes.
+
+    Returns:
+        The tensors behind the checkpoint.
     """
-    return tensors
+    graph = tf.compat.v1.get_default_graph()
+    attribute = tf.compat.v1.AttrValue(i=len(graph.get_operations()))
+    with graph._attr_scope({CHECKPOINT: attribute}):
+        return tf.nest.map_structure(lambda tensor: tf.identity(tensor, name or "recomputation_checkpoint"), tensors)

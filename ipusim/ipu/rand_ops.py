@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipusim.ipu.tensorflow import nn
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+
+tf = load()
 
 
 def dropout(
     x: Any, rate: float = 0.5, noise_shape: Any = None, seed: Any = None, name: str | None = None, **kwargs: Any
 ) -> Any:
-    """Return ``x`` with a share of its elements 0 and the others scaled up, in training.
+    """Return ``x`` with a share of its elements 0 and the others scaled up.
 
-    ``kwargs``, such as ``ref``, have no effect: a mask is drawn anew, and its gradient finds it.
+    Args:
+        x: tensor.
+        rate: share of the elements that become 0.
+        noise_shape: shape of the mask: 1 on an axis draws it once for the whole axis.
+        seed: a whole number that draws depend on; another seed has no effect.
+        name: name of the operation.
+        kwargs: without effect, such as ``ref``: a mask is drawn anew, and its gradient finds it.
 
-    Masks are drawn by the place in the program, not by ``seed``; with a ``noise_shape`` once for all along its axes of
-    one. Raises ProgramError for a shape that does not spread over ``x``.
+    Raises:
+        ProgramError: for a mask that does not spread over ``x``.
     """
-    return nn.dropout(x, noise_shape=noise_shape, rate=rate)
+    value = tf.convert_to_tensor(x)
+    if noise_shape is not None:
+        axes, mask = value.shape.as_list(), list(noise_shape)
+        if len(mask) != len(axes) or any(size not in (None, 1, axis) for size, axis in zip(mask, axes, strict=True)):
+            checks.wrong_value("noise_shape", f"1, or the size of x, for each axis of {tuple(axes)}", noise_shape)
+    return tf.nn.dropout(value, rate, noise_shape, seed if isinstance(seed, int) else None, name)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import check_inside, factor, tensor
-from ipusim.ipu.runtime import checks
+import numpy as np
 
+from ipusim.api import functions
+from ipusim.ipu.cross_replica_ops import factor, numbers
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.collectives import add_collective
+
+tf = load()
 _ADD: Final = "COLLECTIVE_OP_ADD"
 _SQUARE_ADD: Final = "COLLECTIVE_OP_SQUARE_ADD"
-#: No reduction: each replica keeps its own part of its own values.
+#: No reduction: each replica keeps a part of its own values.
 _LOCAL: Final = "COLLECTIVE_OP_LOCAL"
 _COMBINATIONS: Final[dict[str, functions.Combination]] = {
     _ADD: "add",
@@ -24,24 +29,53 @@ _COMBINATIONS: Final[dict[str, functions.Combination]] = {
 
 
 def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | None = None) -> Any:
-    """Return this replica's part of ``x``, of rank 1, reduced over the replicas of a group of so many in a row.
+    """Return this replica's part of a tensor of rank 1 that is reduced over the replicas of a group.
 
     A part has ceil(elements / replication_factor) elements, zeros behind the end. The logical operations take whole
-    numbers and give 1 and 0, without a gradient. Raises ProgramError outside of a stage, for another rank and for
-    another operation, ProgramTypeError for what is no tensor of numbers; a factor that does not divide the number of
-    replicas is refused when the device is known.
+    numbers and give 1 and 0, without a gradient.
+
+    Args:
+        x: tensor of rank 1.
+        replication_factor: consecutive replicas of a group.
+        op: operation, by Graphcore's name.
+        name: name of the operation.
+
+    Raises:
+        ProgramError: for another rank and for another operation; ProgramTypeError for what is no tensor of numbers. A
+            factor that does not divide the number of replicas is refused when the device is known.
     """
     size = factor("replication_factor", replication_factor)
     if not isinstance(op, str) or op not in (*_COMBINATIONS, _LOCAL):
         checks.wrong_value("op", f"{', '.join(_COMBINATIONS)} or {_LOCAL}", op)
     logical = op.startswith("COLLECTIVE_OP_LOGICAL")
-    x = tensor(x, "iu" if logical else "fiu")
-    if len(x.shape) != 1:
-        checks.wrong_value("x", "a tensor of rank 1", tuple(x.shape))
-    check_inside("reduce_scatter")
+    value = numbers(x, whole=logical)
+    if value.shape.rank != 1:
+        checks.wrong_value("x", "a tensor of rank 1", tuple(value.shape.as_list()))
+    length = int(value.shape[0])
+    shape = [-(-length // size)]
+    called = name or "reduce_scatter"
     if op == _LOCAL:
-        return functions.own_chunk(x, size)
-    values = x * x if op == _SQUARE_ADD else x
+        return add_collective(lambda array: functions.own_chunk(array, size), _own_back(size), value, shape, called)
+    values = value * value if op == _SQUARE_ADD else value
     if size == 1:
-        return (values != 0).astype(values.dtype) if logical else values
-    return functions.reduce_scatter(values, size, _COMBINATIONS[op])
+        return tf.cast(values != 0, values.dtype) if logical else values
+    combination = _COMBINATIONS[op]
+    return add_collective(
+        lambda array: functions.reduce_scatter(array, size, combination),
+        lambda array, gradient: functions.reduce_scatter_gradient(array, gradient, size, combination),
+        values,
+        shape,
+        called,
+    )
+
+
+def _own_back(size: int) -> Any:
+    """Return the gradient of a replica's own chunk."""
+
+    def back(array: Any, gradient: Any) -> Any:
+        whole = np.zeros(gradient.size * size, array.dtype)
+        first = functions.replica_index() % size * gradient.size
+        whole[first : first + gradient.size] = gradient
+        return whole[: array.size]
+
+    return back

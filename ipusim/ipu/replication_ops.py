@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import check_inside
+from ipusim.ipu.traced.collectives import add_replica_index
 
 
 def replication_index(name: str | None = None) -> Any:
-    """Return which replica the stage runs in, an int32; raises ProgramError outside of a stage.
+    """Return the number of the replica in which a stage runs, an int32.
 
-    Raises ModelError in a sharded loop, whose body is written down once for all replicas.
+    Args:
+        name: name of the operation.
     """
-    check_inside("replication_index")
-    return np.array(functions.replica_index(), np.int32)
+    return add_replica_index(name or "replication_index")

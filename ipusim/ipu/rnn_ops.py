@@ -1,4 +1,4 @@
-"""Recurrent layers of Graphcore's ``rnn_ops``, on the core's LSTM and GRU; inputs are (time steps, batch, elements).
+"""Recurrent layers of Graphcore's ``rnn_ops`` on TensorFlow's graph; inputs are (time steps, batch, elements).
 
 Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by side in it.
 """
@@ -6,26 +6,25 @@ Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
-import autograd.numpy as anp
 import numpy as np
 
-from ipusim.api import functions, layers
+from ipusim.api import layers
 from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.initializers import Constant, GlorotUniform
-from ipusim.ipu.runtime.names import inside, scope, unique
 from ipusim.ipu.runtime.operations import RecurrentOperation
 from ipusim.ipu.runtime.pipeline_options import partials_itemsize
-from ipusim.ipu.tensorflow.array_functions import cast, tensor, whole_numbers
-from ipusim.ipu.tensorflow.rnn_cell import LSTMStateTuple
-from ipusim.ipu.tensorflow.scoping import get_variable
+from ipusim.ipu.traced.operations import operate
+
+tf = load()
+_V1 = tf.compat.v1
+LSTMStateTuple = _V1.nn.rnn_cell.LSTMStateTuple
 
 
 class _Popnn:
-    """What the layers have in common: arguments, name, and the kernel and biases as variables."""
+    """The parts that all layers have: arguments, a name, and the kernel and biases as variables."""
 
     kind: ClassVar[str]
     gates: ClassVar[int]
@@ -46,31 +45,35 @@ class _Popnn:
     ) -> None:
         """Take the number of units and how they compute.
 
-        Beside Graphcore's float16 and float32 float64 is computed too. Raises ProgramError for another dtype,
-        ModelError for activations and units that cannot be.
+        Raises:
+            ProgramError: for a dtype that is not float16, float32 or float64.
+            ModelError: for units and activations that cannot be.
         """
         self.num_units = checks.whole("num_units", num_units, 1)
         self.dtype = checks.dtype("dtype", dtype, "biufc")
         if self.dtype.kind != "f":
             raise ProgramError(f"Only support float16, float32, provided {dtype}")
         self._partials = partials_itemsize(partials_dtype)
-        self._weights = GlorotUniform(seed=seed) if weights_initializer is None else weights_initializer
-        self._biases = Constant(0.0) if bias_initializer is None else bias_initializer
+        self._weights = _V1.glorot_uniform_initializer(seed) if weights_initializer is None else weights_initializer
+        self._biases = _V1.zeros_initializer() if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation
-        # An empty one is none, as TensorFlow takes it.
+        # TensorFlow takes an empty name as none.
         self._explicit_name = None if name is None else checks.text("name", name) or None
-        self._scope: str | None = None
+        self._variable_scope: Any = None
         self._layer()
 
     @property
     def name(self) -> str:
-        """Its name; where none was given, that of its kind until it is called."""
-        return self._explicit_name or (self._scope or self.kind).rstrip("/").rpartition("/")[2]
+        """Name of the layer: as given, else the name of its variables' scope."""
+        if self._variable_scope is None:
+            return self._explicit_name or self.kind
+        scope: str = self._variable_scope.name
+        return scope.rpartition("/")[2]
 
     def build(self, input_shape: Any) -> None:
         """Make the variables for inputs of this shape, (time steps, batch, elements).
 
-        Raises ProgramError for a shape of other axes, or without elements, and ModelError outside of a stage.
+        Raises ProgramError for a shape of other axes, or without elements.
         """
         axes = tuple(input_shape)
         if len(axes) != 3:
@@ -96,33 +99,35 @@ class _Popnn:
 
     def _variables(self, elements: int) -> tuple[Any, Any]:
         """Return kernel and biases."""
-        functions.check_inside(self.name)
-        called = unique(self.kind) if self._explicit_name is None else self._explicit_name
-        if self._scope is None:
-            self._scope = f"{scope().prefix}{called}/"
-        with inside(replace(scope(), prefix=self._scope, reuse=None)):
+        where = self._variable_scope or self._explicit_name
+        reuse = None if self._variable_scope is None else True
+        with _V1.variable_scope(where, self.kind, reuse=reuse, use_resource=True) as scope:
+            self._variable_scope = scope
             shape = [elements + self.num_units, self.gates * self.num_units]
-            return tensor(get_variable("kernel", shape, self.dtype, self._weights)), tensor(self._made_biases())
+            return _V1.get_variable("kernel", shape, self.dtype, self._weights), self._made_biases()
 
     def _made_biases(self) -> Any:
-        return get_variable("biases", self._bias_shape(), self.dtype, self._biases)
+        return _V1.get_variable("biases", self._bias_shape(), self.dtype, self._biases)
 
     def _inputs(self, inputs: Any) -> Any:
-        x = tensor(inputs)
-        if x.ndim != 3:
-            raise ProgramError(f"Expecting input_shape with 3 dims, got {x.ndim}")
-        return cast(x, self.dtype)
+        x = tf.convert_to_tensor(inputs)
+        if x.shape.rank != 3:
+            raise ProgramError(f"Expecting input_shape with 3 dims, got {x.shape.rank}")
+        return tf.cast(x, self.dtype)
 
     def _state(self, name: str, value: Any, batch: int) -> Any:
-        state = cast(value, self.dtype)
-        if state.shape != (batch, self.num_units):
-            checks.wrong_value(name, f"a tensor of shape {(batch, self.num_units)}", state.shape)
+        state, expected = tf.cast(value, self.dtype), (int(batch), self.num_units)
+        if tuple(state.shape.as_list()) != expected:
+            checks.wrong_value(name, f"a tensor of shape {expected}", tuple(state.shape.as_list()))
         return state
 
     def _run(self, x: Any, beside: tuple[Any, ...], states: tuple[Any, ...]) -> tuple[Any, ...]:
-        kernel, biases = self._variables(x.shape[-1])
+        steps, batch, elements = x.shape.as_list()
+        kernel, biases = self._variables(elements)
         operation = RecurrentOperation(self._layer(), bool(states), self._partials)
-        return functions.operate(operation, x, kernel, biases, *beside, *states)
+        final = (x.dtype, [batch, self.num_units])
+        forms = [(x.dtype, [steps, batch, self.num_units]), *[final] * (2 if self.gates == 4 else 1)]
+        return tuple(operate(operation, [x, kernel, biases, *beside, *states], forms, self.kind))
 
 
 class PopnnLSTM(_Popnn):
@@ -130,16 +135,23 @@ class PopnnLSTM(_Popnn):
 
     kind, gates, core = "popnn_lstm", 4, layers.LSTM
 
-    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, LSTMStateTuple]:
-        """Return outputs (time steps, batch, units), and the states after the last step.
+    def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
+        """Run over the time steps.
 
-        ``training`` has no effect: the layer computes the same in training and in inference.
+        Args:
+            inputs: (time steps, batch, elements).
+            initial_state: an LSTMStateTuple; zeros by default.
+            training: without effect.
 
-        Raises ProgramError for an initial state that is no LSTMStateTuple, or of another shape.
+        Returns:
+            The outputs (time steps, batch, units), and the states behind the last step.
+
+        Raises:
+            ProgramError: for an initial state that is no LSTMStateTuple, or of another shape.
         """
-        x = self._inputs(inputs)
         if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
             raise ProgramError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
+        x = self._inputs(inputs)
         states: tuple[Any, ...] = ()
         if initial_state is not None:
             named = zip("hc", (initial_state.h, initial_state.c), strict=True)
@@ -218,12 +230,10 @@ class PopnnDynamicGRU(PopnnGRU):
     kind, masked = "popnn_dynamic_gru", True
 
     def _made_biases(self) -> Any:
-        """Return ones for reset and update gate, and zeros for the candidate, as Graphcore's begin."""
-        gates = get_variable("bias_r_u", [2, self.num_units], self.dtype, Constant(1.0))
-        candidate = get_variable("bias_c", [1, self.num_units], self.dtype, Constant(0.0))
-        biases = anp.concatenate([gates, candidate], axis=0)
-        both = anp.expand_dims(biases, 1)
-        return anp.concatenate([both, both], axis=1) if self._reset_after else biases
+        gates = _V1.get_variable("bias_r_u", [2, self.num_units], self.dtype, _V1.ones_initializer())
+        candidate = _V1.get_variable("bias_c", [1, self.num_units], self.dtype, _V1.zeros_initializer())
+        biases = tf.concat([gates, candidate], axis=0)
+        return tf.stack([biases, biases], axis=1) if self._reset_after else biases
 
     def call(  # type: ignore[override]
         self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True, time_major: bool = True
@@ -241,13 +251,18 @@ class PopnnDynamicGRU(PopnnGRU):
 
     def _time_first(self, inputs: Any, time_major: bool) -> Any:
         x = self._inputs(inputs)
-        return x if checks.truth("time_major", time_major) else anp.transpose(x, (1, 0, 2))
+        return x if checks.truth("time_major", time_major) else tf.transpose(x, [1, 0, 2])
 
     def _lengths(self, value: Any, x: Any) -> Any:
-        lengths = whole_numbers("seq_len", value)
-        if lengths.shape != (x.shape[1],) or lengths.min(initial=0) < 0 or lengths.max(initial=0) > x.shape[0]:
-            checks.wrong_value("seq_len", f"{x.shape[1]} lengths from 0 to {x.shape[0]}", lengths)
-        return lengths
+        lengths = tf.convert_to_tensor(value)
+        if not lengths.dtype.is_integer:
+            checks.wrong_type("seq_len", "whole numbers", value)
+        steps, batch, _ = x.shape.as_list()
+        known = tf.get_static_value(lengths)
+        outside = known is not None and (min(known, default=0) < 0 or max(known, default=0) > steps)
+        if lengths.shape.as_list() != [batch] or outside:
+            checks.wrong_value("seq_len", f"{batch} lengths from 0 to {steps}", value)
+        return tf.cast(lengths, tf.int32)
 
 
 class PopnnAUGRU(PopnnDynamicGRU):
@@ -268,17 +283,23 @@ class PopnnAUGRU(PopnnDynamicGRU):
         training: bool = True,
         time_major: bool = True,
     ) -> tuple[Any, Any]:
-        """Return outputs (time steps, batch, units), and the state of the last cell.
+        """Run over the time steps.
 
-        ``training`` has no effect: the layer computes the same in training and in inference.
+        Args:
+            inputs: (time steps, batch, elements), with ``time_major=False`` (batch, time steps, elements).
+            seq_len: length of each sample.
+            attention_score: (batch, time steps).
+            initial_state: (batch, units); zeros by default.
+            training: without effect.
+            time_major: whether time steps come first.
 
-        ``attention_score`` is (batch, time steps), as Graphcore's reference has it. Raises ProgramError for scores,
-        lengths or states that do not fit.
+        Raises:
+            ProgramError: for scores, lengths or states that do not fit.
         """
         x = self._time_first(inputs, time_major)
-        score = cast(attention_score, self.dtype)
-        if score.shape != (x.shape[1], x.shape[0]):
-            checks.wrong_value("attention_score", f"a tensor of shape {(x.shape[1], x.shape[0])}", score.shape)
-        states = self._states(initial_state, x.shape[1])
-        outputs, h = self._run(x, (score, self._lengths(seq_len, x)), states)
+        steps, batch, _ = x.shape.as_list()
+        score = tf.cast(attention_score, self.dtype)
+        if score.shape.as_list() != [batch, steps]:
+            checks.wrong_value("attention_score", f"a tensor of shape {(batch, steps)}", tuple(score.shape.as_list()))
+        outputs, h = self._run(x, (score, self._lengths(seq_len, x)), self._states(initial_state, batch))
         return outputs, h

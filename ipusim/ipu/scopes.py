@@ -2,52 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.host_scopes import SCOPE, scope_text
+from ipusim.ipu.graph.split import SHARD
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.building import on_ipu, shard
-from ipusim.ipu.runtime.devices import device_ordinal, on_device, ordinal_of
-from ipusim.ipu.runtime.loop_body import body_record
-from ipusim.ipu.runtime.names import in_stage
+from ipusim.ipu.runtime.devices import builds_program, device_ordinal, on_device, ordinal_of
+
+__all__ = [
+    "frontend_attribute",
+    "ipu_jit_scope",
+    "ipu_scope",
+    "ipu_shard",
+    "outside_compilation_scope",
+    "partials_type",
+    "stochastic_rounding",
+]
+
+tf = load()
 
 
 @contextmanager
 def ipu_scope(device: str) -> Iterator[None]:
-    """Build programs in the block for a device such as '/device:IPU:1'; a name of the host changes nothing.
+    """Build programs in the block for a device.
 
-    What is computed of placeholders there, without ``ipu_compiler.compile``, a session computes on that device.
+    Args:
+        device: its name, such as ``/device:IPU:1``; a name of the host changes nothing.
 
-    Raises ProgramTypeError for what is no text, ProgramError for an IPU device without a number, and
-    UnsupportedProgramError in a function of a program that runs on another IPU device.
+    Raises:
+        ProgramTypeError: for what is no text; ProgramError for an IPU device without a number.
+        UnsupportedProgramError: in a function of a program that runs on another IPU device.
     """
     ordinal = ordinal_of(device)
-    if ordinal is None:
-        with on_ipu.set_to(False):
-            yield
-        return
-    if in_stage() and ordinal != device_ordinal():
+    if ordinal is not None and builds_program() and ordinal != device_ordinal():
         raise UnsupportedProgramError(
             f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
             "build what another device runs as a program by itself, in the scope of that device"
         )
-    with on_device(ordinal), on_ipu.set_to(True):
+    with on_device(device_ordinal() if ordinal is None else ordinal):
         yield
 
 
 @contextmanager
 def ipu_shard(index: int | list[int]) -> Iterator[None]:
-    """Place computations in the block on an IPU of a sharded program; raises ProgramError for a number below 0."""
+    """Place what is traced in the block on an IPU of a sharded program.
+
+    Args:
+        index: number of the IPU; a list has one.
+
+    Raises:
+        ProgramError: for a number below 0; UnsupportedProgramError for several.
+    """
     value = index[0] if isinstance(index, list) and len(index) == 1 else index
     if isinstance(value, list):
         raise UnsupportedProgramError(f"index: expected one IPU, got {value}")
-    with shard.set_to(checks.whole("index", value)):
-        if (record := body_record()) is not None:
-            record.shards.add(value)
+    attribute = tf.compat.v1.AttrValue(i=checks.whole("index", value))
+    with tf.compat.v1.get_default_graph()._attr_scope({SHARD: attribute}):
         yield
+
+
+@contextmanager
+def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
+    """Run what is traced in the block on the host, in the middle of a stage's passes, and its gradients as well.
+
+    What the block reads of the IPU goes there once in each pass, and what is read of it outside comes back; variables
+    stay on the IPU. Meanwhile the IPU waits. A block inside of another one is a part of it.
+
+    Args:
+        name: name of the block in traces.
+
+    Raises:
+        ProgramTypeError: for what is no text.
+    """
+    inner = functions.surroundings().scope is not None
+    with functions.on_host(checks.text("name", name)):
+        graph = tf.compat.v1.get_default_graph()
+        if inner:
+            yield
+            return
+        text = scope_text(len(graph.get_operations()), name)
+        with graph._attr_scope({SCOPE: tf.compat.v1.AttrValue(s=text.encode())}):
+            yield
+
+
+def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:
+    """Return the scope of a device: TensorFlow's of the host, and that of an IPU by its name.
+
+    Args:
+        name: as ``tf.device`` takes it, such as ``/device:IPU:0``.
+    """
+    if isinstance(name, str) and ordinal_of(name) is not None:
+        return ipu_scope(name)
+    scope: AbstractContextManager[Any] = tf.device(name)
+    return scope
 
 
 @contextmanager
@@ -90,17 +142,3 @@ def partials_type(override_type: Any) -> Iterator[None]:
         )
     yield
 
-
-@contextmanager
-def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
-    """Run the operations in the block on the host, in the middle of a stage's passes, and their gradients as well.
-
-    What the block takes from the IPU goes there once in each pass, and what is used of it outside comes back: variables
-    among it, which stay on the IPU, and the gradients of both. Meanwhile the IPU waits. A block inside of another one
-    is a part of it; outside of programs, where the host computes anyway, a block changes nothing.
-
-    Raises ProgramTypeError for what is no text, ModelError for replicas that do something together in the block, and
-    for a look-up in a table on the host.
-    """
-    with functions.on_host(checks.text("name", name)):
-        yield

@@ -1,32 +1,66 @@
-"""Functions of Graphcore's ``sharding``; the scope that shards a program is ``scopes.ipu_shard``."""
+"""Functions of Graphcore's ``sharding``, which look at a graph; ``scopes.ipu_shard`` is the scope that shards it."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
-from ipusim.base.errors import UnsupportedProgramError
+from ipusim.ipu.graph.split import SHARD
+from ipusim.ipu.graph.tensorflow_import import load
 
-
-def propagate_sharding(g: object) -> None:
-    """Do nothing: what is in no scope runs on the shard of what it is computed from."""
-
-
-def dependencies(roots: Any) -> NoReturn:
-    """Refuse: there is no graph. Raises UnsupportedProgramError."""
-    _refuse("dependencies")
+tf = load()
 
 
-def get_shard_from_colocation(op: Any) -> NoReturn:
-    """Refuse: there is no graph. Raises UnsupportedProgramError."""
-    _refuse("get_shard_from_colocation")
+def propagate_sharding(g: Any) -> None:
+    """Do nothing: what is in no scope runs on the shard of what it is computed from.
+
+    Args:
+        g: a graph.
+    """
 
 
-def has_attr(o: Any, attr_name: str) -> NoReturn:
-    """Refuse: there is no graph. Raises UnsupportedProgramError."""
-    _refuse("has_attr")
+def dependencies(roots: Sequence[Any]) -> set[Any]:
+    """Return operations with all that they depend on, by their inputs and by control edges.
+
+    Args:
+        roots: operations, or tensors.
+    """
+    found: set[Any] = set()
+    work = [each.op if isinstance(each, tf.Tensor) else each for each in roots]
+    while work:
+        operation = work.pop()
+        if operation not in found:
+            found.add(operation)
+            work += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return found
 
 
-def _refuse(name: str) -> NoReturn:
-    raise UnsupportedProgramError(
-        f"sharding.{name}: expected no look at a graph, as a simulated program has none: a stage's function runs"
-    )
+def has_attr(o: Any, attr_name: str) -> bool:
+    """Tell whether an operation has an attribute.
+
+    Args:
+        o: the operation.
+        attr_name: name of the attribute.
+    """
+    return attr_name in o.node_def.attr
+
+
+def get_shard_from_colocation(op: Any) -> int | None:
+    """Return the shard of an operation that this one is placed with; None without such an operation.
+
+    Args:
+        op: the operation.
+    """
+    for group in op.colocation_groups():
+        name = group.decode().removeprefix("loc:@")
+        beside = _by_name(op.graph, name)
+        if beside is not None and has_attr(beside, SHARD):
+            return int(beside.get_attr(SHARD))
+    return None
+
+
+def _by_name(graph: Any, name: str) -> Any:
+    try:
+        return graph.get_operation_by_name(name)
+    except KeyError:
+        return None

@@ -1,16 +1,15 @@
-"""Functions of Graphcore's ``utils`` that programs of pipelines call.
+"""Functions of Graphcore's ``utils`` on TensorFlow: files of data sets and inputs, and events of a session's runs.
 
-A run's events are the programs that the device executed: nothing is compiled and no engine is loaded. They are for
-programs that print their trace, such as graphcore/examples at commit 3c88014,
-applications/tensorflow/reinforcement_learning/rl_benchmark.py. Files of elements and inputs are in NumPy's own format,
-which ``numpy.load`` reads.
+A run's events are the programs that the device executed: nothing is compiled and no engine is loaded. Files of elements
+and inputs are in NumPy's own format, which ``numpy.load`` reads.
 """
 
 from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from os import PathLike
@@ -23,14 +22,14 @@ from ipusim.api import Array, hardware
 from ipusim.base.errors import ModelError, ProgramError
 from ipusim.base.files import archive_of, write_file
 from ipusim.ipu.config import get_ipu_config
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import ipu_ordinal
-from ipusim.ipu.runtime.host import Placeholder, Running, Tensor
 from ipusim.ipu.runtime.offered import in_module, rows
 from ipusim.ipu.runtime.poplar_flags import uses_synthetic_data
-from ipusim.ipu.runtime.structures import leaves
-from ipusim.ipu.tensorflow.dataset import Dataset
+
+tf = load()
 
 
 class SyntheticDataCategory(Enum):
@@ -46,9 +45,12 @@ class SyntheticDataCategory(Enum):
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     """Return the number of IPUs of a device that has been configured.
 
-    ``ipu_device`` has no effect: one device is simulated.
+    Args:
+        ipu_device: name of the device.
+        device: without effect.
 
-    Raises ProgramStateError where none has, DeviceError for an unknown number.
+    Raises:
+        ProgramStateError: before a device is configured, DeviceError for an unknown number.
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
@@ -59,17 +61,17 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
     return system.count
 
 
-def move_variable_initialization_to_cpu(graph: object = None) -> None:
-    """Do nothing: initial values are drawn on the host."""
+def move_variable_initialization_to_cpu(graph: Any = None) -> None:
+    """Do nothing: TensorFlow draws initial values on the host."""
 
 
 def reset_ipu_seed(
     seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
 ) -> None:
-    """Seed the random draws of the device.
+    """Check the arguments alone: draws are seeded by their place in the program, so that each run is the same.
 
-    Without effect but for the check of its arguments: draws are seeded by their place in the program, so that each run
-    is the same.
+    Args:
+        seed, device, cpu_device, experimental_identical_replicas: without effect.
     """
     checks.whole("seed", seed)
     checks.text("device", device)
@@ -85,7 +87,11 @@ def running_on_ipu_model() -> bool:
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
     """Tell whether no data travel, as TF_POPLAR_FLAGS, a profile or the command line says, of any category.
 
-    Raises ProgramTypeError for what is no SyntheticDataCategory.
+    Args:
+        synthetic_data_category: the category.
+
+    Raises:
+        ProgramTypeError: for what is no SyntheticDataCategory.
     """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
@@ -93,21 +99,26 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
 
 
 def export_dataset_to_file(
-    dataset_or_infeed: Dataset | IPUInfeedQueue,
+    dataset_or_infeed: Any,
     output_filename: str | PathLike[str],
     num_elements: int,
     feed_name: str = "",
     apply_options: bool = True,
 ) -> None:
-    """Write the first elements of a dataset, or of a queue's, one array of them after another: [num_elements, ...].
+    """Write the first elements of a data set, or of a queue's, one array of them after another: [num_elements, ...].
 
     An element of several arrays gives a file for each, whose number stands before the suffix: ``my_dataset.0.bin``
     and ``my_dataset.1.bin``. Each is written whole or not at all, and programs miss none of the queue's elements.
-    ``feed_name`` and ``apply_options`` have no effect.
 
-    Raises ProgramTypeError for what is no dataset or whose elements come once, ProgramError for fewer than one element
-    and for elements of several forms, ModelError where there are not as many, OutputError for a place that takes no
-    files.
+    Args:
+        dataset_or_infeed: the data set, or the queue.
+        output_filename: the file.
+        num_elements: number of elements.
+        feed_name, apply_options: without effect.
+
+    Raises:
+        ProgramTypeError: for what is no data set; ProgramError for fewer than one element; ModelError where there are
+            not as many; OutputError for a place that takes no files.
     """
     target = _path(output_filename)
     checks.text("feed_name", feed_name)
@@ -127,21 +138,23 @@ def export_inputs_to_file(
 ) -> None:
     """Write the values of a program's inputs by name, as an archive of arrays (npz).
 
-    A placeholder has its own name; what has none is called by its place among the inputs.
+    Args:
+        inputs: placeholders, other tensors, or values; what has no name is called by its place.
+        output_filename: the file.
+        feed_dict: values of placeholders.
 
-    Raises ProgramTypeError and ProgramError for inputs that are none or have no value, OutputError for a place that
-    takes no file.
+    Raises:
+        ProgramTypeError: for inputs that are none; OutputError for a place that takes no file.
     """
     target = _path(output_filename)
     checks.instance("inputs", inputs, list | tuple, "a list or a tuple of placeholders and values")
-    if not isinstance(feed_dict, Mapping) or not all(isinstance(key, Placeholder) for key in feed_dict):
-        checks.wrong_type("feed_dict", "a dictionary of placeholders' values", feed_dict)
-    running = Running({key: key.fed(value) for key, value in feed_dict.items()})
+    checks.instance("feed_dict", feed_dict, Mapping, "a dictionary of placeholders' values")
     arrays: dict[str, Array] = {}
-    for index, item in enumerate(inputs):
-        name = item.name if isinstance(item, Placeholder) else f"input_{index}"
-        value = running.value(item) if isinstance(item, Tensor) else item
-        arrays[name if name not in arrays else f"{name}_{index}"] = checks.numbers(f"inputs[{index}]", value)
+    with tf.compat.v1.Session() as session:
+        for index, each in enumerate(inputs):
+            name = each.op.name if isinstance(each, tf.Tensor) else f"input_{index}"
+            value = session.run(each, dict(feed_dict)) if isinstance(each, tf.Tensor) else each
+            arrays[name if name not in arrays else f"{name}_{index}"] = checks.numbers(f"inputs[{index}]", value)
     write_file(target, archive_of(arrays))
 
 
@@ -153,23 +166,32 @@ def _path(output_filename: Any) -> Path:
 
 def _columns(source: Any, num_elements: int) -> list[Array]:
     """Return each array of the first elements, stacked."""
-    dataset: Iterable[Any]
-    arrays: Callable[[Any], Iterable[Array]]
-    if isinstance(source, IPUInfeedQueue):
-        dataset, arrays = source.anew("dataset_or_infeed"), source.arrays
-    elif isinstance(source, Dataset):
-        dataset, arrays = source, leaves
-    else:
+    dataset = source.feed.dataset if isinstance(source, IPUInfeedQueue) else source
+    if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
         checks.wrong_type("dataset_or_infeed", "a Dataset or an IPUInfeedQueue", source)
-    rows = [tuple(arrays(element)) for element in itertools.islice(dataset, num_elements)]
-    if len(rows) < num_elements:
+    found = [tuple(map(np.asarray, tf.nest.flatten(each))) for each in _elements(dataset, num_elements)]
+    if len(found) < num_elements:
         raise ModelError(
             f"The dataset iterator has reached the end of the dataset: expected {num_elements} elements, "
-            f"got {len(rows)}"
+            f"got {len(found)}"
         )
-    if len({tuple((np.shape(item), np.result_type(item)) for item in row) for row in rows}) > 1:
-        checks.wrong_value("dataset_or_infeed", "elements of one shape and type", source)
-    return [np.stack(column) for column in zip(*rows, strict=True)]
+    return [np.stack(column) for column in zip(*found, strict=True)]
+
+
+def _elements(dataset: Any, number: int) -> list[Any]:
+    """Return the first elements of a data set of either version of TensorFlow."""
+    if tf.executing_eagerly():
+        return list(itertools.islice(dataset.as_numpy_iterator(), number))
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    following, elements = iterator.get_next(), []
+    with tf.compat.v1.Session() as session:
+        session.run(iterator.initializer)
+        for _ in range(number):
+            try:
+                elements.append(session.run(following))
+            except tf.errors.OutOfRangeError:
+                break
+    return elements
 
 
 class IpuTraceEventType(Enum):
@@ -180,51 +202,67 @@ class IpuTraceEventType(Enum):
 
 @dataclass(frozen=True)
 class IpuTraceEvent:
-    """An event: what it is, of which program, and the times of the run as JSON."""
+    """An event.
+
+    Attributes:
+        type: its type.
+        module_name: name of the program.
+        execution_report: times of the run as JSON.
+    """
 
     type: IpuTraceEventType
     module_name: str
     execution_report: str
 
 
-def extract_all_events(events: Sequence[IpuTraceEvent]) -> list[IpuTraceEvent]:
-    """Return the events of a trace; raises ProgramTypeError for others."""
-    return _checked(events)
+def extract_all_events(events: Any) -> list[IpuTraceEvent]:
+    """Return the events of a trace: texts of a session, or the summary of them.
+
+    Raises:
+        ProgramTypeError: for other values.
+    """
+    if isinstance(events, bytes):
+        summary = tf.compat.v1.Summary.FromString(events)
+        events = [text for value in summary.value for text in tf.make_ndarray(value.tensor)]
+    try:
+        found = [event if isinstance(event, IpuTraceEvent) else json.loads(event) for event in list(events)]
+        return [event if isinstance(event, IpuTraceEvent) else _event(event) for event in found]
+    except (TypeError, ValueError, KeyError):
+        checks.wrong_type("events", "what a session returns for an ipu_compile_summary", events)
 
 
-def extract_all_types_from_event_trace(events: Sequence[IpuTraceEvent]) -> list[IpuTraceEventType]:
+def _event(data: Mapping[str, str]) -> IpuTraceEvent:
+    return IpuTraceEvent(IpuTraceEventType(data["type"]), data["module_name"], data["execution_report"])
+
+
+def extract_all_types_from_event_trace(events: Any) -> list[IpuTraceEventType]:
     """Return the types of events; raises ProgramTypeError for other values."""
-    return [event.type for event in _checked(events)]
+    return [event.type for event in extract_all_events(events)]
 
 
-def extract_all_strings_from_event_trace(events: Sequence[IpuTraceEvent]) -> str:
+def extract_all_strings_from_event_trace(events: Any) -> str:
     """Return what the events say, one under the other; raises ProgramTypeError for others."""
     return "".join(
-        f"{'-' * 70}\n=> Execute: {event.module_name}\n{event.execution_report}\n" for event in _checked(events)
+        f"{'-' * 70}\n=> Execute: {event.module_name}\n{event.execution_report}\n"
+        for event in extract_all_events(events)
     )
 
 
-def extract_execute_reports(events: Sequence[IpuTraceEvent]) -> list[tuple[str, str]]:
+def extract_execute_reports(events: Any) -> list[tuple[str, str]]:
     """Return name and report of each execution; raises ProgramTypeError for others."""
-    return [(event.module_name, event.execution_report) for event in _checked(events)]
+    return [(event.module_name, event.execution_report) for event in extract_all_events(events)]
 
 
-def extract_compile_reports(events: Sequence[IpuTraceEvent]) -> list[tuple[str, str]]:
-    """Return nothing, as SDK 2.1 does: a trace has no reports of the compiler. Raises ProgramTypeError for others."""
-    _checked(events)
+def extract_compile_reports(events: Any) -> list[tuple[str, str]]:
+    """Return nothing: a trace has no reports of the compiler. Raises ProgramTypeError for others."""
+    extract_all_events(events)
     return []
 
 
-def extract_poplar_serialized_graphs(events: Sequence[IpuTraceEvent]) -> list[tuple[str, str]]:
-    """Return nothing, as SDK 2.1 does: a trace has no graphs. Raises ProgramTypeError for other events."""
-    _checked(events)
+def extract_poplar_serialized_graphs(events: Any) -> list[tuple[str, str]]:
+    """Return nothing: a trace has no graphs of the compiler. Raises ProgramTypeError for others."""
+    extract_all_events(events)
     return []
-
-
-def _checked(events: object) -> list[IpuTraceEvent]:
-    if not isinstance(events, list | tuple) or not all(isinstance(event, IpuTraceEvent) for event in events):
-        checks.wrong_type("events", "what a session returns for an ipu_compile_summary", events)
-    return list(events)
 
 
 __getattr__, __dir__ = rows(

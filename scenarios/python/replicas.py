@@ -5,7 +5,7 @@ import numpy as np
 from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, optimizers
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ops import cross_replica_ops, pipelining_ops, replication_ops
-from ipusim.ipu.tensorflow.keras import datasets, layers
+from ipusim.ipu.keras import datasets, layers
 
 REPLICAS = 4
 

@@ -8,7 +8,7 @@ import argparse
 from ipusim import ipu
 from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
-from ipusim.ipu.tensorflow.keras import datasets, layers
+from ipusim.ipu.keras import datasets, layers
 
 GLOBAL_BATCH_SIZE = 64
 

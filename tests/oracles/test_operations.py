@@ -28,7 +28,7 @@ slicing_ops, statistics_ops = OnIpus("slicing_ops"), OnIpus("statistics_ops")
 @pytest.fixture(name="rnn_ops")
 def _rnn_ops():
     needs_tensorflow()
-    from ipusim.ipu.graphcore import rnn_ops  # noqa: PLC0415
+    from ipusim.ipu import rnn_ops  # noqa: PLC0415
 
     return rnn_ops
 
@@ -172,7 +172,7 @@ def test_recurrent_layers_cost_what_the_cores_do(rnn_ops, kind, options, beside,
 
 def test_ctc_costs_what_the_cores_does():
     needs_tensorflow()
-    from ipusim.ipu.graphcore import nn_ops  # noqa: PLC0415
+    from ipusim.ipu import nn_ops  # noqa: PLC0415
 
     def run(tf, x, labels):
         return nn_ops.ctc_loss_v2(labels, tf.transpose(x, [1, 0, 2]), [2, 1], [5, 4], -1)

@@ -169,7 +169,7 @@ def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, last, mapping, sc
 IMPORTS = {
     "from ipusim import ipu\n": "",
     "from ipusim.ipu import tensorflow as tf": "import tensorflow.compat.v1 as tf",
-    "from ipusim.ipu.tensorflow.keras import datasets, layers": "from tensorflow.keras import datasets, layers\n"
+    "from ipusim.ipu.keras import datasets, layers": "from tensorflow.keras import datasets, layers\n"
     "from tensorflow.python import ipu",
 }
 STEPS = ("step1_single_ipu", "step2_sharding", "step3_pipelining", "step4_configurable_stages")

@@ -22,7 +22,7 @@ def tf():
 @pytest.fixture
 def run(tf):
     """Runs tensors of a computation on simulated IPUs, or on the host, with the same variables."""
-    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+    from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
 
     def call(build, *, on_ipus):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -48,7 +48,7 @@ def test_an_lstm_has_the_values_and_gradients_of_tensorflows_cell(tf, run):
     v1 = tf.compat.v1
 
     def graphcores():
-        from ipusim.ipu.graphcore.rnn_ops import PopnnLSTM  # noqa: PLC0415
+        from ipusim.ipu.rnn_ops import PopnnLSTM  # noqa: PLC0415
 
         x = tf.constant(_inputs())
         outputs, state = PopnnLSTM(UNITS, weights_initializer=v1.random_normal_initializer(seed=2))(x)
@@ -76,7 +76,7 @@ def test_slices_have_the_rows_and_gradients_of_gathered_ones(tf, run, on_ipus):
     """On simulated IPUs, and outside of compiled computations, where the host runs them."""
 
     def graphcores():
-        from ipusim.ipu.graphcore.slicing_ops import sequence_slice  # noqa: PLC0415
+        from ipusim.ipu.slicing_ops import sequence_slice  # noqa: PLC0415
 
         dst, src = tf.ones([6, ELEMENTS]), tf.constant(_inputs()[:, 0])
         result = sequence_slice(dst, src, [2, 1], [1, 4], [0, 5], False)
@@ -93,7 +93,7 @@ def test_slices_have_the_rows_and_gradients_of_gathered_ones(tf, run, on_ipus):
 
 def test_slices_packed_and_unpacked_again_are_the_same(tf, run):
     def both():
-        from ipusim.ipu.graphcore.slicing_ops import sequence_slice_pack, sequence_slice_unpack  # noqa: PLC0415
+        from ipusim.ipu.slicing_ops import sequence_slice_pack, sequence_slice_unpack  # noqa: PLC0415
 
         source = tf.constant(_inputs()[:, 0])
         unpacked = sequence_slice_unpack(source, [2, 1], [3, 0], 3)
@@ -105,7 +105,7 @@ def test_slices_packed_and_unpacked_again_are_the_same(tf, run):
 
 
 def test_arguments_that_do_not_fit_are_refused_in_graphcores_words(tf):
-    from ipusim.ipu.graphcore import rnn_ops, slicing_ops  # noqa: PLC0415
+    from ipusim.ipu import rnn_ops, slicing_ops  # noqa: PLC0415
 
     x = np.zeros((3, 2), np.float32)
     with pytest.raises(ProgramError, match="must have matching, nonzero shapes of rank 1"):
@@ -120,7 +120,7 @@ def test_arguments_that_do_not_fit_are_refused_in_graphcores_words(tf):
 
 
 def test_results_of_a_computation_come_in_its_structure(tf):
-    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+    from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         one, two = tf.constant(1), tf.constant(2)
@@ -135,7 +135,7 @@ def test_results_of_a_computation_come_in_its_structure(tf):
 
 
 def test_an_expression_of_elements_is_computed(tf, run):
-    from ipusim.ipu.graphcore.custom_ops import codelet_expression_op  # noqa: PLC0415
+    from ipusim.ipu.custom_ops import codelet_expression_op  # noqa: PLC0415
 
     def computed():
         return [codelet_expression_op(lambda a, b: a * b + 1, tf.constant([1.0, 2.0]), tf.constant([[3.0], [4.0]]))]
@@ -153,7 +153,7 @@ def test_an_expression_of_elements_is_computed(tf, run):
     ],
 )
 def test_an_activation_is_its_formula(tf, run, name, expected):
-    from ipusim.ipu.graphcore import nn_ops  # noqa: PLC0415
+    from ipusim.ipu import nn_ops  # noqa: PLC0415
 
     x = np.linspace(-4, 4, 33)
     (found,) = run(lambda: [getattr(nn_ops, name)(tf.constant(x))], on_ipus=True)

@@ -1,29 +1,29 @@
-"""Training and evaluation in turns: TensorFlow's ``tf.estimator.train_and_evaluate``, and what it is given."""
+"""Training and evaluation in turns: TensorFlow's ``tf.estimator.train_and_evaluate``, and its arguments."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ipusim.api import machine
 from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.estimators.calls import check_positive
 from ipusim.ipu.estimators.estimator import Estimator
-from ipusim.ipu.estimators.training import check_positive
+from ipusim.ipu.estimators.spec import checked_hooks
+from ipusim.ipu.estimators.training import checked_listeners
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.tensorflow.estimator_spec import spec_hooks
-from ipusim.ipu.tensorflow.session import get_logger
-from ipusim.ipu.tensorflow.session_run_hooks import (
-    CheckpointSaverListener,
-    SecondOrStepTimer,
-    SessionRunHook,
-    checked_listeners,
-)
+
+tf = load()
+_TRAIN: Final = tf.compat.v1.train
+_LISTENER: Any = _TRAIN.CheckpointSaverListener
+_LOG: Final = tf.compat.v1.logging
 
 
 class _TrainFields(NamedTuple):
     input_fn: Any
     max_steps: int | None
-    hooks: tuple[SessionRunHook, ...]
-    saving_listeners: tuple[CheckpointSaverListener, ...]
+    hooks: tuple[Any, ...]
+    saving_listeners: tuple[Any, ...]
 
 
 class TrainSpec(_TrainFields):
@@ -46,14 +46,14 @@ class TrainSpec(_TrainFields):
         """Check the arguments."""
         _check_function(input_fn)
         check_positive("max_steps", max_steps)
-        return super().__new__(cls, input_fn, max_steps, spec_hooks(hooks), tuple(checked_listeners(saving_listeners)))
+        return super().__new__(cls, input_fn, max_steps, checked_hooks(hooks), checked_listeners(saving_listeners))
 
 
 class _EvalFields(NamedTuple):
     input_fn: Any
     steps: int | None
     name: str | None
-    hooks: tuple[SessionRunHook, ...]
+    hooks: tuple[Any, ...]
     exporters: tuple[object, ...]
     start_delay_secs: float
     throttle_secs: float
@@ -96,17 +96,19 @@ class EvalSpec(_EvalFields):
             )
         for argument, value in (("start_delay_secs", start_delay_secs), ("throttle_secs", throttle_secs)):
             checks.not_negative(argument, value)
-        return super().__new__(cls, input_fn, steps, name, spec_hooks(hooks), (), start_delay_secs, throttle_secs)
+        return super().__new__(cls, input_fn, steps, name, checked_hooks(hooks), (), start_delay_secs, throttle_secs)
 
 
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple[dict[str, Any] | None, list[object]]:
     """Train an estimator, and evaluate its checkpoints meanwhile and in the end.
 
-    Of several workers the chief evaluates, by itself, while the others wait. Returns the metrics of the last
-    evaluation, None on the other workers and where nothing was left to train, and no exports.
+    Returns:
+        The metrics of the last evaluation, None where nothing was left to train; and no exports. Of several workers
+        the chief alone evaluates, and has metrics.
 
-    Raises ProgramTypeError in TensorFlow's words for what is no estimator or specification, UnsupportedProgramError for
-    an eval_distribute of several hosts, and as ``train`` and ``evaluate`` do.
+    Raises:
+        ProgramTypeError: in TensorFlow's words, for what is no estimator or specification.
+        UnsupportedProgramError: for an eval_distribute of several hosts.
     """
     for name, value, kind in (
         ("eval_spec", eval_spec, EvalSpec),
@@ -121,7 +123,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
             "eval_distribute: expected None in train_and_evaluate on several hosts, as the chief evaluates there by "
             "itself: call the estimator's evaluate on each host instead"
         )
-    get_logger().info(
+    _LOG.info(
         "Start train and evaluate loop. The evaluate will happen after every checkpoint. Checkpoint frequency is "
         f"determined based on RunConfig arguments: save_checkpoints_steps {config.save_checkpoints_steps} or "
         f"save_checkpoints_secs {config.save_checkpoints_secs}."
@@ -136,7 +138,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     return listener.metrics, []
 
 
-class _Evaluates(CheckpointSaverListener):
+class _Evaluates(_LISTENER):  # type: ignore[misc]
     """Evaluates checkpoints as they are saved, as seldom as is asked for, and the last one.
 
     Attributes:
@@ -149,7 +151,7 @@ class _Evaluates(CheckpointSaverListener):
         self._estimator, self._spec = estimator, spec
 
     def begin(self) -> None:
-        self._timer, self._first = SecondOrStepTimer(every_secs=self._spec.throttle_secs), True
+        self._timer, self._first = _TRAIN.SecondOrStepTimer(every_secs=self._spec.throttle_secs), True
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         if self._first:  # which is not trained yet
@@ -157,9 +159,7 @@ class _Evaluates(CheckpointSaverListener):
         elif self._timer.should_trigger_for_step(global_step_value):
             self._evaluate(global_step_value)
         else:
-            get_logger().info(
-                f"Skip the current checkpoint eval due to throttle secs ({self._spec.throttle_secs} secs)."
-            )
+            _LOG.info(f"Skip the current checkpoint eval due to throttle secs ({self._spec.throttle_secs} secs).")
 
     def end(self, session: Any, global_step_value: int) -> None:
         if global_step_value != self._timer.last_triggered_step():

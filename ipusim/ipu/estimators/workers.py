@@ -1,46 +1,59 @@
-"""The hosts of an estimator: which of them is the chief, their shares of the data, and what they exchange."""
+"""The hosts that run an estimator together: the chief, and each worker's share of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ipusim.api import Array, machine
-from ipusim.base.errors import ProgramError, ProgramStateError
-from ipusim.ipu.estimators.program import Of
-from ipusim.ipu.ipu_strategy import HostStrategy
+from ipusim.api import machine
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.distribution import averaging, gathered, in_scope_of, reduced
-from ipusim.ipu.runtime.host import Fetch
-from ipusim.ipu.tensorflow.distribute import InputContext
+from ipusim.ipu.runtime.host_strategy import averaging, in_scope_of
+from ipusim.ipu.traced.host_collectives import reduced
 
 T = TypeVar("T")
+tf = load()
+_TRAIN: Final = tf.compat.v1.train
 
 
 class Workers:
-    """The simulated hosts of a strategy, or this one alone where there is no strategy, or no other host."""
+    """The hosts of a strategy; this host alone where there is no strategy.
 
-    def __init__(self, strategy: HostStrategy | None) -> None:
-        """Take the strategy of what runs next."""
+    All that an estimator knows of other hosts is asked for here.
+    """
+
+    def __init__(self, strategy: Any, config: Any) -> None:
+        """Take the strategy of what runs next, and the RunConfig.
+
+        Raises:
+            UnsupportedProgramError: for several workers without a strategy.
+        """
         self._strategy = strategy
+        if config.train_distribute is None and config.num_worker_replicas + config.num_ps_replicas > 1:
+            raise UnsupportedProgramError(
+                "TF_CONFIG: expected one worker of a RunConfig without train_distribute, which says the strategy of "
+                f"several, got {config.cluster_spec}"
+            )
+
         host = machine.this_host()
         self._host = None if strategy is None or host is None or host.count == 1 else host
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of hosts."""
         return 1 if self._host is None else self._host.count
 
     @property
     def is_chief(self) -> bool:
-        """Whether this one saves and logs."""
+        """Whether this host saves and logs."""
         return self._host is None or self._host.rank == 0
 
     def check(self, count: int) -> None:
-        """Refuse an estimator that was made for ``count`` workers; raises ProgramStateError."""
+        """Refuse an estimator that was made for ``count`` hosts; raises ProgramStateError."""
         if self._strategy is not None and count != self.count:
             raise ProgramStateError(
                 f"train_distribute: expected an estimator that each host makes on itself, got one of {count} "
@@ -61,34 +74,46 @@ class Workers:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Enter the strategy's scope for the block, in which gradients are averaged; without a strategy, leave any."""
-        with in_scope_of(None), in_scope_of(self._strategy), averaging():
+        """Be in the strategy's scope in the block, where gradients are averaged; without a strategy, leave any."""
+        scope = nullcontext() if self._strategy is None else self._strategy.scope()
+        with in_scope_of(None), scope, averaging():
             yield
 
     def input_arguments(self) -> dict[str, Any]:
-        """Return what an input function is given besides: an ``input_context`` under a strategy, as in TensorFlow."""
+        """Return what an input function is given besides: an ``input_context`` under a strategy."""
         if self._strategy is None:
             return {}
         rank = 0 if self._host is None else self._host.rank
-        return {"input_context": InputContext(self.count, rank, self.count)}
+        return {"input_context": tf.distribute.InputContext(self.count, rank, self.count)}
+
+    def mean(self, loss: Any) -> Any:
+        """Return the mean of a loss over all hosts, which goes over their network."""
+        return loss if loss is None or self._host is None else reduced("the mean loss of a run", loss, "average")
+
+    def mean_metric(self, value: Any) -> Any:
+        """Return the mean of a metric over all hosts, which goes over their network."""
+        if self._host is None:
+            return value
+        name = "the metrics of an evaluation"
+        return np.mean(machine.all_gather(self._host, name, np.asarray(value)[None]), axis=0)
 
     def of_chief(self, what: str, value: T) -> T:
         """Return the chief's value of what all have; it takes no simulated time."""
-        of_chief: T = value if self._host is None else self._host.exchange(what, value)[0]
-        return of_chief
+        result: T = value if self._host is None else self._host.exchange(what, value)[0]
+        return result
 
-    def any(self, stop: bool) -> bool:
-        """Tell whether one of them asks to stop; it takes no simulated time."""
-        return stop if self._host is None else any(self._host.exchange("the end of a run of an estimator", stop))
+    def hooks(self) -> list[Any]:
+        """Return hooks that all hosts need, behind all others."""
+        return [] if self._host is None else [_StopTogether(self._host)]
 
-    def mean(self, loss: Fetch | None) -> Fetch | None:
-        """Return the mean of a loss over all, which goes over their network."""
-        if loss is None or self._host is None:
-            return loss
-        return Of(reduced("the mean loss of a run", loss, "average"), np.float32)
 
-    def gather(self, value: Any) -> Array:
-        """Return a value of all, one row a worker, which goes over their network."""
-        row = np.asarray(value)[None]
-        rows: Array = row if self._host is None else gathered("the metrics of an evaluation", row)
-        return rows
+class _StopTogether(_TRAIN.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+    """Stops all hosts when a hook of one asks to; it takes no simulated time."""
+
+    def __init__(self, host: machine.Host) -> None:
+        super().__init__()
+        self._host = host
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if any(self._host.exchange("the end of a run of an estimator", run_context.stop_requested)):
+            run_context.request_stop()

@@ -9,13 +9,12 @@ from typing import Final
 Row = str | tuple[str, ...]
 
 _OURS: Final = "ipusim.ipu"
-_GRAPHCORE: Final = f"{_OURS}.graphcore"
 _SWITCHES: Final = f"{_OURS}.imports.switches"
 _KERAS_SOURCE: Final = "tf_keras.src"
 
 #: Names of both versions that would change TensorFlow's process for its life.
 _SWITCHING: Final[dict[str, Row]] = {
-    "device": f"{_GRAPHCORE}.scopes:device",
+    "device": f"{_OURS}.scopes:device",
     "disable_v2_behavior": f"{_SWITCHES}:version_1",
     "disable_eager_execution": f"{_SWITCHES}:graphs",
     "enable_eager_execution": f"{_SWITCHES}:eager",
@@ -23,7 +22,7 @@ _SWITCHING: Final[dict[str, Row]] = {
     "disable_resource_variables": f"{_SWITCHES}:no_change",
     "disable_control_flow_v2": f"{_SWITCHES}:no_change",
     "compat": ("tensorflow.compat",),
-    "estimator": f"{_GRAPHCORE}.estimators",
+    "estimator": f"{_OURS}.estimators",
     "train.Saver": f"{_OURS}.imports.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
@@ -54,15 +53,15 @@ def graphcore_rows(package: str) -> dict[str, Row]:
 
     Example:
         >>> graphcore_rows("tensorflow.python.ipu")["tensorflow.python.ipu.loops"]
-        'ipusim.ipu.graphcore.loops'
+        'ipusim.ipu.loops'
     """
     modules: dict[str, Row] = {name: f"{_OURS}.{name}" for name in _SHARED.split()}
-    modules |= {name: f"{_GRAPHCORE}.{name}" for name in _TRACED.split()}
-    modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_GRAPHCORE}.optimizers")
-    modules |= {f"optimizers.{name}": f"{_GRAPHCORE}.optimizers" for name in _OPTIMIZERS.split()}
-    modules |= dict.fromkeys(_STRATEGIES.split(), f"{_GRAPHCORE}.host_strategies")
+    modules |= {name: f"{_OURS}.{name}" for name in _TRACED.split()}
+    modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_OURS}.optimizers")
+    modules |= {f"optimizers.{name}": f"{_OURS}.optimizers" for name in _OPTIMIZERS.split()}
+    modules |= dict.fromkeys(_STRATEGIES.split(), f"{_OURS}.host_strategies")
     modules["distributed.host_collective_ops"] = modules["distributed"]
-    rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_GRAPHCORE}.optimizers"}
+    rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_OURS}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
     rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith(("_op", "_ops"))}
     return rows
@@ -88,22 +87,22 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": ("tensorflow.python",),
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
-        "horovod": f"{_GRAPHCORE}.horovod",
-        "horovod.tensorflow": f"{_GRAPHCORE}.horovod",
+        "horovod": f"{_OURS}.horovod",
+        "horovod.tensorflow": f"{_OURS}.horovod",
         "popdist": f"{_OURS}.popdist",
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
         "ipu_tensorflow_addons.keras.layers": f"{_OURS}.keras.addons",
         "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
         "ipu_tensorflow_addons.v1": (),
-        **{f"ipu_tensorflow_addons.{name}": f"{_GRAPHCORE}.rnn_ops" for name in _ADDED_LAYERS.split()},
+        **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
         "tensorflow.compiler.plugin": (),
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
-        rows[f"{parent}.nn.compute_average_loss"] = f"{_GRAPHCORE}.host_strategies:compute_average_loss"
+        rows[f"{parent}.nn.compute_average_loss"] = f"{_OURS}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
     for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
         rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graphcore.scopes import ipu_scope
 from ipusim.ipu.runtime.devices import ordinal_of
+from ipusim.ipu.scopes import ipu_scope
 
 tf = load()
 _V1: Final = tf.compat.v1

@@ -34,8 +34,8 @@ Start = Callable[[machine.Host], Any]
 
 #: Modules that the server of processes imports: those that programs on hosts need, as a fork costs nothing.
 _IMPORTED: Final = [
-    "ipusim.ipu.graphcore.host_strategies",
-    "ipusim.ipu.graphcore.pipelining_ops",
+    "ipusim.ipu.host_strategies",
+    "ipusim.ipu.pipelining_ops",
     "ipusim.ipu.programs.host_processes",
     "ipusim.ipu.programs.program_file",
     "tf_keras",

@@ -39,7 +39,7 @@ from ipusim.ipu.optimizers import (
     ShardedOptimizer,
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.tensorflow.keras import extensions
+from ipusim.ipu.keras import extensions
 from ipusim.ipu.tensorflow.train import SessionRunArgs, SessionRunContext, SessionRunValues
 from ipusim.ipu.utils import create_ipu_config, set_recomputation_options
 

@@ -32,7 +32,7 @@ def tf():
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that only the dataset moves; a list of its nanoseconds."""
-    from ipusim.ipu.graphcore import dataset_benchmark  # noqa: PLC0415
+    from ipusim.ipu import dataset_benchmark  # noqa: PLC0415
 
     now = [0]
     monkeypatch.setattr(dataset_benchmark, "perf_counter_ns", lambda: now[0])

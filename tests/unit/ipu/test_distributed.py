@@ -13,7 +13,7 @@ from tests.tensorflow_tests import needs_tensorflow
 needs_tensorflow(at_import=True)
 
 from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
-from ipusim.ipu.graphcore import distributed  # noqa: E402 - as above
+from ipusim.ipu import distributed  # noqa: E402 - as above
 
 tf = load()
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN

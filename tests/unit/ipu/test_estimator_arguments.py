@@ -172,7 +172,7 @@ def test_an_estimator_says_how_large_a_batch_of_predictions_is(tmp_path):
 
 
 def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path, monkeypatch):
-    from ipusim.ipu.graphcore import loops  # noqa: PLC0415 - which imports TensorFlow
+    from ipusim.ipu import loops  # noqa: PLC0415 - which imports TensorFlow
 
     depths, add = [], loops.add_loop
 
@@ -187,7 +187,7 @@ def test_an_estimators_queue_prefetches_as_deep_as_it_is_asked_to(tmp_path, monk
 
 
 def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(tmp_path, monkeypatch):
-    from ipusim.ipu.graphcore import ipu_pipeline_estimator  # noqa: PLC0415 - which imports TensorFlow
+    from ipusim.ipu import ipu_pipeline_estimator  # noqa: PLC0415 - which imports TensorFlow
 
     dtypes, pipeline = [], ipu_pipeline_estimator.pipelining_ops.pipeline
 

@@ -22,7 +22,7 @@ def names():
     needs_tensorflow()
     from ipusim.ipu import graphcore  # noqa: PLC0415 - which imports TensorFlow
     from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-    from ipusim.ipu.graphcore import (  # noqa: F401, PLC0415
+    from ipusim.ipu import (  # noqa: F401, PLC0415
         ipu_infeed_queue,
         ipu_outfeed_queue,
         ipu_strategy,
@@ -137,7 +137,7 @@ def test_a_function_goes_on_when_it_is_called_again_with_what_it_is_given_then(n
 
 def test_functions_of_the_program_run_on_the_device_in_a_scope_alone(names, monkeypatch):
     tf, ran = names.tf, []
-    from ipusim.ipu.graphcore import ipu_strategy  # noqa: PLC0415
+    from ipusim.ipu import ipu_strategy  # noqa: PLC0415
 
     run_function = ipu_strategy.run_function
     monkeypatch.setattr(ipu_strategy, "run_function", lambda *args: ran.append(args[0]) or run_function(*args))

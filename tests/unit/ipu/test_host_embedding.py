@@ -28,7 +28,7 @@ def tf():
 
 @pytest.fixture(name="ops")
 def embedding_ops(tf):
-    from ipusim.ipu.graphcore import embedding_ops  # noqa: PLC0415
+    from ipusim.ipu import embedding_ops  # noqa: PLC0415
 
     return embedding_ops
 
@@ -141,7 +141,7 @@ def test_a_program_needs_a_registered_table(learn, ops):
 
 
 def test_indices_are_clipped_or_refused(tf, ops):
-    from ipusim.ipu.graphcore.ipu_compiler import compile  # noqa: PLC0415
+    from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         embedding = ops.create_host_embedding("rows", [3, 2], tf.float32, initializer=tf.ones_initializer())

@@ -51,7 +51,7 @@ def tf():
 
 @pytest.fixture
 def scopes(tf):
-    from ipusim.ipu.graphcore import scopes  # noqa: PLC0415
+    from ipusim.ipu import scopes  # noqa: PLC0415
 
     return scopes
 
@@ -62,7 +62,7 @@ def here(name="outside"):
 
 
 def outside(name="outside"):
-    from ipusim.ipu.graphcore.scopes import outside_compilation_scope  # noqa: PLC0415
+    from ipusim.ipu.scopes import outside_compilation_scope  # noqa: PLC0415
 
     return outside_compilation_scope(name)
 
@@ -273,7 +273,7 @@ def Twice_cost(x):
 
 
 def test_an_operation_of_a_users_on_the_host_goes_there_and_takes_its_cycles_there(tmp_path):
-    from ipusim.ipu.graphcore import custom_ops  # noqa: PLC0415
+    from ipusim.ipu import custom_ops  # noqa: PLC0415
 
     path = tmp_path / "users.py"
     path.write_text(USERS)
@@ -376,7 +376,7 @@ def mine(array):
 
 
 def test_what_is_refused(tf):
-    from ipusim.ipu.graphcore import cross_replica_ops, custom_ops, embedding_ops  # noqa: PLC0415
+    from ipusim.ipu import cross_replica_ops, custom_ops, embedding_ops  # noqa: PLC0415
 
     words = "scope 'mine', whose operations run on the host, in {}, which runs on the IPU alone"
     with pytest.raises(ModelError, match=words.format("the layer python function 'mine'")):

@@ -16,12 +16,12 @@ from tests.tensorflow_tests import needs_tensorflow
 needs_tensorflow(at_import=True)
 
 from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
-from ipusim.ipu.graphcore import ipu_compiler, loops  # noqa: E402 - as above
-from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
-from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: E402 - as above
-from ipusim.ipu.graphcore.ipu_strategy import IPUStrategy  # noqa: E402 - as above
-from ipusim.ipu.graphcore.pipelining_ops import pipeline  # noqa: E402 - as above
-from ipusim.ipu.graphcore.scopes import ipu_scope  # noqa: E402 - as above
+from ipusim.ipu import ipu_compiler, loops  # noqa: E402 - as above
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: E402 - as above
+from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: E402 - as above
+from ipusim.ipu.pipelining_ops import pipeline  # noqa: E402 - as above
+from ipusim.ipu.scopes import ipu_scope  # noqa: E402 - as above
 
 tf = load()
 v1 = tf.compat.v1

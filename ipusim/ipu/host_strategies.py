@@ -10,7 +10,7 @@ from ipusim.api import machine
 from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graphcore.ipu_strategy import IPUStrategyV1
+from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribute import TFConfigClusterResolver
 from ipusim.ipu.runtime.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host

@@ -8,14 +8,14 @@ from os import PathLike
 from typing import Any, Final
 
 from ipusim.base.errors import ProgramError
+from ipusim.ipu import ipu_compiler
+from ipusim.ipu.estimators import calls
+from ipusim.ipu.estimators.estimator import Estimator
+from ipusim.ipu.estimators.spec import EstimatorSpec
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graphcore import ipu_compiler
-from ipusim.ipu.graphcore.estimators import calls
-from ipusim.ipu.graphcore.estimators.estimator import Estimator
-from ipusim.ipu.graphcore.estimators.spec import EstimatorSpec
-from ipusim.ipu.graphcore.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.graphcore.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.graphcore.ipu_run_config import RunConfig
+from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
+from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.ipu.ipu_run_config import RunConfig
 from ipusim.ipu.runtime.devices import all_on_device
 
 tf = load()
