@@ -1,10 +1,11 @@
-"""Programs of scenarios/python/ run, each once in a process for all tests that look at the same run."""
+"""Programs on TensorFlow run, each once in a process for all tests that look at the same run."""
 
 from __future__ import annotations
 
 import contextvars
 import functools
 import io
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -15,41 +16,48 @@ from typing import Any
 import pytest
 
 from ipusim.api import datasets
-from ipusim.ipu.ipu_compiler import compiled
 from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.ipu.runtime.recording import Recorded, Recorder, recording
 from tests.places import SCENARIOS
 from tests.tensorflow_tests import needs_tensorflow
 
 PROGRAMS = SCENARIOS / "python"
+#: Most programs learn the same images.
+_drawn = functools.cache(datasets.synthetic_classes)
 
 
 @dataclass
-class Traced:
-    """A pipeline or loop of a program on TensorFlow.
+class LastRun:
+    """The last run of a pipeline or a loop.
 
     Attributes:
+        name: its name.
+        timeline: Timeline of the run.
         job: what ran.
-        timeline: of the last run.
-        variables: variables of the machine behind the last run, by name.
+        variables: variables of the machine behind the run, by name.
     """
 
-    job: Any
+    name: str
     timeline: Any
+    job: Any
     variables: Mapping[str, Any]
 
 
-class TracedRan(ProgramFile):
-    """A program on TensorFlow as it ran, and what it leaves.
+class Ran(ProgramFile):
+    """A program as it ran, and what it leaves.
 
     Attributes:
         out: what it printed.
-        compiled: its pipelines and loops, in the order of their first runs.
+        names: its names.
+        programs: last run of each pipeline and loop, in the order of their first run.
+        recorded: pipelines and loops with their session runs.
     """
 
-    def __init__(self, path: Path, arguments: Sequence[str]) -> None:
+    def __init__(self, path: Path, arguments: Sequence[str] = ()) -> None:
         """Run it; what it raises is raised."""
+        needs_tensorflow()
         super().__init__(path)
+        import ipusim.ipu.imports.hosted  # noqa: F401, PLC0415 - its settings stay in the process's environment
         from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415 - which imports TensorFlow
 
         run, found, printed = DeviceProgram.run, {}, io.StringIO()
@@ -58,59 +66,27 @@ class TracedRan(ProgramFile):
             result = run(program, invocation, running, *rest)
             session = program._placed[running.session].session
             timeline = program.timelines[running.session]
-            found[program] = Traced(session.job, timeline, session.state().variables)
+            found[program] = LastRun(program.name, timeline, session.job, session.variables())
             return result
 
         with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "environ", os.environ.copy())
             patch.setattr(datasets, "synthetic_classes", _drawn)
             patch.setattr(DeviceProgram, "run", noted)
-            contextvars.Context().run(lambda: self.run(arguments))
-        self.out, self.compiled = printed.getvalue(), tuple(found.values())
-
-
-class Ran(ProgramFile):
-    """A program as it runs from the command line, and what it leaves.
-
-    Attributes:
-        out: what it printed.
-        names: its names.
-        context: what it ran in, where its configuration and its programs are.
-        compiled: the programs that it compiled.
-        recorded: those that ran, with their session runs.
-    """
-
-    def __init__(self, path: Path, arguments: Sequence[str]) -> None:
-        """Run it, in a context in which nothing has been compiled; what it raises is raised."""
-        super().__init__(path)
-        printed = io.StringIO()
-        with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(datasets, "synthetic_classes", _drawn)
             contextvars.Context().run(self._recorded, arguments)
-        self.out = printed.getvalue()
-        self.compiled: tuple[Any, ...] = self.context.run(compiled)
+        self.out, self.programs = printed.getvalue(), tuple(found.values())
 
     def _recorded(self, arguments: Sequence[str]) -> None:
         with recording(Recorder()) as found:
-            self.run(arguments, _traced="ipusim" not in self.path.read_text(encoding="utf-8"))
+            self.run(arguments)
         self.recorded: tuple[Recorded, ...] = found.programs
 
     def _execute(self, module: ModuleType) -> None:
         super()._execute(module)
-        self.names, self.context = vars(module), contextvars.copy_context()
-
-
-#: Most programs learn the same images.
-_drawn = functools.cache(datasets.synthetic_classes)
-
-
-@functools.cache
-def traced_once(name: str, *arguments: str) -> TracedRan:
-    """Run a program on TensorFlow, unless it ran with these arguments already."""
-    needs_tensorflow()
-    return TracedRan(PROGRAMS / f"{name}.py", arguments)
+        self.names = dict(vars(module))
 
 
 @functools.cache
 def once(name: str, *arguments: str) -> Ran:
-    """Run a program, unless it ran with these arguments already: nobody may change what is returned."""
+    """Run a program of scenarios/python/, unless it ran with these arguments: nobody may change what is returned."""
     return Ran(PROGRAMS / f"{name}.py", arguments)

@@ -21,8 +21,7 @@ from ipusim.ipu.runtime.import_names import install
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled, slowest
-from tests.ran_programs import PROGRAMS, Ran, once, traced_once
-from tests.ran_traced import once_traced, run_traced
+from tests.ran_programs import PROGRAMS, Ran, once
 from tests.tensorflow_tests import needs_tensorflow
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
@@ -61,8 +60,8 @@ AS_PROGRAM = ("use_synthetic_data=false", "data.shuffle=false", "steps=1", "nume
 @pytest.mark.parametrize("case", TWINS)
 def test_a_program_of_the_tutorial_equals_its_scenario(case):
     epochs, arguments, scenario, changes = TWINS[case]
-    ran = traced_once(case.split()[0], "--epochs", str(epochs), *arguments)
-    (program,) = ran.compiled
+    ran = once(case.split()[0], "--epochs", str(epochs), *arguments)
+    (program,) = ran.programs
     last = execute(load_job(Path(f"scenarios/{scenario}.yaml"), (*AS_PROGRAM, *changes)))
     for name in COLUMNS:
         np.testing.assert_array_equal(
@@ -74,7 +73,7 @@ def test_a_program_of_the_tutorial_equals_its_scenario(case):
 @pytest.mark.parametrize(("epochs", "below"), [(2, 1.5), pytest.param(5, 0.05, marks=slowest)])
 def test_the_pipeline_trains_as_the_tutorial_shows(epochs, below):
     """To a low mean loss."""
-    out = traced_once("step3_pipelining", "--epochs", str(epochs)).out
+    out = once("step3_pipelining", "--epochs", str(epochs)).out
     assert [row[:2] for row in printed(out)] == [(step, float(step)) for step in range(epochs)]
     assert printed(out)[-1][-1] < below
     count = 5120 * epochs
@@ -84,14 +83,14 @@ def test_the_pipeline_trains_as_the_tutorial_shows(epochs, below):
 @slowest
 @pytest.mark.parametrize("name", ["step1_single_ipu", "step2_sharding"])
 def test_loops_train_as_the_tutorial_shows(name):
-    found = printed(traced_once(name, "--epochs", "3").out)
+    found = printed(once(name, "--epochs", "3").out)
     assert [step for step, _, _ in found] == [0, 1, 2]
     assert found[-1][-1] < 0.3
 
 
 def test_layers_are_printed_as_in_the_tutorial():
-    ran = traced_once("step4_configurable_stages", "--epochs", "1", "--splits", "dense128", "dense64", "dense32")
-    out, (program,) = ran.out, ran.compiled
+    ran = once("step4_configurable_stages", "--epochs", "1", "--splits", "dense128", "dense64", "dense32")
+    out, (program,) = ran.out, ran.programs
     assert "Layers:\n flatten, dense256, dense128, dense64, dense32, logits, cel\n" in out
     assert "Stages:\n 0. flatten-dense256\n 1. dense128\n 2. dense64\n 3. dense32-logits-cel\n" in out
     assert sorted(program.variables)[:2] == [
@@ -101,8 +100,8 @@ def test_layers_are_printed_as_in_the_tutorial():
 
 
 def test_inference_over_two_ipus_of_four():
-    ran = traced_once("inference")
-    out, (program,) = ran.out, ran.compiled
+    ran = once("inference")
+    out, (program,) = ran.out, ran.programs
     assert out.startswith("Probabilities (500, 8, 10), classes (500, 8)\n")
     assert out.endswith("Sum of each row of probabilities: 1.000\n")
     assert program.job.plan.shape.mapping == (3, 1)
@@ -111,8 +110,8 @@ def test_inference_over_two_ipus_of_four():
 
 @slowest
 def test_training_with_a_rate_of_each_run():
-    ran = traced_once("training")
-    out, (program,) = ran.out, ran.compiled
+    ran = once("training")
+    out, (program,) = ran.out, ran.programs
     rates = re.findall(r"^Learning rate ([\d.]+): loss from ([\d.]+) to ([\d.]+)$", out, re.MULTILINE)
     assert [rate for rate, _, _ in rates] == ["0.002", "0.001"]
     losses = [float(loss) for _, *both in rates for loss in both]
@@ -121,14 +120,14 @@ def test_training_with_a_rate_of_each_run():
 
 
 def test_a_loop_carries_its_counter_and_sends_dictionaries():
-    out = traced_once("training_loop").out
+    out = once("training_loop").out
     assert out == "counter 10\nd1 (10, 800) from 2.0 to 2.0\nd2 (10, 800) from 0.0 to 0.0\n"
 
 
 @slowest
 def test_training_and_evaluation_share_variables():
-    ran = traced_once("evaluation")
-    out, (evaluate, train) = ran.out, ran.compiled
+    ran = once("evaluation")
+    out, (evaluate, train) = ran.out, ran.programs
     lines = re.findall(r"^Step (\d+): held out loss ([\d.]+), accuracy ([\d.]+)$", out, re.MULTILINE)
     assert [int(step) for step, *_ in lines] == [0, 10, 20, 30]
     losses = [float(loss) for _, loss, _ in lines]
@@ -173,7 +172,7 @@ def learnt(monkeypatch, name):
     with monkeypatch.context() as patch:
         patch.setattr(DeviceProgram, "_place", placed)
         patch.setattr(IteratorFeed, "pull", pulled)
-        ran = run_traced(PROGRAMS / f"{name}.py")
+        ran = Ran(PROGRAMS / f"{name}.py")
     return ran, [begins[0][shape] for shape in ((784, 128), (128,), (128, 10), (10,))], elements
 
 
@@ -223,8 +222,8 @@ def test_a_thread_prints_each_step_while_the_run_goes_on(monkeypatch):
 
 @slowest
 def test_concurrent_stages_learn():
-    ran = traced_once("concurrent_stages")
-    out, (program,) = ran.out, ran.compiled
+    ran = once("concurrent_stages")
+    out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 0.05) == (True, True)
     assert program.job.plan.shape.parts == ((0,), (1, 2), (3,))
@@ -232,7 +231,7 @@ def test_concurrent_stages_learn():
 
 def test_the_measured_rate_of_a_dataset_is_a_scenarios():
     """The times are real: what holds is how much was read, and that the scenario's host needs as long for it."""
-    out = once_traced("dataset_benchmark").out
+    out = once("dataset_benchmark").out
     assert len(re.findall(r"^Epoch [01]: [\d,]+ elements/second, [\d.]+ GB/s\.$", out, re.MULTILINE)) == 2
     assert "\n2 epochs of 100 elements\n100480 bytes in each\n" in out
     (rate,) = re.findall(r"^--set 'system\.host\.data_rate=([\d.]+) GB/s'$", out, re.MULTILINE)
@@ -243,7 +242,7 @@ def test_the_measured_rate_of_a_dataset_is_a_scenarios():
 
 @slowest
 def test_sequences_are_read():
-    ran = once_traced("sequences")
+    ran = once("sequences")
     out, (program,) = ran.out, ran.programs
     found = re.findall(r"^Epoch \d: loss ([\d.]+), words read (\d+)%$", out, re.MULTILINE)
     losses = [float(loss) for loss, _ in found]
@@ -264,7 +263,7 @@ def test_pictures_are_normalised_cut_and_counted():
 
 
 def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
-    ran = once_traced("custom_operation")
+    ran = once("custom_operation")
     out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 0.5) == (True, True)
@@ -274,7 +273,7 @@ def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
         (tmp_path / f"{name}.py").write_text(
             text.replace('"forward": 200', '"forward": 1200').replace(": 200", ": 900")
         )
-    again = run_traced(tmp_path / "custom_operation.py")
+    again = Ran(tmp_path / "custom_operation.py")
     (other,) = again.programs
     assert again.out == out
     for kind, more in ((SpanKind.FORWARD, 1000), (SpanKind.BACKWARD, 700)):
@@ -287,7 +286,7 @@ def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
 
 
 def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp_path):
-    ran = once_traced("outside_compilation")
+    ran = once("outside_compilation")
     out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 1.5) == (True, True)
@@ -295,7 +294,7 @@ def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp
     scope = 'with scopes.outside_compilation_scope("squash"):'
     assert scope in text
     (tmp_path / "on_ipu.py").write_text(text.replace(scope, "if True:"))
-    again = run_traced(tmp_path / "on_ipu.py")
+    again = Ran(tmp_path / "on_ipu.py")
     (other,) = again.programs
     assert again.out == out
     timeline = program.timeline
@@ -331,7 +330,7 @@ def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(t
 def test_replicas_normalise_over_the_samples_of_all():
     """Both stages meet forward; the moments of the first come back, the mean loss of the second does not."""
     ran = once("replicas")
-    out, (program,) = ran.out, ran.compiled
+    out, (program,) = ran.out, ran.programs
     assert out.startswith("Replicas [0 1 2 3]\nEach knows the mean loss of all: True\n")
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 0.5) == (True, True)
@@ -400,7 +399,7 @@ def test_graphcores_imports_give_the_same_modules(path):
 @slowest
 def test_a_table_on_the_host_learns_what_was_looked_up():
     """Forty items stand in the baskets, and no other row of the table changes."""
-    ran = once_traced("host_embedding")
+    ran = once("host_embedding")
     out, (program,) = ran.out, ran.programs
     means = [float(found) for found in re.findall(r"mean loss: ([\d.]+)", out)]
     assert len(means) == 10

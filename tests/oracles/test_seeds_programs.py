@@ -25,9 +25,6 @@ AGAIN = (
     *("001_estimator", "001_step1", "001_step2", "001_step3"),
     *("002_inference", "002_training", "003_outfeed_while_it_runs"),
 )
-#: What TensorFlow does not run yet, by what is missing; the other programs run both ways.
-NOT_TRACED: dict[str, tuple[str, ...]] = {}
-LATER = {name for names_of_one in NOT_TRACED.values() for name in names_of_one}
 PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", re.MULTILINE)
 
 
@@ -56,20 +53,8 @@ def images(monkeypatch):
 
 
 @sampled(3)
-@pytest.mark.parametrize("name", [marked(name) for name in names() if name not in TUTORIAL])
+@pytest.mark.parametrize("name", [marked(name) for name in names()])
 def test_a_program_of_the_seeds_has_the_effect_that_its_text_states(name, tmp_path, monkeypatch):
-    program = seed_program(name, seeds())
-    file = tmp_path / f"{name}.py"
-    file.write_text(program.text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
-    run = functools.partial(ProgramFile(file).run, program.arguments, program.hosts, _traced=False)
-    contextvars.Context().run(run)
-
-
-@sampled(3)
-@pytest.mark.parametrize("name", [marked(name) for name in names() if name not in LATER])
-def test_tensorflow_runs_a_program_of_the_seeds_with_the_same_effect(name, tmp_path, monkeypatch):
     """The tutorial's programs hold themselves that the loss falls."""
     needs_tensorflow()
     import ipusim.ipu.imports.hosted  # noqa: F401, PLC0415 - its settings stay in the process's environment

@@ -39,7 +39,7 @@ from tests.oracles.test_replica_collectives import LEARNED, learned, request_of
 from tests.places import SCENARIOS
 from tests.price_and_run import context_of
 from tests.properties.test_machine_invariants import drawn
-from tests.ran_traced import once_traced
+from tests.ran_programs import once
 from tests.tiling import check_tiling
 
 #: One of each kind of resource, of which at least one is at work in every run.
@@ -151,7 +151,7 @@ def test_passes_with_collectives_tile(sync):
 
 
 def test_passes_with_host_computation_tile():
-    job = once_traced("outside_compilation").programs[-1].job
+    job = once("outside_compilation").programs[-1].job
     slow = {"host": "outside"}
     assert check_slowdowns(job.plan, job.program, job.system, job.costs, slow) == [slow]
 

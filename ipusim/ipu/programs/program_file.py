@@ -8,17 +8,17 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import machine
 from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
-from ipusim.ipu.horovod import on_hosts, rank
 from ipusim.ipu.imports.hook import located
 
 #: How the name of a program ends.
@@ -36,6 +36,10 @@ class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
         """Take the exit code."""
         super().__init__(code)
         self.code = code
+
+
+class PlacedError(ProgramError):
+    """An error whose message begins with its place in the program."""
 
 
 class ProgramFile:
@@ -60,21 +64,28 @@ class ProgramFile:
         arguments: Sequence[str] = (),
         hosts: int | None = None,
         tensorflow: int | None = None,
+        *,
+        starts: Callable[[Callable[[], Any], int], list[Any]] | None = None,
     ) -> None:
         """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
 
-        Its imports of TensorFlow, Keras, Horovod and PopDist find ipusim's modules; ``tensorflow`` is the major version
-        that it is told, 1 or 2, by default by the names that it uses. What it has configured and compiled ends with it.
-        With ``hosts`` it runs on so many simulated ones, as processes of ``mpirun`` do: each has its own ``__main__``,
-        and modules that it imports are the same for all.
+        TensorFlow runs it, and traces what it places on simulated IPUs. What it has configured and compiled ends with
+        it.
 
-        TensorFlow runs it, and traces what it places on simulated IPUs.
+        Args:
+            arguments: its arguments, behind its name.
+            hosts: number of simulated hosts, as processes of ``mpirun`` are; None for one without others.
+            tensorflow: the major version that it is told, 1 or 2; by default by the names that it uses.
+            starts: calls a function on so many hosts for ``horovod.run``; by default in processes that run the program
+                up to that call.
 
-        Raises ProgramError, with file and line of the program and the number of the host, for what this package
-        refuses, also of hosts that do not wait for the same; ProgramEnded for another exception, which is printed as
-        Python prints it, and where it leaves with a code that is not 0.
+        Raises:
+            ProgramError: for what this package refuses, also of hosts that do not wait for the same, with file and line
+                of the program and the number of the host.
+            ProgramEnded: for another exception, which is printed as Python prints it, and where it leaves with a code
+                that is not 0.
         """
-        before = set(threading.enumerate())
+        before, self._starts = set(threading.enumerate()), starts
         with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow):
             try:
                 if hosts is None:
@@ -95,29 +106,33 @@ class ProgramFile:
         from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
         from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - as above
 
-        major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
-        with hosted(major):
+        self._major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
+        with hosted(self._major):
             yield
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
-        """Run it on hosts, the first of which has the module ``first``; ``__main__`` is that of the one that runs."""
-        modules = [first, *(_main(self._file) for _ in range(1, hosts))]
+        """Run it on hosts, of which this process is the first, with the module ``first`` as its ``__main__``."""
+        from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - which imports TensorFlow
 
-        def turn(host: int) -> None:
-            sys.modules["__main__"] = modules[host]
-
+        other = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
         try:
-            on_hosts(lambda: self._execute(modules[rank()]), hosts, turn)
+            run_on_hosts(lambda: self._execute(first), other, hosts)
         except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
+        from ipusim.ipu.horovod import starter  # noqa: PLC0415 - which imports TensorFlow
+        from ipusim.ipu.programs.host_processes import Starts  # noqa: PLC0415 - as above
+
         try:
+            starter.set(self._starts or Starts(partial(_run_again, self.path, tuple(sys.argv[1:]), self._major)))
             exec(compile(self._tree, self._file, "exec"), module.__dict__)
+        except (PlacedError, ProgramEnded):  # of a host that the program has started
+            raise
         except IpusimError as error:
             host = machine.this_host()
             who = "" if host is None else f"host {host.rank}: "
-            raise ProgramError(located(error, self._file, str(self.path), who)) from error
+            raise PlacedError(located(error, self._file, str(self.path), who)) from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
@@ -136,6 +151,16 @@ class ProgramFile:
         while step is not None and step.tb_frame.f_code.co_filename != self._file:
             step = step.tb_next
         traceback.print_exception(type(error), error, step)
+
+
+def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
+    """Run a program in a process of one of its hosts."""
+    machine.run_on(host, lambda: _run_again(path, arguments, tensorflow))
+
+
+def _run_again(path: Path, arguments: Sequence[str], tensorflow: int | None, **options: Any) -> None:
+    """Run a program that another process runs as well."""
+    ProgramFile(path).run(arguments, tensorflow=tensorflow, **options)
 
 
 def _parsed(path: Path) -> ast.Module:
