@@ -3,7 +3,8 @@
 ``python -m reports.public_programs FOLDER`` runs every program of ``public_programs.csv`` as it is, with ``ipusim run``
 and the arguments of its row, and writes its outcome into that file. FOLDER holds a checkout of each repository at each
 commit, named as ``tutorials@98d9548``. A second argument is a part of the paths of the programs to run; the others keep
-their outcomes. No text of these programs is in this repository.
+their outcomes. With ``--further`` it runs those of ``further_programs.csv``, which were chosen by the rule in
+``further_programs.txt`` before any of them was run. No text of these programs is in this repository.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
+FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
 #: Seconds that a program may take.
-_LIMIT: Final = 1500
+_LIMIT: Final = 300
 #: Characters of a message that the page shows.
 _SHOWN: Final = 200
 
@@ -144,17 +146,18 @@ def state() -> str:
     return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def main(folder: Path, part: str = "") -> None:
+def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
     """Run the programs whose path contains ``part``, and write the file of outcomes after each."""
-    programs, commit = list(read_programs()), state()
+    programs, commit = list(read_programs(file)), state()
     for place, program in enumerate(programs):
         if part in program.path:
             programs[place] = replace(run(program, folder), state=commit)
-            OUTCOMES.write_text(as_csv(programs), encoding="utf-8")
+            file.write_text(as_csv(programs), encoding="utf-8")
             print(f"{programs[place].outcome:8} {program.checkout}/{program.path}: {programs[place].why}", flush=True)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        sys.exit("python -m reports.public_programs FOLDER [PART]: FOLDER holds checkouts such as tutorials@98d9548")
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    words = [word for word in sys.argv[1:] if word != "--further"]
+    if len(words) not in (1, 2):
+        sys.exit("python -m reports.public_programs FOLDER [PART] [--further]: FOLDER holds tutorials@98d9548 and so on")
+    main(Path(words[0]), *words[1:], file=OUTCOMES if len(words) == len(sys.argv) - 1 else FURTHER)
