@@ -159,5 +159,5 @@ def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
 if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if word != "--further"]
     if len(words) not in (1, 2):
-        sys.exit("python -m reports.public_programs FOLDER [PART] [--further]: FOLDER holds tutorials@98d9548 and so on")
+        sys.exit("python -m reports.public_programs FOLDER [PART] [--further]: FOLDER holds tutorials@98d9548 ...")
     main(Path(words[0]), *words[1:], file=OUTCOMES if len(words) == len(sys.argv) - 1 else FURTHER)

@@ -90,13 +90,11 @@ def test_the_page_says_of_which_commits_the_outcomes_are(states, sentence, monke
 def test_an_outcome_is_of_the_commit_that_ran_it(tmp_path, monkeypatch):
     outcomes = tmp_path / "outcomes.csv"
     outcomes.write_text(as_csv([PROGRAM, replace(PROGRAM, path="other.py")]))
-    monkeypatch.setattr("reports.public_programs.OUTCOMES", outcomes)
-    monkeypatch.setattr("reports.public_programs.read_programs", lambda: read_programs(outcomes))
     monkeypatch.setattr("reports.public_programs.state", lambda: "1111111")
     monkeypatch.setattr(
         "reports.public_programs.run", lambda program, _: replace(program, outcome=Outcome.RUNS, why="")
     )
-    main(tmp_path, "other")
+    main(tmp_path, "other", outcomes)
     assert [(each.outcome, each.state) for each in read_programs(outcomes)] == [
         (Outcome.REFUSED, "abcdef0"),
         (Outcome.RUNS, "1111111"),
