@@ -12,7 +12,6 @@ from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, UPDATE, WAIT
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
-
 #: Microseconds by which profilers round the end of a span at most.
 _ROUNDED: Final = Fraction(2)
 

@@ -1,0 +1,239 @@
+"""A measured step of a training beside the simulation of its plan, with the parts of the difference."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute, hardware, runs
+from ipusim.app.explain.explanation import Explanation, explain
+from ipusim.app.profiles.measured_step import Key, Step, steps_of, timeline_of
+from ipusim.app.profiles.names import PASSES
+from ipusim.app.profiles.stages import Stages
+from ipusim.app.profiles.written import figures_table
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.report import json_bytes
+from ipusim.base.units import format_seconds
+
+#: The Order that was measured, as torch writes Orders.
+ORDER: Final = "order.csv"
+#: Files beside the folders of both runs.
+REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
+#: Parts of the difference, in the order in which they come in, with their meanings.
+PARTS: Final = {
+    "copies": "tensors on their way between ranks, each as long as the median of its way",
+    "waits": "a rank has all that its next pass needs, a copy later, and does not begin it",
+    "jitter": "passes that are longer or shorter than the median of the stage's passes in this step",
+    "stragglers": "medians of a stage's passes in this step above or below those in all steps",
+    "not explained": "the measured step less the simulation with all of these",
+}
+BUBBLE: Final = (
+    "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which they run no pass; "
+    "weight updates are not in it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A measured step beside its simulation.
+
+    Attributes:
+        stages: the measurements.
+        measured: the step as it was measured.
+        simulated: the same Order with the medians of all steps, in which copies take no time.
+        parts: cycles of each part of the difference between the two.
+        step, steps: number of the step among those measured whole, whose number is ``steps``.
+        shifts: cycles by which the clock of each rank was shifted, so that tensors are made before they are taken.
+    """
+
+    stages: Stages
+    measured: Run
+    simulated: Run
+    parts: Mapping[str, int]
+    step: int
+    steps: int
+    shifts: Mapping[int, int]
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """Idle time by cause and the critical path of the measured step."""
+        unknown = "a measured step is no simulation: explain that of its plan"
+        return explain(self.measured.timeline, unknown, said=self.measured.summary.waterfall)
+
+    @property
+    def _compared(self) -> list[tuple[str, float, float]]:
+        """The figures of both runs: time in seconds, and bubble."""
+        both = (self.measured, self.simulated)
+        hz = self.measured.timeline.info.clock_hz
+        seconds, bubble = (
+            (run.timeline.makespan_cycles / hz for run in both),
+            (run.summary.bubble.idle_fraction for run in both),
+        )
+        return [("time", *seconds), ("bubble", *bubble)]
+
+    def words(self) -> Iterator[str]:
+        """Yield the times of both, the largest part of the difference, and the definition of the bubble."""
+        (_, measured, simulated), _ = self._compared
+        largest = max(PARTS, key=lambda part: abs(self.parts[part]))
+        yield (
+            f"Step {self.step + 1} of {self.steps} measured, that of the median time, took {format_seconds(measured)}; "
+            f"the simulation of its plan with the medians of all steps takes {format_seconds(simulated)}, "
+            f"{analysis.ratio(simulated - measured, measured):+.1%}."
+        )
+        if any(self.parts.values()):
+            yield f"Most of the difference is {largest}: {PARTS[largest]}."
+        if self.steps == 1:
+            yield "Of one step no straggler is known: the medians of its stages are those of all steps."
+        hz = self.measured.timeline.info.clock_hz
+        for ipu, cycles in self.shifts.items():
+            if cycles:
+                yield f"The clock of IPU {ipu} is shifted by {_signed(cycles / hz)}, as tensors came before they were made."
+        yield BUBBLE
+
+    def tables(self) -> Iterator[Table]:
+        """Yield both runs, the parts of the difference, variation by stage, idle time by cause and critical path."""
+        (_, *times), (_, *bubbles) = self._compared
+        hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
+        rows = (
+            ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
+            ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), f"{bubbles[0] - bubbles[1]:+.1%}"),
+        )
+        yield Table("The step", ("what", "measured", "simulated", "difference"), rows)
+        parts = tuple(
+            (part, _signed(self.parts[part] / hz), f"{analysis.ratio(self.parts[part], whole):+.2%}", meaning)
+            for part, meaning in PARTS.items()
+        )
+        yield Table("The difference by part", ("part", "time", "of the step", "meaning"), parts)
+        yield figures_table(self.stages)
+        yield from self.explanation.tables()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        return {
+            "step": self.step,
+            "steps": self.steps,
+            "clock_hz": self.measured.timeline.info.clock_hz,
+            **{
+                name: {"cycles": run.timeline.makespan_cycles, "bubble": run.summary.bubble.idle_fraction}
+                for name, run in (("measured", self.measured), ("simulated", self.simulated))
+            },
+            "difference_cycles": {part.replace(" ", "_"): cycles for part, cycles in self.parts.items()},
+            "stages": {
+                name: {
+                    what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
+                    for what, figure in figures.items()
+                }
+                for name, figures in self.stages.stages.items()
+            },
+            "explanation": self.explanation.to_dict(),
+        }
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of each of :data:`REPLAY_FILES`, by name."""
+        drawn = self.explanation.files()
+        title = f"{self.measured.timeline.info.title}\nmeasured, and simulated with the medians of all steps"
+        runs_drawn = [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")]
+        files = {"replay.json": json_bytes(self.to_dict()), "replay.png": to_png(comparison(runs_drawn, title=title))}
+        return files | {name: drawn[name] for name in REPLAY_FILES[2:]}
+
+
+def order_text(step: Step) -> str:
+    """Return the passes of each rank in their order, as torch writes Orders."""
+    rows = (
+        ",".join(f"{key.stage}{key.kind.row.of_pass.letter}{key.micro_batch}" for key in own)
+        for own in step.passes.values()
+    )
+    return "".join(f"{row}\n" for row in rows)
+
+
+def replay(stages: Stages, folder: Path, description: str = "") -> Replay:
+    """Return the measured step of the median time beside its simulation, with the parts of the difference.
+
+    Each part is what the simulation takes more as it comes in, one upon the other.
+
+    Args:
+        stages: measurements with begins.
+        folder: of the file with the measured Order, which is written there.
+        description: a sentence on the measurements.
+
+    Raises FileError for measurements that are no steps of one pipeline, and RequestError or PlanError for an Order that
+    no pipeline has.
+    """
+    clock_hz = int(hardware.GC200.clock_hz)
+    steps, shifts = steps_of(stages, clock_hz)
+    number = sorted(range(len(steps)), key=lambda number: (steps[number].cycles, number))[(len(steps) - 1) // 2]
+    step = steps[number]
+    (folder / ORDER).write_text(order_text(step))
+    listed = [
+        {"name": f"stage{name}" if name.isdecimal() else name}
+        | {what: round(figures[what].median * clock_hz / 1_000_000) for what in PASSES if what in figures}
+        for name, figures in stages.stages.items()
+    ]
+    micro_batches = 1 + max(key.micro_batch for own in step.passes.values() for key in own)
+    pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
+    data = {"system": {"name": "free"}, "pipeline": pipeline}
+    job = assemble(Request.from_dict(data, name="simulated", description=description, folder=folder)).whole
+    simulated = execute(job)
+    copies = _copies(steps)
+    waits, late = _waits(step, copies)
+    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
+    updates = {ipu: end - begin for ipu, (begin, end) in step.updates.items()}
+    usual = {key: int(job.costs.passes[key.kind.row.of_pass, key.stage]) for key in lengths}
+    here: dict[tuple[SpanKind, int], list[int]] = defaultdict(list)
+    for key, cycles in lengths.items():
+        here[key[:2]].append(cycles)
+    even = {key: lengths[key] - statistics.median_low(here[key[:2]]) + usual[key] for key in lengths}
+
+    def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
+        longer = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
+        later = {ipu: int(updates.get(ipu, 0)) + late.get(ipu, 0) for ipu in job.costs.updates}
+        return runs.with_stated_times(job, copies, longer, later)
+
+    jobs = [
+        runs.with_stated_times(job, copies),
+        stated(usual, job.costs.updates),
+        stated(even, updates),
+        stated(lengths, updates),
+    ]
+    times = [
+        simulated.timeline.makespan_cycles,
+        *(runs.timeline_of(each).makespan_cycles for each in jobs),
+        step.cycles,
+    ]
+    parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
+    info = replace(simulated.timeline.info, name="measured")
+    measured = runs.sum_up(jobs[-1], timeline_of(step, copies, info), None)
+    return Replay(stages, measured, simulated, parts, number, len(steps), shifts)
+
+
+def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
+    """Return the median cycles of a tensor on its way, by the stages that make and take it.
+
+    Only tensors count that a rank waited for: others have come before they are needed.
+    """
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for ran in (ran for step in steps for ran in step.ran() if ran.source):
+        of_way = found[ran.source.stage, ran.key.stage]
+        of_way += [ran.begin - ran.made] if ran.made >= ran.until else []
+    return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in found.items()}
+
+
+def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
+    """Return by how many cycles each pass begins later than it could, and the weight update of each IPU."""
+    waits, last = dict[Key, int](), dict[int, int]()
+    for ran in step.ran():
+        come = ran.made + copies[ran.source.stage, ran.key.stage] if ran.source else 0
+        waits[ran.key], last[ran.ipu] = max(ran.begin - max(ran.until, come), 0), ran.end
+    return waits, {ipu: begin - last[ipu] for ipu, (begin, _) in step.updates.items()}
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"
