@@ -20,13 +20,17 @@ from ipusim.app.profiles.written import figures_table
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.report import json_bytes
-from ipusim.base.units import format_seconds
+from ipusim.app.run_folder.report import RESULT_FILES, json_bytes, picture_window, run_files
+from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.base.errors import FileError, printable
+from ipusim.base.units import enumerated, format_seconds
 
 #: The Order that was measured, as torch writes Orders.
 ORDER: Final = "order.csv"
 #: Files beside the folders of both runs.
 REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
+#: Files of the folder of either run.
+RUN_FILES: Final = (*RESULT_FILES, ORDER)
 #: Parts of the difference, in the order in which they come in, with their meanings.
 PARTS: Final = {
     "copies": "tensors on their way between ranks, each as long as the median of its way",
@@ -51,6 +55,7 @@ class Replay:
         simulated: the same Order with the medians of all steps, in which copies take no time.
         parts: cycles of each part of the difference between the two.
         step, steps: number of the step among those measured whole, whose number is ``steps``.
+        order: the passes of each rank in their order, as torch writes Orders.
         shifts: cycles by which the clock of each rank was shifted, so that tensors are made before they are taken.
     """
 
@@ -60,6 +65,7 @@ class Replay:
     parts: Mapping[str, int]
     step: int
     steps: int
+    order: str
     shifts: Mapping[int, int]
 
     @cached_property
@@ -95,7 +101,7 @@ class Replay:
         hz = self.measured.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:
-                yield f"The clock of IPU {ipu} is shifted by {_signed(cycles / hz)}, as tensors came before they were made."
+                yield f"The clock of IPU {ipu} is shifted by {_signed(cycles / hz)}: its tensors came too early."
         yield BUBBLE
 
     def tables(self) -> Iterator[Table]:
@@ -136,10 +142,23 @@ class Replay:
             "explanation": self.explanation.to_dict(),
         }
 
+    def run_files(self, name: str, folder: Path) -> dict[str, bytes]:
+        """Return the files of the measured or the simulated run, by ``name``, in a folder.
+
+        A measured run has no scenario: no simulation gives it.
+        """
+        run = self.measured if name == "measured" else self.simulated
+        files = run_files(run, picture_window(run.timeline), folder)
+        if run is self.measured:
+            return {name: content for name, content in files.items() if name != SCENARIO_FILE}
+        return files | {ORDER: self.order.encode()}
+
     def files(self) -> dict[str, bytes]:
         """Return the content of each of :data:`REPLAY_FILES`, by name."""
         drawn = self.explanation.files()
-        title = f"{self.measured.timeline.info.title}\nmeasured, and simulated with the medians of all steps"
+        title = (
+            f"{self.measured.timeline.info.title}\nbelow it the simulation of its plan with the medians of all steps"
+        )
         runs_drawn = [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")]
         files = {"replay.json": json_bytes(self.to_dict()), "replay.png": to_png(comparison(runs_drawn, title=title))}
         return files | {name: drawn[name] for name in REPLAY_FILES[2:]}
@@ -154,7 +173,7 @@ def order_text(step: Step) -> str:
     return "".join(f"{row}\n" for row in rows)
 
 
-def replay(stages: Stages, folder: Path, description: str = "") -> Replay:
+def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     """Return the measured step of the median time beside its simulation, with the parts of the difference.
 
     Each part is what the simulation takes more as it comes in, one upon the other.
@@ -162,16 +181,20 @@ def replay(stages: Stages, folder: Path, description: str = "") -> Replay:
     Args:
         stages: measurements with begins.
         folder: of the file with the measured Order, which is written there.
-        description: a sentence on the measurements.
+        files: the measured files.
 
     Raises FileError for measurements that are no steps of one pipeline, and RequestError or PlanError for an Order that
     no pipeline has.
     """
     clock_hz = int(hardware.GC200.clock_hz)
-    steps, shifts = steps_of(stages, clock_hz)
+    try:
+        steps, shifts = steps_of(stages, clock_hz)
+    except FileError as error:
+        raise FileError(f"{enumerated(files, 1)}: {error}") from None
     number = sorted(range(len(steps)), key=lambda number: (steps[number].cycles, number))[(len(steps) - 1) // 2]
     step = steps[number]
-    (folder / ORDER).write_text(order_text(step))
+    order = order_text(step)
+    (folder / ORDER).write_text(order)
     listed = [
         {"name": f"stage{name}" if name.isdecimal() else name}
         | {what: round(figures[what].median * clock_hz / 1_000_000) for what in PASSES if what in figures}
@@ -180,7 +203,10 @@ def replay(stages: Stages, folder: Path, description: str = "") -> Replay:
     micro_batches = 1 + max(key.micro_batch for own in step.passes.values() for key in own)
     pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
     data = {"system": {"name": "free"}, "pipeline": pipeline}
-    job = assemble(Request.from_dict(data, name="simulated", description=description, folder=folder)).whole
+    several = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    said = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
+    request = Request.from_dict(data, name="simulated", description=f"{said}, simulated with medians.", folder=folder)
+    job = assemble(request).whole
     simulated = execute(job)
     copies = _copies(steps)
     waits, late = _waits(step, copies)
@@ -209,9 +235,9 @@ def replay(stages: Stages, folder: Path, description: str = "") -> Replay:
         step.cycles,
     ]
     parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
-    info = replace(simulated.timeline.info, name="measured")
+    info = replace(simulated.timeline.info, name="measured", title=said)
     measured = runs.sum_up(jobs[-1], timeline_of(step, copies, info), None)
-    return Replay(stages, measured, simulated, parts, number, len(steps), shifts)
+    return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
 
 
 def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
