@@ -148,7 +148,8 @@ class Replay:
         A measured run has no scenario: no simulation gives it.
         """
         run = self.measured if name == "measured" else self.simulated
-        files = run_files(run, picture_window(run.timeline), folder)
+        request = replace(run.job.request, folder=folder)
+        files = run_files(replace(run, job=replace(run.job, request=request)), picture_window(run.timeline), folder)
         if run is self.measured:
             return {name: content for name, content in files.items() if name != SCENARIO_FILE}
         return files | {ORDER: self.order.encode()}
@@ -236,7 +237,8 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     ]
     parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
     info = replace(simulated.timeline.info, name="measured", title=said)
-    measured = runs.sum_up(jobs[-1], timeline_of(step, copies, info), None)
+    stated_job = replace(jobs[-1], request=replace(request, name="measured", description=f"{said}."))
+    measured = runs.sum_up(stated_job, timeline_of(step, copies, info), None)
     return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
 
 
