@@ -50,7 +50,8 @@ BATCH, WIDTH, LAYERS = 128, 512, 10
 STEPS, WARM_UP, TRIES = 3, 2, {2: 4, 4: 1}
 #: Spans that are read.
 READ: Final = re.compile(
-    r"PP:(\d+[FBIW]\d+|\(.*\)OVERLAP_F_B)|(Forward|Backward) \d+|Optimizer\.step#.*|gloo:recv|c10d::recv_|ProfilerStep#\d+"
+    r"PP:(\d+[FBIW]\d+|\(.*\)OVERLAP_F_B)|(Forward|Backward) \d+"
+    r"|Optimizer\.step#.*|gloo:recv|c10d::recv_|ProfilerStep#\d+"
 )
 
 

@@ -17,7 +17,8 @@ from ipusim.app.profiles.spans import Span
 from ipusim.app.profiles.stages import Stages
 from ipusim.base.errors import FileError
 
-_KINDS: Final = dict(
+#: Kinds of spans of passes.
+KINDS: Final = dict(
     zip(
         PASSES[:-1],
         (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT),
@@ -111,7 +112,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     for span in stages.spans:
         if span.start_us is None:
             raise FileError(f"expected spans with a begin to replay, got times alone, as {stages.tool} writes them")
-        if span.what in _KINDS:
+        if span.what in KINDS:
             ranks[stages.mapping[names[span.stage]]].add(span.rank)
     for ipu, several in ranks.items():
         if len(several) > 1:
@@ -171,7 +172,7 @@ def _step(
         count = seen[span.what, span.stage]
         seen[span.what, span.stage] += 1
         number = count if span.micro_batch is None else numbers[span.micro_batch]
-        key = Key(_KINDS[span.what], names[span.stage], number)
+        key = Key(KINDS[span.what], names[span.stage], number)
         if key in step.passes[ipu]:
             raise FileError(
                 f"expected each pass once in a step to replay, got {span.what} of stage {span.stage} and micro-batch "

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute, hardware, runs
 from ipusim.app.explain.explanation import Explanation, explain
-from ipusim.app.profiles.measured_step import Key, Step, steps_of, timeline_of
-from ipusim.app.profiles.names import PASSES
+from ipusim.app.profiles.measured_step import KINDS, Key, Step, steps_of, timeline_of
 from ipusim.app.profiles.stages import Stages
 from ipusim.app.profiles.written import figures_table
 from ipusim.app.render.comparison import Compared, comparison
@@ -31,6 +30,8 @@ ORDER: Final = "order.csv"
 REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
 #: Files of the folder of either run.
 RUN_FILES: Final = (*RESULT_FILES, ORDER)
+#: Keys of a scenario's stages by the kinds of passes.
+_WORDS: Final = {kind: word for word, kind in KINDS.items()}
 #: Parts of the difference, in the order in which they come in, with their meanings.
 PARTS: Final = {
     "copies": "tensors on their way between ranks, each as long as the median of its way",
@@ -196,14 +197,17 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     step = steps[number]
     order = order_text(step)
     (folder / ORDER).write_text(order)
-    listed = [
-        {"name": f"stage{name}" if name.isdecimal() else name}
-        | {what: round(figures[what].median * clock_hz / 1_000_000) for what in PASSES if what in figures}
-        for name, figures in stages.stages.items()
-    ]
-    micro_batches = 1 + max(key.micro_batch for own in step.passes.values() for key in own)
+    usual, updates = _medians(steps)
+    listed: list[dict[str, Any]] = [{"name": f"stage{name}" if name.isdecimal() else name} for name in stages.stages]
+    for (kind, stage), cycles in usual.items():
+        listed[stage][_WORDS[kind]] = cycles
+    for ipu, cycles in updates.items():
+        listed[stages.mapping.index(ipu)]["update"] = cycles  # of all stages of the IPU
+    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
+    micro_batches = 1 + max(key.micro_batch for key in lengths)
     pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
-    data = {"system": {"name": "free"}, "pipeline": pipeline}
+    training = any(key.kind != SpanKind.FORWARD for key in lengths)
+    data = {"system": {"name": "free"}, "training": training, "pipeline": pipeline}
     several = f" and {len(files) - 1} more" if len(files) > 1 else ""
     said = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
     request = Request.from_dict(data, name="simulated", description=f"{said}, simulated with medians.", folder=folder)
@@ -211,24 +215,19 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     simulated = execute(job)
     copies = _copies(steps)
     waits, late = _waits(step, copies)
-    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
-    updates = {ipu: end - begin for ipu, (begin, end) in step.updates.items()}
-    usual = {key: int(job.costs.passes[key.kind.row.of_pass, key.stage]) for key in lengths}
-    here: dict[tuple[SpanKind, int], list[int]] = defaultdict(list)
-    for key, cycles in lengths.items():
-        here[key[:2]].append(cycles)
-    even = {key: lengths[key] - statistics.median_low(here[key[:2]]) + usual[key] for key in lengths}
+    here, here_updates = _medians([step])
+    even = {key: cycles - here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
 
     def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
         longer = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
-        later = {ipu: int(updates.get(ipu, 0)) + late.get(ipu, 0) for ipu in job.costs.updates}
+        later = {ipu: updates.get(ipu, 0) + late.get(ipu, 0) for ipu in job.costs.updates}
         return runs.with_stated_times(job, copies, longer, later)
 
     jobs = [
         runs.with_stated_times(job, copies),
-        stated(usual, job.costs.updates),
-        stated(even, updates),
-        stated(lengths, updates),
+        stated({key: usual[key[:2]] for key in lengths}, updates),
+        stated(even, here_updates),
+        stated(lengths, here_updates),
     ]
     times = [
         simulated.timeline.makespan_cycles,
@@ -240,6 +239,20 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     stated_job = replace(jobs[-1], request=replace(request, name="measured", description=f"{said}."))
     measured = runs.sum_up(stated_job, timeline_of(step, copies, info), None)
     return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
+
+
+def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], dict[int, int]]:
+    """Return median cycles of the passes of a kind in each stage, and of the weight update of each IPU."""
+    passes, updates = defaultdict[tuple[SpanKind, int], list[int]](list), defaultdict[int, list[int]](list)
+    for step in steps:
+        for ran in step.ran():
+            passes[ran.key[:2]].append(ran.end - ran.begin)
+        for ipu, (begin, end) in step.updates.items():
+            updates[ipu].append(end - begin)
+    return (
+        {key: round(statistics.median(cycles)) for key, cycles in sorted(passes.items())},
+        {ipu: round(statistics.median(cycles)) for ipu, cycles in updates.items()},
+    )
 
 
 def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
