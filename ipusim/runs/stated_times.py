@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ipusim.machine.run_changes import Stated
 from ipusim.pricing.costs import Send
 from ipusim.runs.job import Job
-from ipusim.timeline.kinds import PASS_OF_KIND, SpanKind
+from ipusim.timeline.kinds import PASS_OF_KIND
 
 
 def with_stated_times(
     job: Job,
     copies: Mapping[tuple[int, int], int],
-    passes: Mapping[tuple[SpanKind, int, int], int] | None = None,
+    passes: Mapping[Any, int] | None = None,
     updates: Mapping[int, int] | None = None,
 ) -> Job:
     """Return a Job of one replica in point-to-point whose passes, copies and updates take stated cycles.
@@ -22,7 +23,7 @@ def with_stated_times(
     Args:
         job: all of its micro-batches laid out.
         copies: cycles of a tensor on its way, by the stages that make and take it.
-        passes: cycles of each pass, by kind of span, stage and micro-batch; None for those of the Job.
+        passes: cycles of each pass, by a tuple of its kind of span, stage and micro-batch; None for those of the Job.
         updates: cycles of the weight update of each IPU; None for those of the Job.
     """
     sends = {(0, 0, *ends): Send(lead_cycles=cycles) for ends, cycles in copies.items()}

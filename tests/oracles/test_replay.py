@@ -79,7 +79,7 @@ def test_a_rank_waits_for_its_host_where_it_could_run_and_for_copies_where_tenso
     timeline = replayed(measured(3, wait=7)).measured.timeline
     us = timeline.info.clock_hz / 1_000_000
     idle = dict(zip(CAUSES, idle_causes(timeline).cycles.T / us, strict=True))
-    # Rank 0 waits for copies before its first B and before the one that rank 1 has begun late; rank 1 for one, before F.
+    # Rank 0 waits for copies before its first B, and the one that rank 1 has begun late; rank 1 before its first F.
     assert idle[Idle.HOST] == pytest.approx([0, 7], abs=0.01)
     assert idle[Idle.COPIES] == pytest.approx([6, 3], abs=0.01)
     path = critical_path_of(timeline)

@@ -78,7 +78,8 @@ class Step:
     @property
     def cycles(self) -> int:
         """Length of the step."""
-        return max(end for own in (*self.passes.values(), self.updates) for _, end in own.values())
+        ends = [end for own in self.passes.values() for _, end in own.values()]
+        return max(*ends, *(end for _, end in self.updates.values()))
 
     @property
     def ipu_of(self) -> dict[int, int]:
@@ -147,7 +148,7 @@ def _step(
     numbers = {number: place for place, number in enumerate(sorted(known))}
     seen: dict[tuple[str, str], int] = defaultdict(int)
     until: dict[int, int] = {}
-    last = defaultdict(Fraction)
+    last: dict[int, Fraction] = defaultdict(Fraction)
     for span in spans:
         ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.waited_us
         end = begin - span.waited_us + span.us

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -32,6 +32,7 @@ REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical
 RUN_FILES: Final = (*RESULT_FILES, ORDER)
 #: Keys of a scenario's stages by the kinds of passes.
 _WORDS: Final = {kind: word for word, kind in KINDS.items()}
+_LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
 #: Parts of the difference, in the order in which they come in, with their meanings.
 PARTS: Final = {
     "copies": "tensors on their way between ranks, each as long as the median of its way",
@@ -75,25 +76,22 @@ class Replay:
         unknown = "a measured step is no simulation: explain that of its plan"
         return explain(self.measured.timeline, unknown, said=self.measured.summary.waterfall)
 
+    def _both(self, figure: Callable[[Run], float]) -> tuple[float, float]:
+        """Return a figure of the measured and the simulated run."""
+        return figure(self.measured), figure(self.simulated)
+
     @property
-    def _compared(self) -> list[tuple[str, float, float]]:
-        """The figures of both runs: time in seconds, and bubble."""
-        both = (self.measured, self.simulated)
-        hz = self.measured.timeline.info.clock_hz
-        seconds, bubble = (
-            (run.timeline.makespan_cycles / hz for run in both),
-            (run.summary.bubble.idle_fraction for run in both),
-        )
-        return [("time", *seconds), ("bubble", *bubble)]
+    def _seconds(self) -> tuple[float, float]:
+        return self._both(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
 
     def words(self) -> Iterator[str]:
         """Yield the times of both, the largest part of the difference, and the definition of the bubble."""
-        (_, measured, simulated), _ = self._compared
+        measured, simulated = self._seconds
         largest = max(PARTS, key=lambda part: abs(self.parts[part]))
         yield (
             f"Step {self.step + 1} of {self.steps} measured, that of the median time, took {format_seconds(measured)}; "
             f"the simulation of its plan with the medians of all steps takes {format_seconds(simulated)}, "
-            f"{analysis.ratio(simulated - measured, measured):+.1%}."
+            f"{(simulated - measured) / measured if measured else 0:+.1%}."
         )
         if any(self.parts.values()):
             yield f"Most of the difference is {largest}: {PARTS[largest]}."
@@ -107,7 +105,7 @@ class Replay:
 
     def tables(self) -> Iterator[Table]:
         """Yield both runs, the parts of the difference, variation by stage, idle time by cause and critical path."""
-        (_, *times), (_, *bubbles) = self._compared
+        times, bubbles = self._seconds, self._both(lambda run: run.summary.bubble.idle_fraction)
         hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
         rows = (
             ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
@@ -169,8 +167,7 @@ class Replay:
 def order_text(step: Step) -> str:
     """Return the passes of each rank in their order, as torch writes Orders."""
     rows = (
-        ",".join(f"{key.stage}{key.kind.row.of_pass.letter}{key.micro_batch}" for key in own)
-        for own in step.passes.values()
+        ",".join(f"{key.stage}{_LETTERS[key.kind]}{key.micro_batch}" for key in own) for own in step.passes.values()
     )
     return "".join(f"{row}\n" for row in rows)
 
@@ -261,9 +258,10 @@ def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
     Only tensors count that a rank waited for: others have come before they are needed.
     """
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for ran in (ran for step in steps for ran in step.ran() if ran.source):
-        of_way = found[ran.source.stage, ran.key.stage]
-        of_way += [ran.begin - ran.made] if ran.made >= ran.until else []
+    for ran in (ran for step in steps for ran in step.ran()):
+        if ran.source is not None:
+            of_way = found[ran.source.stage, ran.key.stage]
+            of_way += [ran.begin - ran.made] if ran.made >= ran.until else []
     return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in found.items()}
 
 
