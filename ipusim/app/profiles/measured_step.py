@@ -81,11 +81,6 @@ class Step:
         ends = [end for own in self.passes.values() for _, end in own.values()]
         return max(*ends, *(end for _, end in self.updates.values()))
 
-    @property
-    def ipu_of(self) -> dict[int, int]:
-        """The IPU of each stage."""
-        return {key.stage: ipu for ipu, own in self.passes.items() for key in own}
-
     def ran(self) -> list[Ran]:
         """Return all passes in the order of their begins, each with what it needs of its own and of another IPU."""
         made = {key: (ipu, end) for ipu, own in self.passes.items() for key, (_, end) in own.items()}
@@ -112,7 +107,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     ranks: dict[int, set[int]] = defaultdict(set)
     for span in stages.spans:
         if span.start_us is None:
-            raise FileError(f"expected spans with a begin to replay, got times alone, as {stages.tool} writes them")
+            raise FileError(f"expected spans with a begin to replay, got times alone of {stages.tool}")
         if span.what in KINDS:
             ranks[stages.mapping[names[span.stage]]].add(span.rank)
     for ipu, several in ranks.items():

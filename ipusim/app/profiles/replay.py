@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical
 RUN_FILES: Final = (*RESULT_FILES, ORDER)
 #: Keys of a scenario's stages by the kinds of passes.
 _WORDS: Final = {kind: word for word, kind in KINDS.items()}
+#: A name that a stage of a scenario may have.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
 #: Parts of the difference, in the order in which they come in, with their meanings.
 PARTS: Final = {
@@ -195,7 +198,9 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     order = order_text(step)
     (folder / ORDER).write_text(order)
     usual, updates = _medians(steps)
-    listed: list[dict[str, Any]] = [{"name": f"stage{name}" if name.isdecimal() else name} for name in stages.stages]
+    listed: list[dict[str, Any]] = [
+        {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
+    ]
     for (kind, stage), cycles in usual.items():
         listed[stage][_WORDS[kind]] = cycles
     for ipu, cycles in updates.items():
