@@ -23,8 +23,8 @@ def with_stated_times(
     Args:
         job: all of its micro-batches laid out.
         copies: cycles of a tensor on its way, by the stages that make and take it.
-        passes: cycles of each pass, by a tuple of its kind of span, stage and micro-batch; None for those of the Job.
-        updates: cycles of the weight update of each IPU; None for those of the Job.
+        passes: cycles of each pass, by a tuple of its kind of span, stage and micro-batch; by default as the Job has.
+        updates: cycles of the weight update of each IPU; by default as the Job has.
     """
     sends = {(0, 0, *ends): Send(lead_cycles=cycles) for ends, cycles in copies.items()}
     costs = replace(job.costs, sends=sends, updates=job.costs.updates if updates is None else dict(updates))

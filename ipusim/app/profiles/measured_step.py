@@ -29,6 +29,8 @@ KINDS: Final = dict(
 _BACK: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 #: Microseconds by which profilers round.
 _ROUNDED: Final = 2
+#: Part of the shortest pass that a send in its span takes at most.
+_SEND: Final = Fraction(1, 20)
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
 
 
@@ -82,7 +84,7 @@ class Step:
         return max(*ends, *(end for _, end in self.updates.values()))
 
     def ran(self) -> list[Ran]:
-        """Return all passes in the order of their begins, each with what it needs of its own and of another IPU."""
+        """Return all passes in the order of their begins, each with the pass before it and the sender of its tensor."""
         made = {key: (ipu, end) for ipu, own in self.passes.items() for key, (_, end) in own.items()}
         found = []
         for ipu, own in self.passes.items():
@@ -186,10 +188,13 @@ def _within(span: Span, pair: Span) -> bool:
 def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     """Return by how many cycles the clock of each IPU is shifted, so that passes begin when their tensors are made.
 
-    None is, unless tensors come too early by more than what the sends in the spans of both ranks explain.
+    None is, unless tensors come too early by more than what the sends in the spans of both ranks explain, or by more
+    than a small part of the shortest pass, as sends may be in the spans of one rank alone.
     """
     least: dict[tuple[int, int], int] = {}
-    for ran in (ran for step in steps for ran in step.ran() if ran.source):
+    every = [ran for step in steps for ran in step.ran()]
+    shortest = min(ran.end - ran.begin for ran in every)
+    for ran in (ran for ran in every if ran.source):
         ends = ran.sender, ran.ipu
         least[ends] = max(ran.made - ran.begin, least.get(ends, ran.made - ran.begin))
     shifts: dict[int, int] = {}
@@ -198,7 +203,7 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
         highs = [shifts[to] - late for (of, to), late in least.items() if of == ipu and to in shifts]
         low = max(lows, default=min([0, *highs]))
         high = min(highs, default=max(low, 0))
-        agree = max(low, -high, 0) <= max(low - high, 0)
+        agree = max(low, -high, 0) <= max(low - high, shortest * _SEND, 0)
         shifts[ipu] = 0 if agree else (low + high) // 2
     return shifts
 

@@ -188,36 +188,50 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     Raises FileError for measurements that are no steps of one pipeline, and RequestError or PlanError for an Order that
     no pipeline has.
     """
-    clock_hz = int(hardware.GC200.clock_hz)
     try:
-        steps, shifts = steps_of(stages, clock_hz)
+        steps, shifts = steps_of(stages, int(hardware.GC200.clock_hz))
     except FileError as error:
         raise FileError(f"{enumerated(files, 1)}: {error}") from None
     number = sorted(range(len(steps)), key=lambda number: (steps[number].cycles, number))[(len(steps) - 1) // 2]
-    step = steps[number]
-    order = order_text(step)
+    step, order, copies = steps[number], order_text(steps[number]), _copies(steps)
     (folder / ORDER).write_text(order)
-    usual, updates = _medians(steps)
+    several = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    said = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
+    options = _options(stages, steps)
+    request = Request.from_dict(
+        options, name="simulated", description=f"{said}, simulated with medians.", folder=folder
+    )
+    simulated = execute(assemble(request).whole)
+    jobs = _jobs(simulated.job, steps, step, copies)
+    times = [simulated.timeline.makespan_cycles, *(runs.timeline_of(job).makespan_cycles for job in jobs), step.cycles]
+    parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
+    info = replace(simulated.timeline.info, name="measured", title=said)
+    job = replace(jobs[-1], request=replace(request, name="measured", description=f"{said}."))
+    measured = runs.sum_up(job, timeline_of(step, copies, info), None)
+    return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
+
+
+def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the options of the measured Order with the medians of all steps, whose copies take no time."""
+    passes, updates = _medians(steps)
     listed: list[dict[str, Any]] = [
         {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
     ]
-    for (kind, stage), cycles in usual.items():
+    for (kind, stage), cycles in passes.items():
         listed[stage][_WORDS[kind]] = cycles
     for ipu, cycles in updates.items():
         listed[stages.mapping.index(ipu)]["update"] = cycles  # of all stages of the IPU
-    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
-    micro_batches = 1 + max(key.micro_batch for key in lengths)
+    micro_batches = 1 + max(ran.key.micro_batch for ran in steps[0].ran())
     pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
-    training = any(key.kind != SpanKind.FORWARD for key in lengths)
-    data = {"system": {"name": "free"}, "training": training, "pipeline": pipeline}
-    several = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    said = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
-    request = Request.from_dict(data, name="simulated", description=f"{said}, simulated with medians.", folder=folder)
-    job = assemble(request).whole
-    simulated = execute(job)
-    copies = _copies(steps)
+    training = any(kind != SpanKind.FORWARD for kind, _ in passes)
+    return {"system": {"name": "free"}, "training": training, "pipeline": pipeline}
+
+
+def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
+    """Return the Job with copies, and with waits, jitter and stragglers of a step too, one upon the other."""
     waits, late = _waits(step, copies)
-    here, here_updates = _medians([step])
+    (usual, updates), (here, updates_here) = _medians(steps), _medians([step])
+    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
     even = {key: cycles - here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
 
     def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
@@ -225,22 +239,12 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
         later = {ipu: updates.get(ipu, 0) + late.get(ipu, 0) for ipu in job.costs.updates}
         return runs.with_stated_times(job, copies, longer, later)
 
-    jobs = [
+    return [
         runs.with_stated_times(job, copies),
         stated({key: usual[key[:2]] for key in lengths}, updates),
-        stated(even, here_updates),
-        stated(lengths, here_updates),
+        stated(even, updates_here),
+        stated(lengths, updates_here),
     ]
-    times = [
-        simulated.timeline.makespan_cycles,
-        *(runs.timeline_of(each).makespan_cycles for each in jobs),
-        step.cycles,
-    ]
-    parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
-    info = replace(simulated.timeline.info, name="measured", title=said)
-    stated_job = replace(jobs[-1], request=replace(request, name="measured", description=f"{said}."))
-    measured = runs.sum_up(stated_job, timeline_of(step, copies, info), None)
-    return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
 
 
 def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], dict[int, int]]:
@@ -260,7 +264,7 @@ def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], di
 def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
     """Return the median cycles of a tensor on its way, by the stages that make and take it.
 
-    Only tensors count that a rank waited for: others have come before they are needed.
+    Only tensors count that a rank waited for. Other tensors arrive before their passes can begin.
     """
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     for ran in (ran for step in steps for ran in step.ran()):
