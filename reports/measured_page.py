@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.app.profiles.read import read_measured
-from ipusim.app.profiles.replay import PARTS, Replay, replay
 from ipusim.app.profiles.stages import stages_of
 from ipusim.app.render.tables import Table
+from ipusim.app.replay.replay import PARTS, Replay, replay
 from ipusim.base.units import format_seconds
 from reports.markdown import markdown
 

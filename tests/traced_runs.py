@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ipusim.app.profiles.read import read_measured
-from ipusim.app.profiles.replay import Replay, replay
 from ipusim.app.profiles.stages import stages_of
+from ipusim.app.replay.replay import Replay, replay
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import Timeline
 

@@ -125,7 +125,7 @@ def _replay(measured: Stages, files: Sequence[Path], folder: Path, as_json: bool
     from tempfile import TemporaryDirectory
 
     from ipusim.app.page.page import PAGE, write_page
-    from ipusim.app.profiles.replay import REPLAY_FILES, RUN_FILES, replay
+    from ipusim.app.replay.replay import REPLAY_FILES, RUN_FILES, replay
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.report import OUTDATED_FILES
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute, hardware, runs
 from ipusim.app.explain.explanation import Explanation, explain
-from ipusim.app.profiles.measured_step import KINDS, Key, Step, steps_of, timeline_of
 from ipusim.app.profiles.stages import Stages
 from ipusim.app.profiles.written import figures_table
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
+from ipusim.app.replay.measured_step import KINDS, Key, Step, steps_of, timeline_of
 from ipusim.app.run_folder.report import RESULT_FILES, json_bytes, picture_window, run_files
 from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, printable
