@@ -18,7 +18,7 @@ from reports.markdown import markdown
 
 FOLDER: Final = Path(__file__).parent.parent / "tests" / "golden" / "torch_traces"
 #: The run that is shown whole.
-SHOWN: Final = "Interleaved1F1B_2"
+SHOWN: Final = "1F1B_2"
 
 
 @cache
