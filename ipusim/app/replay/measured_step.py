@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,8 +30,8 @@ KINDS: Final = dict(
 _BACK: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 #: Microseconds by which profilers round.
 _ROUNDED: Final = 2
-#: Part of the shortest pass that a send in its span takes at most.
-_SEND: Final = Fraction(1, 20)
+#: One in so many parts of the shortest pass is a send in its span at most.
+_SEND: Final = 20
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
 
 
@@ -188,22 +189,23 @@ def _within(span: Span, pair: Span) -> bool:
 def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     """Return by how many cycles the clock of each IPU is shifted, so that passes begin when their tensors are made.
 
-    None is, unless tensors come too early by more than what the sends in the spans of both ranks explain, or by more
-    than a small part of the shortest pass, as sends may be in the spans of one rank alone.
+    None is, unless tensors that a rank waited for usually come too early, and by more than what the sends in the spans
+    of both ranks explain, or than a small part of the shortest pass, as sends may be in the spans of one rank alone.
     """
-    least: dict[tuple[int, int], int] = {}
+    early: dict[tuple[int, int], list[int]] = defaultdict(list)
     every = [ran for step in steps for ran in step.ran()]
     shortest = min(ran.end - ran.begin for ran in every)
-    for ran in (ran for ran in every if ran.source):
-        ends = ran.sender, ran.ipu
-        least[ends] = max(ran.made - ran.begin, least.get(ends, ran.made - ran.begin))
+    for ran in every:
+        if ran.source is not None and ran.made >= ran.until:
+            early[ran.sender, ran.ipu].append(ran.made - ran.begin)
+    least = {ends: statistics.median_low(cycles) for ends, cycles in early.items()}
     shifts: dict[int, int] = {}
     for ipu in steps[0].passes:
         lows = [shifts[of] + late for (of, to), late in least.items() if to == ipu and of in shifts]
         highs = [shifts[to] - late for (of, to), late in least.items() if of == ipu and to in shifts]
         low = max(lows, default=min([0, *highs]))
         high = min(highs, default=max(low, 0))
-        agree = max(low, -high, 0) <= max(low - high, shortest * _SEND, 0)
+        agree = max(low, -high, 0) <= max(low - high, shortest // _SEND, 0)
         shifts[ipu] = 0 if agree else (low + high) // 2
     return shifts
 

@@ -103,7 +103,10 @@ class Replay:
         hz = self.measured.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:
-                yield f"The clock of IPU {ipu} is shifted by {_signed(cycles / hz)}: its tensors came too early."
+                yield (
+                    f"Tensors of IPU {ipu} usually come before they are made: its clock is shifted by "
+                    f"{_signed(cycles / hz)}, unless sends are in the spans of passes."
+                )
         yield BUBBLE
 
     def tables(self) -> Iterator[Table]:
