@@ -63,7 +63,7 @@ def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tm
         "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which"
     )
     for part in ("copies", "waits", "jitter", "stragglers", "not explained"):
-        assert any(re.match(rf" {part}\s+[+-]?[\d.]+ m?s\s+[+-][\d.]+%\s+", line) for line in lines)
+        assert any(re.match(rf" {part}\s+[+-]?[\d.]+ [mu]?s\s+[+-][\d.]+%\s+", line) for line in lines)
     assert {"The step", "The difference by part", "Measured, in ms"} <= {*lines}
     written = "replay.json, replay.png, idle_causes.png, critical_path.png, report.html"
     assert lines[-1] == f"replayed: {written}; the runs measured and simulated"
