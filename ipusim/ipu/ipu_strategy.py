@@ -72,6 +72,9 @@ class IPUStrategyV1:
                 return fn(*args, **named)
             return run_function(fn, args, named, options_of_loop(self._ordinal))
 
+    #: The name of ``run`` in TensorFlow 2.1.
+    experimental_run_v2 = run
+
 
 IPUStrategy = IPUStrategyV1
 

@@ -21,7 +21,7 @@ tf = load()
 
 @building
 def repeat(
-    n: int,
+    n: Any,
     body: Callable[..., Any],
     inputs: Any = None,
     infeed_queue: IPUInfeedQueue | None = None,
@@ -32,7 +32,7 @@ def repeat(
     """Trace a loop of a known number of iterations.
 
     Args:
-        n: number of iterations.
+        n: number of iterations, or a tensor of it.
         body: takes the loop's tensors, then those of an element of the infeed; returns the tensors of the next
             iteration, and operations that run with it.
         inputs: the tensors of the first iteration.
@@ -46,7 +46,16 @@ def repeat(
     Raises:
         ProgramError: for arguments out of range, and ProgramTypeError for those of other types.
     """
-    return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue, config=config)
+    if not isinstance(n, tf.Tensor):
+        return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue, config=config)
+    check_body("body", body)
+
+    def again(done: Any, limit: Any, *values: Any) -> list[Any]:
+        return [done + 1, limit, *listed(body(*values))]
+
+    carried = [tf.constant(0), tf.cast(n, tf.int32), *listed(inputs)]
+    results = listed(_loop(None, again, carried, infeed_queue, lambda done, limit, *_: done < limit, config))
+    return results[2:] if len(results) != 3 else results[2]
 
 
 @building

@@ -40,6 +40,9 @@ _STRATEGIES: Final = """
     distributed.ipu_horovod_strategy distributed.popdist_strategy horovod.ipu_horovod_strategy
     horovod.ipu_multi_replica_strategy horovod.popdist_strategy ipu_multi_worker_strategy
 """
+#: Modules whose names ``tensorflow.python`` had in the releases of Graphcore's programs.
+_PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
+_PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
 #: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
@@ -85,7 +88,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.keras": (keras,),
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
-        "tensorflow.python": ("tensorflow.python",),
+        "tensorflow.python": _PYTHON,
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
         "horovod": f"{_OURS}.horovod",
         "horovod.tensorflow": f"{_OURS}.horovod",
@@ -97,6 +100,8 @@ def rows_for(major: int) -> dict[str, Row]:
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
         "tensorflow.compiler.plugin": (),
+        f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
+        f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
     }
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
@@ -109,4 +114,11 @@ def rows_for(major: int) -> dict[str, Row]:
         rows[f"{parent}.ipu"] = f"{_OURS}.keras"
     rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
     rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
+    # The package's name in the releases in which its modules were hidden behind it.
+    rows |= {f"tensorflow_core{name.removeprefix('tensorflow')}": rows[name] for name in rows if is_tensorflow(name)}
     return rows
+
+
+def is_tensorflow(name: str) -> bool:
+    """Tell whether a dotted name is TensorFlow's package or below it."""
+    return name.partition(".")[0] == "tensorflow"

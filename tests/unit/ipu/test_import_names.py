@@ -51,7 +51,7 @@ def test_every_form_of_import_finds_graphcores_name(text):
         ("import importlib; importlib.import_module('tensorflow.python.ipu.lops')", r"ipu\.lops is not simulated"),
         (
             "from tensorflow.compiler.plugin.poplar.driver import config_pb2",
-            r"^tensorflow\.compiler\.plugin\.poplar is not simulated",
+            r"^tensorflow\.compiler\.plugin\.poplar\.driver\.config_pb2 is not simulated",
         ),
     ],
 )

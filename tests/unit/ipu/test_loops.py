@@ -225,3 +225,20 @@ def test_functions_of_sharding_look_at_the_graph(names):
     assert (sharding.has_attr(a.op, "value"), sharding.has_attr(b.op, "value")) == (True, False)
     assert (sharding.get_shard_from_colocation(c.op), sharding.get_shard_from_colocation(b.op)) == (3, None)
     sharding.propagate_sharding(tf.get_default_graph())
+
+
+def test_a_count_may_be_a_tensor_that_each_run_feeds(names):
+    tf, ipu = names.tf, names.ipu
+    configure(names, 1)
+    outfeed, count = queue(names), tf.placeholder(tf.int32, [])
+
+    def body(x):
+        return x + 1, outfeed.enqueue(x)
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        loop = ipu.ipu_compiler.compile(lambda n: ipu.loops.repeat(n, body, [tf.constant(0.0)]), [count])
+    dequeued = outfeed.dequeue()
+    with tf.Session() as session:
+        for n in (1, 3):
+            assert session.run(loop, {count: n}) == (n,)
+            assert np.ravel(session.run(dequeued)).tolist() == [*range(n)]
