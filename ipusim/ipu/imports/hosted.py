@@ -16,7 +16,7 @@ from ipusim.ipu.imports.rows import rows_for
 from ipusim.ipu.imports.switches import process_of
 
 #: Advice to use names that the program's version of TensorFlow does not have.
-_LATER_VERSIONS: Final = ".*is deprecated and will be removed in a future version"
+_LATER_VERSIONS: Final = r".*is deprecated(, use `learning_rate`| and will be removed in a future version)"
 #: Words on the seed that a graph of the program's has been given here.
 _OF_SEEDS: Final = "Seed .* from outer graph might be getting used by function"
 

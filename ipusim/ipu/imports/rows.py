@@ -103,6 +103,8 @@ def rows_for(major: int) -> dict[str, Row]:
         f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
         f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
     }
+    if major == 2:
+        rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
@@ -112,6 +114,8 @@ def rows_for(major: int) -> dict[str, Row]:
     for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
         rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
         rows[f"{parent}.ipu"] = f"{_OURS}.keras"
+        # Optimizers of the releases that programs are written for, which take `decay` and `lr`.
+        rows[f"{parent}.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
     rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
     # The package's name in the releases in which its modules were hidden behind it.
