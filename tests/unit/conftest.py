@@ -8,7 +8,6 @@ import pytest
 from tests.graphcore_programs import hosted_names
 from tests.graphcore_programs import run as run_program
 
-
 ONES = np.ones((1, 2), np.float32)
 
 
