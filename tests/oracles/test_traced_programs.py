@@ -6,6 +6,7 @@ A scenario's layers are written here as users write them for TensorFlow, with Ke
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -14,11 +15,13 @@ import pytest
 
 from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
+from tests.effort import sampled
 from tests.tensorflow_tests import needs_tensorflow
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,
     build,
+    initial_values,
     job_of,
     micro_batches,
     traced_work,
@@ -82,6 +85,50 @@ MODELS = {
     "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
+#: Optimizers of a scenario, and those of TensorFlow 1. A first sum of FTRL that is small takes weights for gradients.
+OPTIMIZERS = [
+    ({"type": "sgd", "learning_rate": 0.1}, lambda v1: v1.train.GradientDescentOptimizer(0.1)),
+    ({"type": "momentum", "learning_rate": 0.1, "momentum": 0.5}, lambda v1: v1.train.MomentumOptimizer(0.1, 0.5)),
+    (
+        {"type": "momentum", "learning_rate": 0.1, "momentum": 0.5, "nesterov": True},
+        lambda v1: v1.train.MomentumOptimizer(0.1, 0.5, use_nesterov=True),
+    ),
+    (
+        {"type": "adagrad", "learning_rate": 0.1, "initial_accumulator": 0.2},
+        lambda v1: v1.train.AdagradOptimizer(0.1, 0.2),
+    ),
+    (
+        {"type": "adadelta", "learning_rate": 1, "rho": 0.9, "epsilon": 0.001},
+        lambda v1: v1.train.AdadeltaOptimizer(1.0, 0.9, 0.001),
+    ),
+    (
+        {"type": "ftrl", "learning_rate": 0.1, "initial_accumulator": 1e-8, "l1": 0.001, "l2": 0.01, "beta": 0.1},
+        lambda v1: v1.train.FtrlOptimizer(
+            0.1,
+            initial_accumulator_value=1e-8,
+            l1_regularization_strength=0.001,
+            l2_regularization_strength=0.01,
+            beta=0.1,
+        ),
+    ),
+    ({"type": "adam", "learning_rate": 0.01}, lambda v1: v1.train.AdamOptimizer(0.01)),
+    (
+        {"type": "adam", "learning_rate": 0.01, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.001},
+        lambda v1: v1.train.AdamOptimizer(0.01, 0.8, 0.9, 0.001),
+    ),
+    ({"type": "rmsprop", "learning_rate": 0.01}, lambda v1: v1.train.RMSPropOptimizer(0.01)),
+    (
+        {
+            "type": "rmsprop",
+            "learning_rate": 0.01,
+            "decay": 0.8,
+            "momentum": 0.5,
+            "epsilon": 0.001,
+            "centered": True,
+        },
+        lambda v1: v1.train.RMSPropOptimizer(0.01, 0.8, 0.5, 0.001, centered=True),
+    ),
+]
 #: Options of a scenario's optimizers that have no default; none of them changes the work of an update.
 OPTIONS = {"momentum": {"momentum": 0.9}}
 TUTORIAL = sorted(path.name for path in SCENARIOS.glob("tutorial_step*.yaml"))
@@ -230,11 +277,13 @@ def test_losses_of_the_tutorial_are_tensorflows(name):
     np.testing.assert_allclose(train_with_ipusim(built, initial, batches), expected, **CLOSE)
 
 
-def _request(built, initial, batches, pipeline, system):
+def _request(built, initial, batches, pipeline, system, averages=None):
     """A request whose stages are those of a traced step."""
     from ipusim.ipu.graph.traced_functions import StepFunctions  # noqa: PLC0415
 
-    functions = StepFunctions("program", built.step, initial, lambda index: batches[index % len(batches)])
+    functions = StepFunctions(
+        "program", built.step, initial, lambda index: batches[index % len(batches)], averages=averages
+    )
     options = {
         "system": system,
         "pipeline": {
@@ -248,6 +297,11 @@ def _request(built, initial, batches, pipeline, system):
     return Request(runs.validate(options), name="program", functions=functions)
 
 
+def _check_timelines(run, scenario):
+    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
+        np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
+
+
 def _check_machine(job, model):
     """Hold the machine's run against that of the scenario, span by span, and its losses against TensorFlow's."""
     built, pipeline = build(model), job.request.options.pipeline
@@ -256,8 +310,7 @@ def _check_machine(job, model):
     initial, expected = accumulate_with_tensorflow(built, batches, count)
     system = job.request.options.system.model_dump(exclude_unset=True)
     run, scenario = execute(assemble(_request(built, initial, batches, pipeline, system))), execute(job)
-    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
-        np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
+    _check_timelines(run, scenario)
     np.testing.assert_allclose([each.loss for each in run.learning.losses], expected, **CLOSE)
 
 
@@ -270,6 +323,34 @@ def test_the_machine_runs_the_tutorial_as_its_scenarios(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_machine_runs_a_model_as_its_scenario(name):
     _check_machine(*_of(name))
+
+
+@sampled(2)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("number", range(len(OPTIMIZERS)), ids=[str(spec) for spec, _ in OPTIMIZERS])
+def test_an_optimizer_learns_as_that_of_its_scenario_does(number, replicas):
+    """From the weights of the scenario, on its samples, in the same time."""
+    spec, optimizer = OPTIMIZERS[number]
+    job = job_of(DENSE, {"type": "synthetic", "shape": [9, 5], "classes": 10}, ["second"], 8, spec)
+    options = job.request.options
+    system = {"name": "m2000", "auto_select_ipus": 2 * replicas}
+    changed = options.model_copy(
+        update={"system": options.system.model_copy(update={"auto_select_ipus": 2 * replicas})}
+    )
+    job = assemble(replace(job.request, options=changed))
+    workload = job.workload(0)
+    built = build(_model(job, DENSE, optimizer))
+    drawn = [each for stage in range(2) for each in workload.initial_parameters(stage).values()]
+    initial = initial_values(built)
+    trained = dict(zip((name for name in initial if name in built.step.accumulators), drawn, strict=True))
+    batches = [workload.feed.element(index) for index in range(16 * replicas)]
+    averages = replicas > 1 or None
+    request = _request(built, {**initial, **trained}, batches, options.pipeline, system, averages)
+    run, scenario = execute(assemble(request)), execute(job)
+    _check_timelines(run, scenario)
+    losses = [each.loss for each in scenario.learning.losses]
+    np.testing.assert_allclose([each.loss for each in run.learning.losses], losses, rtol=2e-5)
+    assert len(set(losses)) == len(losses)
 
 
 def test_tensorflow_executes_no_node_of_a_stage():
