@@ -46,10 +46,12 @@ class StageMemory:
         self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
             name: other.accumulators[name] for name, other in shared
         }
-        #: Of each parameter that a later stage shares, the last such stage: the first to run a backward pass.
-        self._leaders: dict[str, StageMemory] = {}
+        #: Of each parameter that later stages share, these stages; the last runs its backward pass first.
+        self._later: dict[str, list[StageMemory]] = {}
         for name, other in shared:
-            other._leaders[name] = self
+            other._later.setdefault(name, []).append(self)
+        #: Parameters of which this stage's backward pass gives a gradient.
+        self._given: set[str] = set()
         #: Of each parameter of an earlier stage, that stage, whose backward pass is the last.
         self._owners = {name: other for name, other in shared if name in other.own}
         self._partial: dict[tuple[str, int], Array] = {}
@@ -91,15 +93,15 @@ class StageMemory:
         MEAN scales it by 1 / count first, RUNNING_MEAN keeps accumulator * n / (n + 1) +
         gradient / (n + 1) with n the micro-batches before; both scale by a number of the accumulator's
         dtype, so that what a wider accumulator is for is not lost before it.
-        A shared parameter's accumulator decays with the stage that comes first in the backward
-        pass alone, and the others' gradients are divided by the micro-batches that it has done:
+        A shared parameter's accumulator decays with the stage whose gradient comes first in the
+        backward pass alone, and the others' are divided by the micro-batches that it has done:
         each then decays as that stage's own, to gradient / count in the end.
         A map is one of a variable's whole gradient of a micro-batch, as TensorFlow's optimizers see it:
         where stages share the variable, their gradients are summed up first.
         The stage that comes first in the backward pass must therefore come first with each micro-batch
         where the halves of that pass run apart, too; raises MissingTensorError where it does not.
         """
-        leads = name in self._leaders
+        leads = name in self._later
         if leads and not self._has_led(name):
             raise MissingTensorError(
                 f"the gradient of {name!r} of micro-batch {self.micro_batch} in a later stage of it is not there"
@@ -112,8 +114,10 @@ class StageMemory:
                 gradient, leads = gradient + self._partial.pop((name, self.micro_batch)), False
             gradient = self._map(gradient, self.parameters[name])
         accumulator = self.accumulators[name]
-        if self._running and leads:
-            gradient = gradient * accumulator.dtype.type(1 / self._leaders[name].accumulated)
+        first = self._first(name) if self._running and leads else None
+        self._given.add(name)
+        if first is not None:
+            gradient = gradient * accumulator.dtype.type(1 / first.accumulated)
         elif self._running:
             np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
             gradient = gradient * accumulator.dtype.type(1 / (self.accumulated + 1))
@@ -125,7 +129,11 @@ class StageMemory:
         """Whether the last stage that shares a parameter has given what this one's gradient is added to."""
         if self._map is not None and name not in self._owners:
             return (name, self.micro_batch) in self._partial
-        return self._map is not None or not self._running or self._leaders[name].accumulated > 0
+        return self._map is not None or not self._running or self._later[name][-1].accumulated > 0
+
+    def _first(self, name: str) -> StageMemory | None:
+        """Return the stage whose gradient of a parameter comes before this one's; None where no later stage has one."""
+        return next((stage for stage in reversed(self._later[name]) if name in stage._given), None)
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
         """Hold a later stage's part of a parameter's gradient until this stage's own part comes."""

@@ -1,76 +1,91 @@
-"""Options of pipelines written in Python that change when and where things happen, and not what comes out."""
+"""Options of programs that change when and where things happen, and not what comes out."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu import get_variable
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer, MomentumOptimizer
-from ipusim.ipu.pipelining_ops import (
-    OptimizerFunctionOutput,
-    PipelineSchedule,
-    PipelineStageOptions,
-    RecomputationMode,
-    pipeline,
-)
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from tests.effort import sampled
+from tests.graphcore_programs import configure, hosted_names, run
 
-WIDTH, BATCH = 16, 4
-
-
-def weights(seed, shape=(WIDTH, WIDTH)):
-    return np.random.default_rng(seed).normal(size=shape) / 4
-
-
-def dense(name, seed):
-    return lambda x, labels: (anp.tanh(anp.dot(x, get_variable(name, weights(seed)))), labels)
+WIDTH, BATCH, EXECUTIONS = 16, 4, 2
+#: Numbers that float32 has, in which TensorFlow keeps them.
+RATE, MOMENTUM = 0.0625, 0.875
+REMOTE = {"device_connection__enable_remote_buffers": True}
+RECOMPUTE = {"allow_recompute": True}
+IO_TILES = {"io_tiles__num_io_tiles": 64, "io_tiles__place_ops_on_io_tiles": True}
 
 
-def loss(x, labels):
-    return anp.mean((anp.dot(x, get_variable("w2", weights(2))) - labels) ** 2)
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        yield found
 
 
-STAGES = [dense("w0", 0), dense("w1", 1), loss]
-
-
-def elements(count=400):
-    rng = np.random.default_rng(9)
-    return [(rng.normal(size=(BATCH, WIDTH)), rng.normal(size=(BATCH, WIDTH))) for _ in range(count)]
-
-
-def train(count=12, *, config=None, stages=STAGES, **arguments):
-    """Train for two executions; returns the pipeline and the losses."""
-    queue = IPUOutfeedQueue()
-    optimizer = CrossReplicaOptimizer(MomentumOptimizer(0.05, 0.9))
-    found = pipeline(
-        stages,
-        count,
-        repeat_count=2,
-        infeed_queue=IPUInfeedQueue(elements()),
-        outfeed_queue=queue,
-        optimizer_function=lambda value: OptimizerFunctionOutput(optimizer, value),
-        config=config,
-        **arguments,
-    )
-    return found, queue.dequeue()[0]
+def weights(seed):
+    return np.random.default_rng(seed).normal(size=(WIDTH, WIDTH)) / 4
 
 
 @cache
-def unsplit(count, replicas=1, executions=2):
+def elements(count=400):
+    return np.random.default_rng(9).normal(size=(2, count, BATCH, WIDTH))
+
+
+def dense(tf, name, seed, cut=slice(None)):
+    def layer(x):
+        with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+            return tf.matmul(x, tf.get_variable(name, dtype=tf.float64, initializer=weights(seed)[:, cut]))
+
+    return layer
+
+
+def stages(tf, middle=None):
+    """Three layers, the last with the loss; labels travel beside the activations."""
+    first, second, third = (dense(tf, f"w{place}", place) for place in range(3))
+    return [
+        lambda x, labels: (tf.tanh(first(x)), labels),
+        middle or (lambda x, labels: (tf.tanh(second(x)), labels)),
+        lambda x, labels: tf.reduce_mean((third(x) - labels) ** 2),
+    ]
+
+
+def train(names, count=12, *, ipus=4, device=None, written=None, **arguments):
+    """Train for two executions."""
+    tf, ipu = names.tf, names.ipu
+    configure(names, ipus, **(device or {}))
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(tuple(elements())))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def learn(loss):
+        optimizer = ipu.optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(RATE, MOMENTUM))
+        return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss)
+
+    def network():
+        return ipu.pipelining_ops.pipeline(
+            written or stages(tf),
+            count,
+            repeat_count=EXECUTIONS,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=learn,
+            **arguments,
+        )
+
+    return run(names, network, outfeed, [infeed])
+
+
+@cache
+def unsplit(count, replicas):
     """The same training in plain NumPy: losses (micro-batches, replicas) and the weights in the end."""
     held = {f"w{i}": weights(i) for i in range(3)}
     slots = {name: np.zeros_like(array) for name, array in held.items()}
-    losses, stream = [], iter(elements())
-    for _ in range(executions):
+    losses, stream = [], zip(*elements(), strict=True)
+    for _ in range(EXECUTIONS):
         total = {name: np.zeros_like(array) for name, array in held.items()}
         for _ in range(count * replicas):
             x, labels = next(stream)
@@ -85,32 +100,21 @@ def unsplit(count, replicas=1, executions=2):
             grad = grad @ held["w1"].T * (1 - first**2)
             total["w0"] += x.T @ grad / replicas
         for name, gradient in total.items():
-            slots[name] = 0.9 * slots[name] + gradient
-            held[name] -= 0.05 * slots[name]
-    return np.array(losses).reshape(count * executions, replicas), held
+            slots[name] = MOMENTUM * slots[name] + gradient
+            held[name] -= RATE * slots[name]
+    return np.array(losses).reshape(count * EXECUTIONS, replicas), held
 
 
-def configured(**attributes):
-    config = IPUConfig()
-    config.auto_select_ipus = attributes.pop("ipus", 4)
-    config.allow_recompute = attributes.pop("allow_recompute", False)
-    config.device_connection.enable_remote_buffers = attributes.pop("remote", False)
-    config.io_tiles.num_io_tiles = attributes.pop("io_tiles", 0)
-    config.io_tiles.place_ops_on_io_tiles = bool(config.io_tiles.num_io_tiles)
-    assert not attributes
-    return config
-
-
-def equal(found, losses, count, replicas=1):
-    expected, held = unsplit(count, replicas)
-    assert losses.reshape(expected.shape) == pytest.approx(expected, rel=1e-10)
-    for name, array in found.variables.items():
-        assert array == pytest.approx(held[name], rel=1e-9, abs=1e-12), name
+def equal(found, count=12, replicas=1):
+    losses, held = unsplit(count, replicas)
+    np.testing.assert_allclose(np.reshape(found.sent[0], losses.shape), losses, rtol=1e-10)
+    for name, array in held.items():
+        np.testing.assert_allclose(found.variables[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
-def test_a_pipeline_learns_what_the_unsplit_model_does(schedule):
-    equal(*train(pipeline_schedule=schedule), 12)
+def test_a_pipeline_learns_what_the_unsplit_model_does(names, schedule):
+    equal(train(names, pipeline_schedule=schedule))
 
 
 @pytest.mark.parametrize(
@@ -122,17 +126,17 @@ def test_a_pipeline_learns_what_the_unsplit_model_does(schedule):
         (PipelineSchedule.Sequential, RecomputationMode.RecomputeAndBackpropagateInterleaved),
     ],
 )
-def test_recomputation_changes_no_number(schedule, mode):
-    found, losses = train(pipeline_schedule=schedule, recomputation_mode=mode, config=configured(allow_recompute=True))
-    equal(found, losses, 12)
-    assert found.program.shape.recomputes(0)
+def test_recomputation_changes_no_number(names, schedule, mode):
+    found = train(names, pipeline_schedule=schedule, recomputation_mode=mode, device=RECOMPUTE)
+    equal(found)
+    assert found.job.program.shape.recomputes(0)
 
 
-def test_host_copies_on_io_tiles_change_no_number():
-    found, losses = train(config=configured(io_tiles=64))
-    equal(found, losses, 12)
-    assert found.program.shape.overlapped_io
-    assert not found.notes
+def test_host_copies_on_io_tiles_change_no_number(names):
+    found = train(names, device=IO_TILES)
+    equal(found)
+    assert found.job.program.shape.overlapped_io
+    assert not found.job.notes
 
 
 @pytest.mark.parametrize(
@@ -143,152 +147,74 @@ def test_host_copies_on_io_tiles_change_no_number():
         {"replicated_optimizer_state_sharding": True, "replicated_weight_sharding": True, "offload_weights": True},
     ],
 )
-def test_replicas_average_their_gradients_however_variables_are_stored(sharding):
-    config = configured(ipus=16, remote=bool(sharding))
-    found, losses = train(6, config=config, **sharding)
-    assert found.system.replicas == 4
-    assert losses.shape == (12, 4)
-    equal(found, losses, 6, replicas=4)
-    assert found.program.offload.weights == ("replicated_weight_sharding" in sharding)
+def test_replicas_average_their_gradients_however_variables_are_stored(names, sharding):
+    device = {**REMOTE, "optimizations__minimum_remote_tensor_size": 1} if sharding else {}
+    found = train(names, 6, ipus=16, device=device, **sharding)
+    assert found.job.system.replicas == 4
+    assert found.sent[0].shape == (12, 4)
+    equal(found, 6, replicas=4)
+    assert found.job.program.offload.weights == ("replicated_weight_sharding" in sharding)
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_batch_serialization_is_more_micro_batches(remote):
-    found, losses = train(3, batch_serialization_iterations=4, config=configured(ipus=1, remote=remote))
-    equal(found, losses, 12)
-    assert found.plan.schedule == "sequential"
-    assert set(found.program.shape.mapping) == {0}
-    assert found.program.offload.activations == remote
+def test_batch_serialization_is_more_micro_batches(names, remote):
+    found = train(names, 3, batch_serialization_iterations=4, ipus=1, device=REMOTE if remote else {})
+    equal(found)
+    assert found.job.plan.schedule == "sequential"
+    assert set(found.job.program.shape.mapping) == {0}
+    assert found.job.program.offload.activations == remote
 
 
-def test_offloads_take_time_and_change_no_number():
-    plain, _ = train(config=configured())
-    found, losses = train(config=configured(remote=True), offload_gradient_accumulation_buffers=True)
-    equal(found, losses, 12)
-    assert found.program.offload.weight_update_variables
-    assert found.summary.execution_cycles > plain.summary.execution_cycles
+def test_offloads_take_time_and_change_no_number(names):
+    plain = train(names)
+    names.tf.reset_default_graph()
+    found = train(names, device=REMOTE, offload_gradient_accumulation_buffers=True)
+    equal(found)
+    assert found.job.program.offload.weight_update_variables
+    assert found.timeline.end.max() > plain.timeline.end.max()
 
 
-def test_options_of_products_reach_their_plans():
-    options = [PipelineStageOptions(matmul_options={"availableMemoryProportion": "0.001", "partialsType": "half"})] * 3
-    found, losses = train(forward_propagation_stages_poplar_options=options)
-    equal(found, losses, 12)
-
-    def planned(profile):
-        return {(work.memory_proportion, work.partials_itemsize) for work in profile if work.products}
-
-    assert planned(found.program.stages[0].forward) == {(Fraction(1, 1000), 2)}
-    assert planned(found.program.stages[0].backward) == {(None, 4)}
-    config = configured()
-    config.matmuls.poplar_options = {"availableMemoryProportion": 0.001}
-    assert planned(train(config=config)[0].program.stages[2].backward) == {(Fraction(1, 1000), 4)}
+def planned(passes):
+    return {(work.memory_proportion, work.partials_itemsize) for work in passes if work.products}
 
 
-def concurrent_stages(parallel):
-    """Two columns of a layer beside each other, and a label that goes through with one of them."""
-
-    def columns(name, cut):
-        return lambda x: anp.tanh(anp.dot(x, get_variable(name, weights(1)[:, cut])))
-
-    left, right = columns("left", slice(0, 10)), columns("right", slice(10, WIDTH))
-
-    def with_labels(x, labels):
-        return right(x), labels
-
-    def both(x, labels):
-        return left(x), *with_labels(x, labels)
-
-    def end(a, b, labels):
-        return loss(anp.concatenate([a, b], axis=1), labels)
-
-    middle = [lambda x, labels: left(x), with_labels] if parallel else both
-    return [dense("w0", 0), middle, end]
-
-
-@cache
-def columns_in_one_stage():
-    """Return the variables and losses of a training in which one stage has both columns."""
-    single, losses = train(stages=concurrent_stages(False))
-    return single.variables, losses
+def test_options_of_products_reach_their_plans(names):
+    share = {"availableMemoryProportion": "0.001"}
+    options = [PipelineStageOptions(matmul_options={**share, "partialsType": "half"})] * 3
+    found = train(names, forward_propagation_stages_poplar_options=options)
+    equal(found)
+    assert planned(found.job.program.stages[0].forward) == {(Fraction(1, 1000), 2)}
+    assert planned(found.job.program.stages[0].backward) == {(None, 4)}
+    names.tf.reset_default_graph()
+    found = train(names, device={"matmuls__poplar_options": share})
+    assert planned(found.job.program.stages[2].backward) == {(Fraction(1, 1000), 4)}
 
 
 @sampled(2)
 @pytest.mark.parametrize("schedule", list(PipelineSchedule))
 @pytest.mark.parametrize("recompute", [False, True])
-def test_concurrent_stages_learn_what_one_stage_does(schedule, recompute):
-    config = configured(allow_recompute=recompute)
-    found, losses = train(
-        stages=concurrent_stages(True), device_mapping=[0, [1, 2], 3], pipeline_schedule=schedule, config=config
-    )
-    variables, expected = columns_in_one_stage()
-    assert losses == pytest.approx(expected, rel=1e-12)
-    for name, array in variables.items():
-        assert found.variables[name] == pytest.approx(array, rel=1e-12), name
-    assert found.program.shape.parts == ((0,), (1, 2), (3,))
+def test_concurrent_stages_learn_what_one_stage_does(names, schedule, recompute):
+    """Two columns of a layer beside each other, and a label that goes through with one of them."""
+    tf, cut = names.tf, 10
+    left, right = dense(tf, "left", 1, slice(0, cut)), dense(tf, "right", 1, slice(cut, WIDTH))
+    first, _, last = stages(tf)
+    middle = [lambda x, labels: tf.tanh(left(x)), lambda x, labels: (tf.tanh(right(x)), labels)]
+    written = [first, middle, lambda a, b, labels: last(tf.concat([a, b], axis=1), labels)]
+    device = RECOMPUTE if recompute else {}
+    found = train(names, written=written, device_mapping=[0, [1, 2], 3], pipeline_schedule=schedule, device=device)
+    found.variables["w1"] = np.concatenate([found.variables["left"], found.variables["right"]], axis=1)
+    equal(found)
+    assert found.job.program.shape.parts == ((0,), (1, 2), (3,))
     assert found.timeline.info.stages[1:3] == ("pipeline_stage_1_0", "pipeline_stage_1_1")
 
 
-def test_a_shared_variable_in_parts_is_refused():
-    stages = [dense("w0", 0), dense("w0", 0), loss]
+def test_a_shared_variable_in_parts_is_refused(names):
+    first, _, last = stages(names.tf)
     with pytest.raises(UnsupportedProgramError, match=r"^replicated_weight_sharding: .* got 'w0' in several"):
         train(
-            stages=stages,
+            names,
+            written=[first, first, last],
             device_mapping=[0, 0, 1],
             replicated_weight_sharding=True,
-            config=configured(remote=True),
+            device=REMOTE,
         )
-
-
-def test_replicas_share_a_variable_of_several_stages():
-    """Its one accumulator is summed up over the replicas once."""
-    queue = IPUOutfeedQueue()
-
-    def stage(x):
-        return x * get_variable("w", np.float64(2))
-
-    found = pipeline(
-        [stage, stage, stage],
-        6,
-        infeed_queue=IPUInfeedQueue(np.float64(i) for i in range(12)),
-        outfeed_queue=queue,
-        device_mapping=[0, 0, 0],
-        optimizer_function=lambda x: OptimizerFunctionOutput(CrossReplicaOptimizer(GradientDescentOptimizer(0.01)), x),
-        config=configured(ipus=2),
-    )
-    assert found.system.replicas == 2
-    # d(w^3 x)/dw = 3 w^2 x = 12 x; the sum over 0 to 11 is 66, and each replica has half of the elements.
-    assert found.variables["w"] == pytest.approx(2 - 0.01 * 12 * 66 / 2, rel=1e-12)
-    assert found.program.stages[0].accumulator_bytes == 8
-    assert found.program.stages[1].accumulator_bytes == found.program.stages[2].parameter_bytes == 0
-
-
-class CastGradients(GradientDescentOptimizer):
-    """The training guide's: accumulated gradients are cast to their variables' types."""
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        super().apply_gradients([(gradient.astype(v.dtype), v) for gradient, v in grads_and_vars], global_step, name)
-
-
-def half(optimizer):
-    """Train one weight of float16, with gradients of 0.5 accumulated in float32."""
-    return pipeline(
-        [lambda x: x * get_variable("w", np.float16(1)), lambda x: x],
-        8,
-        infeed_queue=IPUInfeedQueue([np.float16(0.5)] * 8),
-        outfeed_queue=IPUOutfeedQueue(),
-        optimizer_function=lambda value: OptimizerFunctionOutput(optimizer, value),
-        gradient_accumulation_dtype=np.float32,
-    )
-
-
-@pytest.mark.parametrize(
-    "optimizer", [GradientDescentOptimizer(0.5), CrossReplicaOptimizer(MomentumOptimizer(0.5, 0.9))]
-)
-def test_gradients_accumulated_in_another_type_are_not_cast_to_the_variables(optimizer):
-    with pytest.raises(TypeError, match=r"^the gradient of 'w' is float32 and the variable float16: expected"):
-        half(optimizer)
-
-
-def test_an_optimizer_of_ones_own_casts_accumulated_gradients():
-    found = half(CrossReplicaOptimizer(CastGradients(0.5)))
-    assert (found.variables["w"].dtype, found.variables["w"]) == (np.float16, -1.0)

@@ -5,7 +5,7 @@ A scenario's layers are written here as users write them for TensorFlow, with Ke
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -14,11 +14,14 @@ import pytest
 
 from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
+from tests.effort import sampled
 from tests.tensorflow_tests import needs_tensorflow
+from tests.traced_layers import layers_of, stage_of
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,
     build,
+    initial_values,
     job_of,
     micro_batches,
     traced_work,
@@ -82,6 +85,50 @@ MODELS = {
     "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
+#: Optimizers of a scenario, and those of TensorFlow 1. A first sum of FTRL that is small takes weights for gradients.
+OPTIMIZERS = [
+    ({"type": "sgd", "learning_rate": 0.1}, lambda v1: v1.train.GradientDescentOptimizer(0.1)),
+    ({"type": "momentum", "learning_rate": 0.1, "momentum": 0.5}, lambda v1: v1.train.MomentumOptimizer(0.1, 0.5)),
+    (
+        {"type": "momentum", "learning_rate": 0.1, "momentum": 0.5, "nesterov": True},
+        lambda v1: v1.train.MomentumOptimizer(0.1, 0.5, use_nesterov=True),
+    ),
+    (
+        {"type": "adagrad", "learning_rate": 0.1, "initial_accumulator": 0.2},
+        lambda v1: v1.train.AdagradOptimizer(0.1, 0.2),
+    ),
+    (
+        {"type": "adadelta", "learning_rate": 1, "rho": 0.9, "epsilon": 0.001},
+        lambda v1: v1.train.AdadeltaOptimizer(1.0, 0.9, 0.001),
+    ),
+    (
+        {"type": "ftrl", "learning_rate": 0.1, "initial_accumulator": 1e-8, "l1": 0.001, "l2": 0.01, "beta": 0.1},
+        lambda v1: v1.train.FtrlOptimizer(
+            0.1,
+            initial_accumulator_value=1e-8,
+            l1_regularization_strength=0.001,
+            l2_regularization_strength=0.01,
+            beta=0.1,
+        ),
+    ),
+    ({"type": "adam", "learning_rate": 0.01}, lambda v1: v1.train.AdamOptimizer(0.01)),
+    (
+        {"type": "adam", "learning_rate": 0.01, "beta_1": 0.8, "beta_2": 0.9, "epsilon": 0.001},
+        lambda v1: v1.train.AdamOptimizer(0.01, 0.8, 0.9, 0.001),
+    ),
+    ({"type": "rmsprop", "learning_rate": 0.01}, lambda v1: v1.train.RMSPropOptimizer(0.01)),
+    (
+        {
+            "type": "rmsprop",
+            "learning_rate": 0.01,
+            "decay": 0.8,
+            "momentum": 0.5,
+            "epsilon": 0.001,
+            "centered": True,
+        },
+        lambda v1: v1.train.RMSPropOptimizer(0.01, 0.8, 0.5, 0.001, centered=True),
+    ),
+]
 #: Options of a scenario's optimizers that have no default; none of them changes the work of an update.
 OPTIONS = {"momentum": {"momentum": 0.9}}
 TUTORIAL = sorted(path.name for path in SCENARIOS.glob("tutorial_step*.yaml"))
@@ -92,81 +139,10 @@ def _tensorflow():
     needs_tensorflow()
 
 
-def _batch_norm(tf, x, name):
-    """TensorFlow's fused batch normalisation with variables of its own."""
-    v1 = tf.compat.v1
-    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
-    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
-    return v1.nn.fused_batch_norm(x, scale, offset)[0]
-
-
-def _layer_norm(tf, x, name):
-    """Layer normalisation as programs write it with TensorFlow's functions."""
-    v1 = tf.compat.v1
-    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
-    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
-    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
-
-
-def _attention(tf, x, heads, causal=False):
-    """Self-attention of several heads with a dense layer for queries, keys, values and the result."""
-    batch, positions, elements = x.shape
-
-    def projected(name):
-        split = tf.reshape(tf.keras.layers.Dense(elements, name=name)(x), [batch, positions, heads, elements // heads])
-        return tf.transpose(split, [0, 2, 1, 3])
-
-    query, key, value = map(projected, ("query", "key", "value"))
-    scores = tf.matmul(query, key, transpose_b=True) / math.sqrt(elements // heads)
-    if causal:
-        scores += np.triu(np.full((positions, positions), -1e9, np.float32), 1)
-    joined = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3])
-    return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
-
-
-def _call(tf, layer, x, labels):
-    """A layer of a scenario, called as a program of TensorFlow writes it."""
-    keras, kind, options = tf.keras.layers, layer["type"], dict(layer)
-    name = options.pop("name")
-    del options["type"]
-    calls = {
-        "flatten": lambda: keras.Flatten()(x),
-        "dense": lambda: keras.Dense(**options)(x),
-        "conv2d": lambda: keras.Conv2D(**options)(x),
-        "max_pool2d": lambda: keras.MaxPool2D(**options)(x),
-        "average_pool2d": lambda: keras.AveragePooling2D(**options)(x),
-        "activation": lambda: getattr(tf.nn, options["activation"])(x),
-        "batch_norm": lambda: _batch_norm(tf, x, name),
-        "layer_norm": lambda: _layer_norm(tf, x, name),
-        "lstm": lambda: keras.LSTM(**options)(x),
-        "multi_head_attention": lambda: _attention(tf, x, options["num_heads"], options.get("causal", False)),
-        "dropout": lambda: tf.nn.dropout(x, options["rate"]),
-        "softmax_cross_entropy": lambda: tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)
-        ),
-    }
-    return calls[kind]()
-
-
-def _stage(layers):
-    """A stage's function, which hands labels on until the loss."""
-
-    def function(x, labels):
-        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-        tf = load()
-        for layer in layers:
-            x = _call(tf, layer, x, labels)
-        return x if layers[-1]["type"] == "softmax_cross_entropy" else (x, labels)
-
-    return function
-
-
 def _model(job, layers, optimizer):
     """The model of a scenario, cut as the scenario is."""
     by_name = {layer["name"]: layer for layer in layers}
-    stages = [_stage([by_name[name] for name in profile.layers]) for profile in job.program.stages]
+    stages = [stage_of([by_name[name] for name in profile.layers]) for profile in job.program.stages]
     options = job.request.options
     batch, shape = options.pipeline.micro_batch_size, tuple(options.data.shape)
     return Model(stages, [((batch, *shape), np.float32), ((batch,), np.int32)], optimizer)
@@ -181,11 +157,7 @@ def _of(name):
 
 def _of_file(name):
     job = load_job(SCENARIOS / name)
-    layers = [
-        layer.model_dump(exclude_none=True, exclude_defaults=True, by_alias=True)
-        for layer in job.request.options.model.layers
-    ]
-    return job, _model(job, layers, lambda v1: v1.train.GradientDescentOptimizer(0.01))
+    return job, _model(job, layers_of(job), lambda v1: v1.train.GradientDescentOptimizer(0.01))
 
 
 def _check_work(job, model):
@@ -230,11 +202,13 @@ def test_losses_of_the_tutorial_are_tensorflows(name):
     np.testing.assert_allclose(train_with_ipusim(built, initial, batches), expected, **CLOSE)
 
 
-def _request(built, initial, batches, pipeline, system):
+def _request(built, initial, batches, pipeline, system, averages=None):
     """A request whose stages are those of a traced step."""
     from ipusim.ipu.graph.traced_functions import StepFunctions  # noqa: PLC0415
 
-    functions = StepFunctions("program", built.step, initial, lambda index: batches[index % len(batches)])
+    functions = StepFunctions(
+        "program", built.step, initial, lambda index: batches[index % len(batches)], averages=averages
+    )
     options = {
         "system": system,
         "pipeline": {
@@ -248,6 +222,11 @@ def _request(built, initial, batches, pipeline, system):
     return Request(runs.validate(options), name="program", functions=functions)
 
 
+def _check_timelines(run, scenario):
+    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
+        np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
+
+
 def _check_machine(job, model):
     """Hold the machine's run against that of the scenario, span by span, and its losses against TensorFlow's."""
     built, pipeline = build(model), job.request.options.pipeline
@@ -256,8 +235,7 @@ def _check_machine(job, model):
     initial, expected = accumulate_with_tensorflow(built, batches, count)
     system = job.request.options.system.model_dump(exclude_unset=True)
     run, scenario = execute(assemble(_request(built, initial, batches, pipeline, system))), execute(job)
-    for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
-        np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
+    _check_timelines(run, scenario)
     np.testing.assert_allclose([each.loss for each in run.learning.losses], expected, **CLOSE)
 
 
@@ -270,6 +248,34 @@ def test_the_machine_runs_the_tutorial_as_its_scenarios(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_machine_runs_a_model_as_its_scenario(name):
     _check_machine(*_of(name))
+
+
+@sampled(2)
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("number", range(len(OPTIMIZERS)), ids=[str(spec) for spec, _ in OPTIMIZERS])
+def test_an_optimizer_learns_as_that_of_its_scenario_does(number, replicas):
+    """From the weights of the scenario, on its samples, in the same time."""
+    spec, optimizer = OPTIMIZERS[number]
+    job = job_of(DENSE, {"type": "synthetic", "shape": [9, 5], "classes": 10}, ["second"], 8, spec)
+    options = job.request.options
+    system = {"name": "m2000", "auto_select_ipus": 2 * replicas}
+    changed = options.model_copy(
+        update={"system": options.system.model_copy(update={"auto_select_ipus": 2 * replicas})}
+    )
+    job = assemble(replace(job.request, options=changed))
+    workload = job.workload(0)
+    built = build(_model(job, DENSE, optimizer))
+    drawn = [each for stage in range(2) for each in workload.initial_parameters(stage).values()]
+    initial = initial_values(built)
+    trained = dict(zip((name for name in initial if name in built.step.accumulators), drawn, strict=True))
+    batches = [workload.feed.element(index) for index in range(16 * replicas)]
+    averages = replicas > 1 or None
+    request = _request(built, {**initial, **trained}, batches, options.pipeline, system, averages)
+    run, scenario = execute(assemble(request)), execute(job)
+    _check_timelines(run, scenario)
+    losses = [each.loss for each in scenario.learning.losses]
+    np.testing.assert_allclose([each.loss for each in run.learning.losses], losses, rtol=2e-5)
+    assert len(set(losses)) == len(losses)
 
 
 def test_tensorflow_executes_no_node_of_a_stage():

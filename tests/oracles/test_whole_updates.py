@@ -5,81 +5,85 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.ipu import get_variable
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import (
-    CrossReplicaOptimizer,
-    GradientAccumulationReductionMethod,
-    GradientDescentOptimizer,
-    MapGradientOptimizer,
-    MomentumOptimizer,
-    Optimizer,
-)
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
+from tests.graphcore_programs import configure, hosted_names, run
 
 COUNT = 12
+#: First values of the variables of the stages below.
+HELD = np.array([[1.0, 2.0], [3.0, -1.0]])
 
 
-def config(replicas=1, shards=2, remote=False):
-    found = IPUConfig()
-    found.auto_select_ipus = replicas * shards
-    found.device_connection.enable_remote_buffers = remote
-    found.optimizations.minimum_remote_tensor_size = 1
-    return found
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        yield found
 
 
-def train(stages, optimizer, elements, **arguments):
-    return pipeline(
-        stages,
-        COUNT,
-        infeed_queue=IPUInfeedQueue(elements),
-        outfeed_queue=IPUOutfeedQueue(),
-        optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
-        **arguments,
-    )
+def train(names, stages, optimizer, elements, replicas=None, **arguments):
+    """Train with an optimizer; on two IPUs for each of so many replicas if that is given."""
+    ipu, remote = names.ipu, {"device_connection__enable_remote_buffers": True}
+    if replicas:
+        configure(names, 2 * replicas, optimizations__minimum_remote_tensor_size=1, **remote)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(names.tf.data.Dataset.from_tensor_slices(elements))
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def network():
+        return ipu.pipelining_ops.pipeline(
+            stages,
+            COUNT,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
+            **arguments,
+        )
+
+    return run(names, network, outfeed, [infeed]).variables
+
+
+def weight(tf, value, name="w"):
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        return tf.get_variable(name, dtype=tf.float64, initializer=np.array(value))
 
 
 @pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Sequential])
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        (GradientAccumulationReductionMethod.SUM, 2 - 12),
-        (GradientAccumulationReductionMethod.MEAN, 2 - 1),
-        (GradientAccumulationReductionMethod.RUNNING_MEAN, 2 - 1),
-    ],
-)
-def test_a_shared_variables_gradient_is_mapped_once_on_its_sum(schedule, method, expected):
+@pytest.mark.parametrize(("method", "expected"), [("SUM", 2 - 12), ("MEAN", 2 - 1), ("RUNNING_MEAN", 2 - 1)])
+def test_a_shared_variables_gradient_is_mapped_once_on_its_sum(names, schedule, method, expected):
     """The loss is x + 2w: of each micro-batch the gradient is 2, which is clipped to 1."""
-
-    def add(x):
-        return x + get_variable("w", np.float64(2))
-
+    tf = names.tf
+    add = lambda x: x + weight(tf, 2.0)  # noqa: E731
+    plain = tf.train.GradientDescentOptimizer(1.0)
     found = train(
+        names,
         [add, lambda x: 1.0 * x, add],
-        MapGradientOptimizer(GradientDescentOptimizer(1.0), lambda gradient, variable: gradient.clip(-1, 1)),
-        [(np.float64(0),)] * COUNT,
+        names.ipu.optimizers.MapGradientOptimizer(plain, lambda gradient, _: tf.clip_by_value(gradient, -1.0, 1.0)),
+        np.zeros(COUNT),
         device_mapping=[0, 1, 0],
         pipeline_schedule=schedule,
         reduction_method=method,
     )
-    assert found.variables["w"] == pytest.approx(expected, rel=1e-12)
+    assert found["w"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_variable_of_three_stages_is_decayed_once():
+def test_a_variable_of_three_stages_is_decayed_once(names):
     """The loss is 3w, and the decay adds w / 2: of each micro-batch 3 + 1."""
+    tf = names.tf
+    add = lambda x: x + weight(tf, 2.0)  # noqa: E731
+    plain = tf.train.GradientDescentOptimizer(0.5)
+    decaying = names.ipu.optimizers.MapGradientOptimizer(plain, lambda gradient, variable: gradient + 0.5 * variable)
+    found = train(names, [add, add, add], decaying, np.zeros(COUNT), device_mapping=[0, 0, 0])
+    assert found["w"] == 2 - 0.5 * COUNT * 4
 
-    def add(x):
-        return x + get_variable("w", np.float64(2))
 
-    found = train(
-        [add, add, add],
-        MapGradientOptimizer(GradientDescentOptimizer(0.5), lambda gradient, variable: gradient + 0.5 * variable),
-        [(np.float64(0),)] * COUNT,
-        device_mapping=[0, 0, 0],
-    )
-    assert found.variables["w"] == 2 - 0.5 * COUNT * 4
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_share_a_variable_of_several_stages(names, replicas):
+    """Its one accumulator is summed up over the replicas once: d(w^3 x)/dw = 3 w^2 x = 12 x."""
+    tf = names.tf
+    times = lambda x: x * weight(tf, 2.0)  # noqa: E731
+    optimizer = names.ipu.optimizers.CrossReplicaOptimizer(tf.train.GradientDescentOptimizer(0.0625))
+    elements = np.arange(float(COUNT * replicas))
+    configure(names, replicas)
+    found = train(names, [times, times, times], optimizer, elements, device_mapping=[0, 0, 0])
+    assert found["w"] == pytest.approx(2 - 0.0625 * 12 * elements.sum() / replicas, rel=1e-12)
 
 
 def clip(gradients, norm=1.0):
@@ -88,38 +92,28 @@ def clip(gradients, norm=1.0):
     return [gradient * norm / max(total, norm) for gradient in gradients]
 
 
-class Clipping(Optimizer):
-    """Clips by the norm of all gradients and leaves the rest to another optimizer; notes what it was called with."""
+def clipping(names, around, halves=False):
+    """An optimizer that clips by the norm of all gradients, and halves the variables after the update if asked."""
+    tf = names.tf
 
-    def __init__(self, opt):
-        super().__init__(opt.rule)
-        self.opt, self.calls = opt, []
+    class Clipping(names.ipu.optimizers.IpuOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            gradients, variables = zip(*grads_and_vars, strict=True)
+            clipped, _ = tf.clip_by_global_norm(gradients, 1.0)
+            done = super().apply_gradients(zip(clipped, variables, strict=True), global_step, name)
+            if not halves:
+                return done
+            with tf.control_dependencies([done]):
+                return tf.group([variable.assign(variable.read_value() / 2) for variable in variables])
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        gradients, variables = zip(*grads_and_vars, strict=True)
-        self.calls.append([(gradient.copy(), variable.name) for gradient, variable in grads_and_vars])
-        self.opt.apply_gradients(zip(clip(gradients), variables, strict=True))
-
-
-class ClippingReplica(CrossReplicaOptimizer):
-    """Clips each replica's gradients before they are averaged, and halves the variables after the update."""
-
-    def __init__(self, opt):
-        super().__init__(opt)
-        self.calls = []
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        gradients, variables = zip(*grads_and_vars, strict=True)
-        self.calls.append([gradient.copy() for gradient in gradients])
-        super().apply_gradients(zip(clip(gradients), variables, strict=True))
-        for variable in variables:
-            variable.assign(variable.array / 2)
+    return Clipping(around)
 
 
-STAGES = [
-    lambda x: x * get_variable("v", np.array([1.0, 2.0])),
-    lambda x: (x * get_variable("w", np.array([3.0, -1.0]))).sum(),
-]
+def stages(tf):
+    return [
+        lambda x: x * weight(tf, HELD[0], "v"),
+        lambda x: tf.reduce_sum(x * weight(tf, HELD[1], "w")),
+    ]
 
 
 def gradients(element, v, w):
@@ -128,56 +122,37 @@ def gradients(element, v, w):
 
 
 def elements(count):
-    return list(np.random.default_rng(5).normal(size=(count, 2)))
-
-
-@pytest.mark.parametrize("schedule", list(PipelineSchedule))
-def test_an_optimizer_is_called_once_with_all_variables(schedule):
-    optimizer = Clipping(GradientDescentOptimizer(0.1))
-    found = train(STAGES, optimizer, elements(2 * COUNT), repeat_count=2, pipeline_schedule=schedule)
-    held = np.array([[1.0, 2.0], [3.0, -1.0]])
-    for execution in range(2):
-        each = elements(2 * COUNT)[execution * COUNT : (execution + 1) * COUNT]
-        total = sum(gradients(element, *held) for element in each)
-        assert [name for _, name in optimizer.calls[execution]] == ["v", "w"]
-        np.testing.assert_allclose([gradient for gradient, _ in optimizer.calls[execution]], total, rtol=1e-12)
-        held -= 0.1 * np.array(clip(total))
-    assert len(optimizer.calls) == 2
-    np.testing.assert_allclose([found.variables["v"], found.variables["w"]], held, rtol=1e-12)
+    return np.random.default_rng(5).normal(size=(count, 2))
 
 
 SHARDED = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": True}
 
 
-@pytest.mark.parametrize("inner", [False, True], ids=["subclass", "wrapped"])
+@pytest.mark.parametrize("kind", ["inside", "around", "around and halved"])
 @pytest.mark.parametrize(
-    "more", [{}, SHARDED, SHARDED | {"replicated_weight_sharding": True}], ids=["", "state", "both"]
+    "more",
+    [
+        *({"pipeline_schedule": schedule} for schedule in PipelineSchedule),
+        SHARDED,
+        SHARDED | {"replicated_weight_sharding": True},
+    ],
+    ids=[*(schedule.name for schedule in PipelineSchedule), "state", "both"],
 )
-def test_each_replica_clips_before_the_average_or_the_mean_after_it(inner, more):
-    momentum = MomentumOptimizer(0.1, 0.5)
-    clipping = Clipping(momentum) if inner else ClippingReplica(momentum)
-    optimizer = CrossReplicaOptimizer(clipping) if inner else clipping
-    made = elements(2 * 2 * COUNT)
-    found = train(STAGES, optimizer, made, repeat_count=2, config=config(2, remote=True), **more)
-    held, slots = np.array([[1.0, 2.0], [3.0, -1.0]]), np.zeros((2, 2))
+def test_each_replica_clips_before_the_average_or_the_mean_after_it(names, kind, more):
+    tf, made = names.tf, elements(2 * 2 * COUNT)
+    momentum, crossing = tf.train.MomentumOptimizer(0.125, 0.5), names.ipu.optimizers.CrossReplicaOptimizer
+    optimizer = (
+        crossing(clipping(names, momentum)) if kind == "inside" else clipping(names, crossing(momentum), "and" in kind)
+    )
+    found = train(names, stages(tf), optimizer, made, 2, repeat_count=2, **more)
+    held, slots = HELD.copy(), np.zeros((2, 2))
     for execution in range(2):
         each = made[execution * 2 * COUNT : (execution + 1) * 2 * COUNT]
         totals = [sum(gradients(element, *held) for element in each[replica::2]) for replica in range(2)]
-        if inner:
+        if kind == "inside":
             step = np.array(clip(np.mean(totals, axis=0)))
         else:
             step = np.mean([clip(total) for total in totals], axis=0)
-            np.testing.assert_allclose(clipping.calls[2 * execution : 2 * execution + 2], totals, rtol=1e-12)
         slots = 0.5 * slots + step
-        held = (held - 0.1 * slots) / (1 if inner else 2)
-    assert len(clipping.calls) == 4
-    np.testing.assert_allclose([found.variables["v"], found.variables["w"]], held, rtol=1e-12)
-
-
-def test_an_optimizers_mistake_behind_the_average_is_raised():
-    class Failing(GradientDescentOptimizer):
-        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            raise KeyError("mine")
-
-    with pytest.raises(Exception, match="mine"):
-        train(STAGES, CrossReplicaOptimizer(Failing(0.1)), elements(2 * COUNT), config=config(2))
+        held = (held - 0.125 * slots) / (2 if "halved" in kind else 1)
+    np.testing.assert_allclose([found["v"], found["w"]], held, rtol=1e-12)

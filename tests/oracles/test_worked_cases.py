@@ -1,289 +1,251 @@
-"""The worked cases from Graphcore's own pipeline tests, through the Python front door, under every legal schedule."""
+"""The worked cases from Graphcore's own pipeline tests, as programs on TensorFlow, under every legal schedule."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.ipu import get_variable
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipusim.ipu.optimizers import (
-    CrossReplicaOptimizer,
-    GradientDescentOptimizer,
-    MapGradientOptimizer,
-    MomentumOptimizer,
-)
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from tests.effort import slowest
+from tests.graphcore_programs import configure, hosted_names, run
 
 SCHEDULES = list(PipelineSchedule)
 METHODS = ["SUM", "MEAN", "RUNNING_MEAN"]
+by_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
 
 
-def increasing(modulus, shape, batch=None, dtype=np.float32, begin=0):
-    """Yield constant tensors filled with i mod ``modulus``, a ``batch`` of them stacked where it is given."""
-    values = itertools.count(begin)
-    while True:
-        if batch is None:
-            yield np.full(shape, next(values) % modulus, dtype)
-        else:
-            yield np.stack([np.full(shape, next(values) % modulus, dtype) for _ in range(batch)])
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        yield found
+
+
+def increasing(count, modulus, shape, batch=None):
+    """Return so many constant tensors filled with i mod ``modulus``, a ``batch`` of them stacked where it is given."""
+    numbers = np.arange(count * (batch or 1)) % modulus
+    numbers = numbers.reshape(count, *([] if batch is None else [batch]), *[1] * len(shape))
+    return np.broadcast_to(numbers, numbers.shape[: numbers.ndim - len(shape)] + tuple(shape)).astype(np.float32)
+
+
+def identity(*tensors):
+    return tensors
+
+
+def ran(names, stages, count, elements, *, ipus=None, optimizer=None, mode="ALL", feeds=({},), loss=None, **arguments):
+    """Run a pipeline over elements, an array of each tensor; it trains with what ``optimizer`` makes, if that is given.
+
+    ``loss`` takes the last stage's results; by default the last is the loss.
+    """
+    tf, ipu = names.tf, names.ipu
+    if ipus:
+        configure(names, ipus)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(elements).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode[mode])
+
+    def learn(*results):
+        return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer(), loss(*results) if loss else results[-1])
+
+    def network():
+        return ipu.pipelining_ops.pipeline(
+            stages,
+            count,
+            infeed_queue=infeed,
+            outfeed_queue=outfeed,
+            optimizer_function=learn if optimizer else None,
+            **arguments,
+        )
+
+    return run(names, network, outfeed, [infeed], feeds)
+
+
+def weight(tf, value, name="w"):
+    """A variable by its first value, the same in all stages that ask for it."""
+    array = np.asarray(value, getattr(value, "dtype", np.float32))
+    with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        return tf.get_variable(name, dtype=array.dtype, initializer=array)
+
+
+def times_w(tf, value=1.0):
+    return lambda x: x * weight(tf, value)
 
 
 def constant(value, dtype=np.float32):
-    return IPUInfeedQueue(repeat([np.asarray(value, dtype)]))
+    return np.asarray([value], dtype)
 
 
-def identity(*arrays):
-    return arrays
-
-
-def train(stages, count, infeed, optimizer, **arguments):
-    """Train on the last stage's only output as loss; returns the pipeline."""
-    return pipeline(
-        stages,
-        count,
-        infeed_queue=infeed,
-        optimizer_function=lambda loss: OptimizerFunctionOutput(optimizer, loss),
-        **arguments,
-    )
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@by_schedule
 @pytest.mark.parametrize("mapping", [[2, 0, 1], [2, 2, 2]])
-def test_case_1_inference(schedule, mapping):
+def test_case_1_inference(names, schedule, mapping):
+    tf = names.tf
+
     def convolve(a, b):  # 1 x 1, from 2 channels to 2, all ones
-        kernel = get_variable("kernel", np.ones((2, 2), np.float32))
-        return anp.dot(a, kernel) + get_variable("bias", np.zeros(2, np.float32)) + b
+        kernel, bias = weight(tf, np.float32([[[[1, 1], [1, 1]]]]), "kernel"), weight(tf, np.float32([0, 0]), "b")
+        return tf.nn.conv2d(a, kernel, 1, "SAME") + bias + b
 
-    def add_up(x, c):
-        return anp.sum(x) + c
-
-    def elements():
-        for a in increasing(5, (4, 4, 2), batch=2):
-            yield a, (a + 10) / 2
-
-    queue = IPUOutfeedQueue()
-    pipeline(
-        [
-            lambda c, a, b: (convolve(a, b), c),
-            add_up,
-            lambda x: x,
-        ],
+    a = increasing(12, 5, (4, 4, 2), batch=2)
+    found = ran(
+        names,
+        [lambda c, a, b: (convolve(a, b), c), lambda x, c: tf.reduce_sum(x) + c, lambda x: x],
         12,
-        inputs=[10.01],
-        infeed_queue=IPUInfeedQueue(elements()),
-        outfeed_queue=queue,
+        (a, (a + 10) / 2),
+        inputs=[tf.constant(10.01)],
         device_mapping=mapping,
         pipeline_schedule=schedule,
+        ipus=4,
     )
     quoted = [410.01, 730.01, 650.01, 570.01, 890.01, 410.01, 730.01, 650.01, 570.01, 890.01, 410.01, 730.01]
-    (found,) = queue.dequeue()  # in a list, as Graphcore's tests for TensorFlow 1 have it
-    assert found == pytest.approx(quoted, rel=1e-6)
+    (sent,) = found.sent  # in a list, as Graphcore's tests for TensorFlow 1 have it
+    assert sent == pytest.approx(quoted, rel=1e-6)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_2_no_variables(schedule):
-    queue = IPUOutfeedQueue()
-    pipeline(
-        [lambda x: x * x, lambda x: 2 * x, identity],
-        6,
-        infeed_queue=IPUInfeedQueue(increasing(5, (1,))),
-        outfeed_queue=queue,
-        pipeline_schedule=schedule,
-    )
-    assert queue.dequeue()[0].tolist() == [[0.0], [2.0], [8.0], [18.0], [32.0], [0.0]]
+@by_schedule
+def test_case_2_no_variables(names, schedule):
+    stages = [lambda x: x * x, lambda x: 2 * x, identity]
+    found = ran(names, stages, 6, increasing(6, 5, (1,)), pipeline_schedule=schedule)
+    assert found.sent[0].tolist() == [[0.0], [2.0], [8.0], [18.0], [32.0], [0.0]]
 
 
-def outfeed_loss(schedule, **arguments):
+def outfeed_loss(names, schedule, **arguments):
     """Case 3: four stages, of which the first has w = 1; the loss is x + 1."""
-    queue = IPUOutfeedQueue()
-    pipeline(
-        [lambda x: x * get_variable("w", 1.0), identity, identity, identity],
-        8,
-        infeed_queue=constant(0.0),
-        outfeed_queue=queue,
-        optimizer_function=lambda x: OptimizerFunctionOutput(GradientDescentOptimizer(0.01), x + 1),
-        outfeed_loss=True,
-        pipeline_schedule=schedule,
-        **arguments,
-    )
-    return queue.dequeue()
+    stages = [times_w(names.tf), identity, identity, identity]
+    sgd = lambda: names.tf.train.GradientDescentOptimizer(0.01)  # noqa: E731
+    named = {"outfeed_loss": True, "pipeline_schedule": schedule, **arguments}
+    return ran(names, stages, 8, constant(0.0), optimizer=sgd, loss=lambda x: x + 1, **named).sent
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_3_outfeed_loss(schedule):
-    assert outfeed_loss(schedule).tolist() == [1.0] * 8
+@by_schedule
+def test_case_3_outfeed_loss(names, schedule):
+    assert outfeed_loss(names, schedule).tolist() == [1.0] * 8
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_4_an_outfeed_is_summed_whatever_the_gradients_are(schedule, method):
-    assert outfeed_loss(schedule, accumulate_outfeed=True, reduction_method=method).tolist() == [8.0]
+@by_schedule
+def test_case_4_an_outfeed_is_summed_whatever_the_gradients_are(names, schedule, method):
+    assert outfeed_loss(names, schedule, accumulate_outfeed=True, reduction_method=method).tolist() == [8.0]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_4_outfeed_mask(schedule):
-    queue = IPUOutfeedQueue()
-
-    def add_one(x, y):
-        return x, y + 1
-
-    pipeline(
-        [lambda x: (x, x * get_variable("w", 1.0)), add_one, add_one, add_one],
+@by_schedule
+def test_case_4_outfeed_mask(names, schedule):
+    first, add_one = times_w(names.tf), lambda x, y: (x, y + 1)
+    found = ran(
+        names,
+        [lambda x: (x, first(x)), add_one, add_one, add_one],
         8,
-        infeed_queue=constant(1.0),
-        outfeed_queue=queue,
-        optimizer_function=lambda x, y: OptimizerFunctionOutput(GradientDescentOptimizer(0.01), y),
+        constant(1.0),
+        optimizer=lambda: names.tf.train.GradientDescentOptimizer(0.01),
         outfeed_mask=[True, False],
         pipeline_schedule=schedule,
     )
-    (only,) = queue.dequeue()
+    (only,) = found.sent
     assert only.tolist() == [4.0] * 8
 
 
-class Adding(GradientDescentOptimizer):
-    """Adds p to the accumulated gradient, as a user's own optimizer may."""
+def adding(tf, p, rate=0.5):
+    """An optimizer of a user's own, which adds p to the accumulated gradient."""
 
-    p = 0.0
+    class Adding(tf.train.GradientDescentOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            pairs = [(gradient + p, variable) for gradient, variable in grads_and_vars]
+            return super().apply_gradients(pairs, global_step, name)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        super().apply_gradients([(gradient + self.p, variable) for gradient, variable in grads_and_vars])
-
-
-def times_w(x):
-    return x * get_variable("w", 1.0)
+    return Adding(rate)
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_5_an_optimizer_is_applied_once(schedule, wrapped):
-    adding = Adding(0.5)
-    optimizer = CrossReplicaOptimizer(adding) if wrapped else adding
-    adding.p = 2.0
-    run = train(
-        [times_w, identity], 8, constant(1.0), optimizer, outfeed_queue=IPUOutfeedQueue(), pipeline_schedule=schedule
-    )
-    assert run.variables["w"] == -4.0
-    adding.p = 4.0
-    run.run()
-    assert run.variables["w"] == -10.0
+@pytest.mark.parametrize(("kind", "last"), [("own", -10.0), ("wrapped", -10.0), ("mapped", -31.0)])
+@by_schedule
+def test_case_5_an_optimizer_is_applied_once_and_a_map_to_each_micro_batch(names, schedule, kind, last):
+    """By hand: 1 - (8 + 2) / 2 = -4 and -4 - (8 + 4) / 2; mapped 1 - 8 (1 + 2) / 2 = -11 and -11 - 8 (1 + 4) / 2."""
+    tf, optimizers = names.tf, names.ipu.optimizers
+    p = tf.placeholder(tf.float32, [])
 
+    def optimizer():
+        if kind == "mapped":
+            plain = tf.train.GradientDescentOptimizer(0.5)
+            return optimizers.MapGradientOptimizer(plain, lambda gradient, variable: gradient + p)
+        return optimizers.CrossReplicaOptimizer(adding(tf, p)) if kind == "wrapped" else adding(tf, p)
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_5_a_gradient_mapping_works_on_each_micro_batch(schedule):
-    p = [2.0]
-    optimizer = MapGradientOptimizer(GradientDescentOptimizer(0.5), lambda gradient, variable: gradient + p[0])
-    run = train(
-        [times_w, identity], 8, constant(1.0), optimizer, outfeed_queue=IPUOutfeedQueue(), pipeline_schedule=schedule
-    )
-    assert run.variables["w"] == -11.0
-    p[0] = 4.0
-    run.run()
-    assert run.variables["w"] == -31.0
+    stages, feeds = [times_w(tf), identity], [{p: 2.0}, {p: 4.0}]
+    found = ran(names, stages, 8, constant(1.0), optimizer=optimizer, feeds=feeds, pipeline_schedule=schedule)
+    assert [np.ravel(each)[0] for each in found.sent] == [1.0, -4.0 if kind != "mapped" else -11.0]
+    assert found.variables["w"] == last
 
 
 @pytest.mark.parametrize("chosen", [np.float32, lambda variable: np.float32])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_6_accumulators_wider_than_gradients(schedule, chosen):
-    seen = []
+@by_schedule
+def test_case_6_accumulators_wider_than_gradients(names, schedule, chosen):
+    tf = names.tf
+    seen = tf.get_variable("seen", [], initializer=tf.zeros_initializer(), trainable=False)
 
-    class Watching(GradientDescentOptimizer):
+    class Watching(tf.train.GradientDescentOptimizer):
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            pairs = list(grads_and_vars)
-            seen.extend((variable.name, variable.dtype, gradient.copy()) for gradient, variable in pairs)
+            ((gradient, variable),) = grads_and_vars
+            assert (variable.op.name, variable.dtype.base_dtype, gradient.dtype) == ("w", tf.float16, tf.float32)
+            return seen.assign(gradient)
 
-    train(
-        [lambda x: x * get_variable("w", np.float16(1)), identity],
+    found = ran(
+        names,
+        [times_w(tf, np.float16(1)), identity],
         8,
         constant(65504, np.float16),
-        Watching(0.5),
-        outfeed_queue=IPUOutfeedQueue(),
+        optimizer=lambda: Watching(0.5),
         pipeline_schedule=schedule,
         reduction_method="MEAN",
         gradient_accumulation_dtype=chosen,
     )
-    ((name, dtype, gradient),) = seen
-    assert (name, dtype, gradient.dtype) == ("w", np.float16, np.float32)
-    assert gradient == 65504.0
+    assert found.variables["seen"] == 65504.0
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@by_schedule
 @pytest.mark.parametrize(
-    ("method", "losses", "weights"),
-    [
-        ("SUM", [4.0, -0.5], [-1.0, -4.0]),
-        ("MEAN", [4.0, 2.875], [1.25, 0.5]),
-        ("RUNNING_MEAN", [4.0, 2.875], [1.25, 0.5]),
-    ],
+    ("method", "losses", "weight_after"),
+    [("SUM", [4.0, -0.5], -4.0), ("MEAN", [4.0, 2.875], 0.5), ("RUNNING_MEAN", [4.0, 2.875], 0.5)],
 )
-def test_case_7_reduction_methods(schedule, method, losses, weights):
-    queue = IPUOutfeedQueue()
-    run = train(
-        [lambda x, y: (x * get_variable("w", 2.0), y), lambda h, y: h + y],
+def test_case_7_reduction_methods(names, schedule, method, losses, weight_after):
+    first = times_w(names.tf, 2.0)
+    found = ran(
+        names,
+        [lambda x, y: (first(x), y), lambda h, y: h + y],
         4,
-        IPUInfeedQueue(repeat([(np.float32(1.5), np.float32(1))])),
-        GradientDescentOptimizer(0.5),
-        outfeed_queue=queue,
+        (constant(1.5), constant(1)),
+        optimizer=lambda: names.tf.train.GradientDescentOptimizer(0.5),
+        feeds=({}, {}),
         pipeline_schedule=schedule,
         reduction_method=method,
     )
-    for expected, weight in zip(losses, weights, strict=True):
-        assert queue.dequeue()[0].tolist() == [expected] * 4
-        assert run.variables["w"] == weight
-        run.run()
+    assert [each[0].tolist() for each in found.sent] == [[loss] * 4 for loss in losses]
+    assert found.variables["w"] == weight_after
 
 
-def weight(name, dtype):
-    return get_variable(name, np.ones((4, 4), dtype))
-
-
-def shared_weight_elements(dtype=np.float64):
-    values = itertools.count()
-    while True:
-        pair = [next(values) % 7 for _ in range(2)]
-        yield np.stack([np.full((4, 4), v, dtype) for v in pair]), np.array([v % 4 for v in pair], np.int32)
-
-
-def cross_entropy(x, labels):
-    logits = anp.mean(x, axis=1)
-    shifted = logits - anp.max(logits, axis=1, keepdims=True)
-    scores = shifted - anp.log(anp.sum(anp.exp(shifted), axis=1, keepdims=True))
-    return -anp.mean(scores[anp.arange(len(labels)), labels])
+def shared_weight_elements(count):
+    pairs = np.arange(2 * count).reshape(count, 2) % 7
+    return np.broadcast_to(pairs[:, :, None, None], (count, 2, 4, 4)).astype(float), (pairs % 4).astype(np.int32)
 
 
 @functools.cache
 def unsplit_shared_weight(count, executions):
     """The same training without a pipeline, in plain NumPy: the losses, and the weights in the end."""
-    names = ["w0", "w1", "w2", "w3", "w0"]
-    weights = {name: np.ones((4, 4)) for name in names}
-    slots = {name: np.zeros((4, 4)) for name in names}
-    losses, elements = [], shared_weight_elements()
+    layers = ["w0", "w1", "w2", "w3", "w0"]
+    weights = {name: np.ones((4, 4)) for name in layers}
+    slots = {name: np.zeros((4, 4)) for name in layers}
+    losses, elements = [], zip(*shared_weight_elements(count * executions), strict=True)
     for _ in range(executions):
         total = {name: np.zeros((4, 4)) for name in weights}
         for _ in range(count):
             x, labels = next(elements)
             inputs = []
-            for name in names:
+            for name in layers:
                 inputs.append(x)
                 x = x @ weights[name]
             logits = x.mean(axis=1)
-            scores = np.exp(logits - logits.max(axis=1, keepdims=True))
+            shifted = logits - logits.max(axis=1, keepdims=True)
+            scores = np.exp(shifted)
             shares = scores / scores.sum(axis=1, keepdims=True)
-            losses.append(
-                float(
-                    np.mean(np.log(scores.sum(axis=1)) - (logits - logits.max(axis=1, keepdims=True))[[0, 1], labels])
-                )
-            )
+            losses.append(float(np.mean(np.log(scores.sum(axis=1)) - shifted[[0, 1], labels])))
             shares[[0, 1], labels] -= 1
             gradient = np.repeat(shares[:, None, :] / 2 / 4, 4, axis=1)
-            for name, before in zip(reversed(names), reversed(inputs), strict=True):
+            for name, before in zip(reversed(layers), reversed(inputs), strict=True):
                 total[name] += np.einsum("bij,bik->jk", before, gradient) / count
                 gradient = gradient @ weights[name].T
         for name, gradient in total.items():
@@ -310,77 +272,73 @@ SHARED = [
         ),
     ],
 )
-def test_case_8_shared_weight(schedule, mapping, method):
-    queue = IPUOutfeedQueue()
-    names = ["w0", "w1", "w2", "w3", "w0"]
-    stages = [lambda x, labels, name=name: (anp.matmul(x, weight(name, np.float64)), labels) for name in names]
-    stages[-1] = lambda x, labels: cross_entropy(anp.matmul(x, weight("w0", np.float64)), labels)
-    run = train(
-        stages,
+def test_case_8_shared_weight(names, schedule, mapping, method):
+    tf, layers = names.tf, ["w0", "w1", "w2", "w3", "w0"]
+
+    def multiplied(x, name):
+        return tf.einsum("bij,jk->bik", x, weight(tf, np.ones((4, 4)), name))
+
+    def last(x, labels):
+        logits = tf.reduce_mean(multiplied(x, "w0"), axis=1)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    found = ran(
+        names,
+        [*(lambda x, labels, name=name: (multiplied(x, name), labels) for name in layers[:-1]), last],
         20,
-        IPUInfeedQueue(shared_weight_elements()),
-        MomentumOptimizer(0.01, 0.98),
-        outfeed_queue=queue,
+        shared_weight_elements(40),
+        optimizer=lambda: tf.train.MomentumOptimizer(0.01, 0.98),
         repeat_count=2,
         device_mapping=mapping,
         pipeline_schedule=schedule,
         reduction_method=method,
     )
-    losses = queue.dequeue()[0]
+    losses = found.sent[0]
     assert losses[:20] == pytest.approx([1.3862944] * 20, rel=1e-6)
     if method == "MEAN":
         quoted = [1802.24, 361.14115, 2359.296, 4161.536, 0.69314718, 360.448, 4718.592, 1802.24]
         assert losses[20:28] == pytest.approx(quoted, rel=1e-6)
     expected, weights = unsplit_shared_weight(20, 2)
     assert losses == pytest.approx(expected, rel=1e-6)
-    for name, array in run.variables.items():
-        assert array == pytest.approx(weights[name], rel=1e-6), name
+    for name, array in weights.items():
+        assert found.variables[name] == pytest.approx(array, rel=1e-6), name
 
 
 @pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Sequential])
 @pytest.mark.parametrize("mapping", [[0, 1, 0, 0], [0, 0, 1, 0]])
-def test_the_running_mean_of_a_weight_shared_by_three_stages_is_the_mean(schedule, mapping):
+def test_the_running_mean_of_a_weight_shared_by_three_stages_is_the_mean(names, schedule, mapping):
     """Each micro-batch has a gradient of its own, and of each stage another."""
-    rng = np.random.default_rng(0)
-    elements = list(rng.normal(size=(16, 3)))
-    found = []
-
-    class Watching(GradientDescentOptimizer):
-        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            found.extend(gradient.copy() for gradient, variable in grads_and_vars)
+    tf, elements, found = names.tf, np.random.default_rng(0).normal(size=(16, 3)), []
 
     def stage(x):
-        return anp.tanh(x * get_variable("w", np.array([0.5, 1.0, 1.5])))
+        return tf.tanh(x * weight(tf, np.array([0.5, 1.0, 1.5])))
 
+    stages = [stage, stage, stage, lambda x: tf.reduce_sum(stage(x))]
+    stages[mapping.index(1)] = lambda x: 2 * x
     for method in ("MEAN", "RUNNING_MEAN"):
-        train(
-            [stage, lambda x: 2 * x, stage, lambda x: anp.sum(stage(x))]
-            if mapping[1] == 1
-            else [stage, stage, lambda x: 2 * x, lambda x: anp.sum(stage(x))],
+        tf.reset_default_graph()
+        trained = ran(
+            names,
+            stages,
             16,
-            IPUInfeedQueue(elements),
-            Watching(0.0),
-            outfeed_queue=IPUOutfeedQueue(),
+            elements,
+            optimizer=lambda: tf.train.GradientDescentOptimizer(1.0),
             device_mapping=mapping,
             pipeline_schedule=schedule,
             reduction_method=method,
         )
+        found.append(trained.variables["w"] - [0.5, 1.0, 1.5])
     mean, running = found
+    assert mean.all()
     assert running == pytest.approx(mean, rel=1e-12)
 
 
 @pytest.mark.parametrize(("mapping", "physical"), [(None, [0, 1, 3]), ([2, 0, 1], [2, 0, 1])])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_9_placement(schedule, mapping, physical):
-    run = pipeline(
-        [identity, identity, identity],
-        6,
-        infeed_queue=constant(1.0),
-        outfeed_queue=IPUOutfeedQueue(),
-        device_mapping=mapping,
-        pipeline_schedule=schedule,
-    )
-    assert [run.system.ipus[ipu] for ipu in run.program.shape.mapping] == physical
+@by_schedule
+def test_case_9_placement(names, schedule, mapping, physical):
+    stages = [identity, identity, identity]
+    found = ran(names, stages, 6, constant(1.0), device_mapping=mapping, pipeline_schedule=schedule).job
+    assert [found.system.ipus[ipu] for ipu in found.program.shape.mapping] == physical
 
 
 @pytest.mark.parametrize(
@@ -388,27 +346,24 @@ def test_case_9_placement(schedule, mapping, physical):
     [(1, 1), (3, 2), pytest.param(1, 2, marks=slowest), pytest.param(3, 1, marks=slowest)],
 )
 @pytest.mark.parametrize(("mode", "accumulated"), [("ALL", False), ("LAST", False), ("ALL", True)])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_case_10_outfeed_shapes(schedule, mode, accumulated, repeat_count, replicas):
-    config = IPUConfig()
-    config.auto_select_ipus = 2 * replicas
-    queue = IPUOutfeedQueue(IPUOutfeedMode[mode])
-    pipeline(
-        [lambda x: x * get_variable("w", 1.0), lambda x: (x, anp.sum(x))],
+@by_schedule
+def test_case_10_outfeed_shapes(names, schedule, mode, accumulated, repeat_count, replicas):
+    tf = names.tf
+    found = ran(
+        names,
+        [times_w(tf), lambda x: (x, tf.reduce_sum(x))],
         8,
-        infeed_queue=IPUInfeedQueue(increasing(1000, (2, 3))),
-        outfeed_queue=queue,
-        optimizer_function=lambda x, total: OptimizerFunctionOutput(
-            CrossReplicaOptimizer(GradientDescentOptimizer(0.0)), total
-        ),
+        increasing(8 * repeat_count * replicas, 1000, (2, 3)),
+        optimizer=lambda: names.ipu.optimizers.CrossReplicaOptimizer(tf.train.GradientDescentOptimizer(0.0)),
         pipeline_schedule=schedule,
         repeat_count=repeat_count,
         accumulate_outfeed=accumulated,
-        config=config,
+        mode=mode,
+        ipus=2 * replicas,
     )
     first = () if mode == "LAST" else (repeat_count,) if accumulated else (8 * repeat_count,)
     axis = (replicas,) if replicas > 1 else ()
-    tensors, totals = queue.dequeue()
+    tensors, totals = found.sent
     assert tensors.shape == (*first, *axis, 2, 3)
     assert totals.shape == (*first, *axis)
     # Replicas take the elements of the infeed in turn, replica 0 first.

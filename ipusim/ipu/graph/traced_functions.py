@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -158,7 +158,9 @@ class StepFunctions:
         return observe(self.step.trace, self.variables, self._first, self.constants)
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
-        """Return what the stages cost and compute."""
+        """Return what the stages cost and compute; raises UnsupportedProgramError for what is not simulated."""
+        if offload.weights:
+            self._check_parts()
         first, profiles = self._first, self._profiles()
         if not self.sums_gradients and system.replicas > 1 and not _exchanged(profiles):
             raise UnsupportedProgramError(
@@ -177,6 +179,15 @@ class StepFunctions:
             sums_gradients=self.sums_gradients,
             workload=self._workload,
         )
+
+    def _check_parts(self) -> None:
+        """Refuse a variable of several stages of which replicas would store parts."""
+        users = Counter(name for stage in self.stages for name in stage.trained)
+        shared = [name for name, count in users.items() if count > 1]
+        if shared:
+            raise UnsupportedProgramError(
+                f"replicated_weight_sharding: expected each variable in one stage, got {shared[0]!r} in several"
+            )
 
     def _profiles(self) -> tuple[models.StageProfile, ...]:
         observed = self.observed

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ModelError
-from ipusim.ipu.runtime import layers
 from ipusim.model.layers.embedding import Embedding
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.network import NamedLayer, Network
@@ -132,10 +131,3 @@ def test_the_layer_that_made_a_nan_is_told():
     parameters = stage.initial_parameters(0, np.float64)
     parameters["head/b"][2] = np.inf
     assert origin(stage, parameters, np.zeros((1, 4), np.int32), None, None) == "layer 'head'"
-
-
-def test_in_python_the_variable_is_asked_for_by_name():
-    with pytest.raises(
-        ModelError, match="layer 'head': expected a layer with parameters of its own, got one that shares"
-    ):
-        layers.layer("head", TiedProjection(5, "tokens"), np.ones((2, 3)))

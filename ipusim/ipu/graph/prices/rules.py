@@ -25,6 +25,7 @@ RULES: Final[dict[str, Callable[[Node], Any]]] = {
     "ResourceApplyAdagrad": lambda node: learning.Adagrad(learning_rate=0.0),
     "ResourceApplyAdagradV2": lambda node: learning.Adagrad(learning_rate=0.0),
     "ResourceApplyAdadelta": lambda node: learning.Adadelta(learning_rate=0.0),
+    "ResourceApplyFtrl": lambda node: learning.Ftrl(learning_rate=1.0),
 }
 
 
