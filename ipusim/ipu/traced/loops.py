@@ -14,6 +14,7 @@ from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
@@ -55,6 +56,7 @@ def add_loop(
         UnsupportedProgramError: for a body that sends to several outfeeds, values of another dtype, and a condition
             that depends on elements or variables.
         ProgramError: for another number of values, or another shape.
+        ProgramTypeError: for a body or a condition that does not take the values.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
@@ -66,6 +68,7 @@ def add_loop(
         element = infeed.dequeue()
         named = dict(element) if isinstance(element, Mapping) else {}
         values += [] if named else tf.nest.flatten(element)
+    check_takes("body", body, values, named)
     returned = [each for each in listed(body(*values, **named)) if each is not None]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
     if carried and len(tensors) != len(carried):
@@ -108,7 +111,9 @@ class _Counted:
         """Trace the condition on the loop's values, whose next ones are tensors of the body."""
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
-        holds = tf.convert_to_tensor(condition(*(each.read for each in carried)))
+        tensors_read = [each.read for each in carried]
+        check_takes("condition", condition, tensors_read, {})
+        holds = tf.convert_to_tensor(condition(*tensors_read))
         following = [tf.cast(new, each.tensor.dtype) for each, new in zip(carried, tensors, strict=True)]
         after = {node.name for node in graph.get_operations()[start:]}
         CLAIMED.setdefault(graph, set()).update(after)

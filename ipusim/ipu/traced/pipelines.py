@@ -21,6 +21,7 @@ from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer, variable_name
+from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.traced import python_functions as _python_functions  # noqa: F401 - registers their kernel
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -129,6 +130,7 @@ def add_pipeline(
     Raises:
         ProgramError: for results without a queue, a mask of another length, and a training without variables.
         UnsupportedProgramError: for a variable that stages on several IPUs use.
+        ProgramTypeError: for a stage that does not take the results of the stage before.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
@@ -186,6 +188,7 @@ class _Traced:
         for functions in stages:
             made: list[Any] = []
             for function in functions:
+                check_takes("computational_stages", function, values, named)
                 returned = tracer.stage(function, values, named)
                 made += _tensors(returned)
             values, named = made, {}

@@ -420,9 +420,9 @@ PLACES = [
     Argument(
         "stage",
         "of computational_stages",
-        lambda stage: callable(stage) or train(computational_stages=[times_w, stage]),  # Python's own calls fail
-        tuple(FUNCTIONS),
-        "^When the pipeline stage is a list",
+        lambda stage: train(computational_stages=[times_w, stage]),
+        (),
+        "^When the pipeline stage is a list|^computational_stages: expected a function of 1 arguments, got too many",
         "computational_stages",
     ),
     *(
