@@ -238,6 +238,7 @@ def pipeline(
         reduction=arguments.reduction_method.value,
         accumulators=partial(accumulator_dtype, "gradient_accumulation_dtype", arguments.gradient_accumulation_dtype),
         mapping=arguments.mapping,
+        config=config,
     )
 
 

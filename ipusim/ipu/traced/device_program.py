@@ -26,6 +26,7 @@ from ipusim.api import (
     schedules,
 )
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Invocation
@@ -104,6 +105,7 @@ class DeviceProgram:
         accumulators: Mapping[str, np.dtype[Any]] = _OWN,
         shown: Sequence[str] = (),
         summed: Collection[str] = (),
+        config: IPUConfig | None = None,
     ) -> None:
         """Take the step.
 
@@ -120,8 +122,9 @@ class DeviceProgram:
             accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
             shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
             summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
+            config: the program's own configuration; None for the one in effect.
         """
-        self._accumulators = accumulators
+        self._accumulators, self._config = accumulators, config
         self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
@@ -271,7 +274,8 @@ class DeviceProgram:
             self._shown,
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = placed_job(Request(options, name=self.name, functions=functions))
+        request = Request(options, name=self.name, functions=functions)
+        job = placed_job(request, self._config, () if self._outfeed is None else self._outfeed.notes)
         of = self._distribution
         session = Session(job) if of is None else Session(job, of.host, own_feed=True, summed=not of.averaged)
         program = PlacedProgram(key, session, constants)

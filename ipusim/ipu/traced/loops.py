@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.own_nodes import add_node
@@ -36,6 +37,7 @@ def add_loop(
     inputs: Sequence[Any] = (),
     infeed: Infeed | None = None,
     condition: Callable[..., Any] | None = None,
+    config: IPUConfig | None = None,
 ) -> list[Any]:
     """Trace a loop into the graph that is being built, and write its node.
 
@@ -48,6 +50,7 @@ def add_loop(
         inputs: the loop's values before the first iteration.
         infeed: queue with an element for each iteration.
         condition: tells of the loop's values whether there is another iteration.
+        config: the loop's own configuration; None for the one in effect.
 
     Returns:
         The loop's values behind the last iteration, or a list with the operation if there are no values.
@@ -89,7 +92,7 @@ def add_loop(
         counted = _Counted(condition, carried, tensors, known, iterations)
     nodes = read_graph(graph)
     once = iterations if condition is None else 1
-    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1)
+    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1, config)
     kernel = ProgramNode(program).kernel if counted is None else counted.kernel(program)
     entry = Entry(kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]

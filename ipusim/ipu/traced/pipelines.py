@@ -12,6 +12,7 @@ import numpy as np
 
 from ipusim.api import analysis, models, pipelines, rules
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output
@@ -107,6 +108,7 @@ def add_pipeline(
     reduction: models.Reduction = "SUM",
     accumulators: Callable[[Any], Any] = lambda _: None,
     mapping: Sequence[int] = (),
+    config: IPUConfig | None = None,
 ) -> Any:
     """Trace a pipeline into the graph that is being built, and write its node.
 
@@ -123,6 +125,7 @@ def add_pipeline(
         reduction: how gradients are accumulated.
         accumulators: returns the dtype of a variable's gradient accumulator; None for that of the variable.
         mapping: the IPU of each stage, if stages on several IPUs may share no variable.
+        config: the pipeline's own configuration; None for the one in effect.
 
     Returns:
         The node's operation.
@@ -150,6 +153,7 @@ def add_pipeline(
         outside=outside,
         accumulators=traced.accumulators,
         shown=[stage_name(function) for functions in stages for function in functions],
+        config=config,
     )
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]

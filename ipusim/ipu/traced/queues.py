@@ -122,15 +122,16 @@ class Outfeed:
     Attributes:
         keeps_all: whether the queue keeps all elements, or the last element.
         buffer_depth: elements that the host's buffer holds.
+        notes: sentences on arguments without effect.
         deleter: operation that ends the queue.
         replicas: replicas of a program of a known number of them, each with a part of an element.
     """
 
     replicas = 1
 
-    def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3) -> None:
+    def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3, notes: Sequence[str] = ()) -> None:
         """Begin without elements."""
-        self.buffer_depth = buffer_depth
+        self.buffer_depth, self.notes = buffer_depth, tuple(notes)
         self.keeps_all, self.deleter = keeps_all, None if tf.executing_eagerly() else tf.no_op()
         self._structure: Any = None
         self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 
 import pytest
@@ -17,21 +18,39 @@ from ipusim.ipu.config import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from reports.graphcore_names import names
 from reports.graphcore_status import Status, said_of
+from tests import graphcore_programs
+from tests.graphcore_programs import hosted_names
 
 
-def learn(*outputs):
-    return OptimizerFunctionOutput(GradientDescentOptimizer(0.1), outputs[-1])
+@pytest.fixture
+def run():
+    """Runs a pipeline of two stages in a session, and returns its Job."""
+    with hosted_names() as names:
+        tf, ipu = names.tf, names.ipu
+
+        def ran(trains=False, **arguments):
+            tf.reset_default_graph()
+            infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors([1.0, 2.0]).repeat())
+            outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(io_batch_size=arguments.pop("io_batch_size", 1))
+            output = ipu.pipelining_ops.OptimizerFunctionOutput
+
+            def last(x):
+                return tf.reduce_sum(x)
+
+            if trains:
+                arguments["optimizer_function"] = lambda loss: output(tf.train.GradientDescentOptimizer(0.1), loss)
+            stages = [lambda x: x * tf.get_variable("w", [2]), last]
+            given = {"infeed_queue": infeed, "outfeed_queue": outfeed, **arguments}
+            network = functools.partial(ipu.pipelining_ops.pipeline, stages, 4, **given)
+            return graphcore_programs.run(names, network, outfeed, [infeed]).job
+
+        yield ran
 
 
 def test_recomputation_needs_leave(run):
-    config = IPUConfig()
-    config.allow_recompute = True
-    config.auto_select_ipus = 2
-    assert run(optimizer_function=learn, config=config).program.shape.recompute
+    assert run(trains=True, config=configured(auto_select_ipus=2, allow_recompute=True)).program.shape.recompute
 
 
 def configured(**attributes):
@@ -268,6 +287,8 @@ def test_a_run_notes_what_has_no_effect(run):
         "IPUConfig.compilation_poplar_options will have no effect: Poplar does not compile anything here.",
     )
     assert run(config=configured(auto_select_ipus=2)).notes == ()
+    (note,) = run(config=configured(auto_select_ipus=2), io_batch_size=2).notes
+    assert note.startswith("io_batch_size")
     config.select_ipus = []
     config.compilation_poplar_options = {}
     config.auto_select_ipus = [2]
@@ -367,8 +388,8 @@ def test_a_device_is_chosen_on_the_smallest_machine_that_has_its_id(id_of_device
 
 def test_remote_buffers_take_the_optimizers_state_by_default(run):
     config = configured(auto_select_ipus=2, device_connection__enable_remote_buffers=True)
-    assert run(optimizer_function=learn, config=config).program.offload.weight_update_variables
-    assert not run(optimizer_function=learn).program.offload.weight_update_variables
+    assert run(trains=True, config=config).program.offload.weight_update_variables
+    assert not run(trains=True).program.offload.weight_update_variables
 
 
 @pytest.mark.parametrize("value", [False, True, *StochasticRoundingBehaviour])
