@@ -1,26 +1,39 @@
-"""A fixture for the tests of the Python front door: a small pipeline."""
+"""A fixture for the tests of Graphcore's names: a small pipeline on TensorFlow."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from tests.graphcore_programs import hosted_names
+from tests.graphcore_programs import run as run_program
+
+
+ONES = np.ones((1, 2), np.float32)
+
 
 @pytest.fixture
 def run():
-    """Return a function that runs a small pipeline, but for its arguments; a value of ... leaves one out."""
-    from ipusim.ipu import get_variable  # noqa: PLC0415 - autograd takes a while to import
-    from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat  # noqa: PLC0415
-    from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: PLC0415
-    from ipusim.ipu.pipelining_ops import pipeline  # noqa: PLC0415
+    """Return a function that runs a small pipeline, but for its arguments; a value of ... leaves one out.
 
-    def small(**arguments):
-        given = {
-            "computational_stages": [lambda x: x * get_variable("w", 1.0), lambda x: x],
-            "gradient_accumulation_count": 8,
-            "infeed_queue": IPUInfeedQueue(repeat([np.ones(2, np.float32)])),
-            "outfeed_queue": IPUOutfeedQueue(),
-        } | arguments
-        return pipeline(**{name: value for name, value in given.items() if value is not ...})
+    Its attribute ``names`` has TensorFlow and Graphcore's package.
+    """
+    with hosted_names() as names:
+        tf, ipu = names.tf, names.ipu
 
-    return small
+        def times_w(x):
+            with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+                return x * tf.get_variable("w", [], initializer=tf.ones_initializer())
+
+        def small(*positional, elements=ONES, outfeed_mode="ALL", **arguments):
+            tf.reset_default_graph()
+            infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(elements).repeat())
+            outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode[outfeed_mode])
+            given = {"infeed_queue": infeed, "outfeed_queue": outfeed}
+            if not positional:
+                given |= {"computational_stages": [times_w, lambda x: x], "gradient_accumulation_count": 8}
+            given = {name: value for name, value in (given | arguments).items() if value is not ...}
+            return run_program(names, lambda: ipu.pipelining_ops.pipeline(*positional, **given), outfeed, [infeed])
+
+        small.names, small.times_w = names, times_w
+        yield small

@@ -1,73 +1,63 @@
-"""Pipelines in Python that do not fit: the advice is in the names that Python users have."""
+"""Programs that do not fit: the advice is in Graphcore's names."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
 from ipusim.analysis.fit import remote_verdict
 from ipusim.base.errors import OutOfMemoryError
-from ipusim.ipu import get_variable
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
-from ipusim.ipu.optimizers import GradientDescentOptimizer, MomentumOptimizer
 from ipusim.ipu.runtime.program_request import check_memory
-from ipusim.ipu.runtime.weight_update import OptimizerFunctionOutput
 from ipusim.schedules.registry import find
-
-SGD = GradientDescentOptimizer(0.1)
-
-
-def remote():
-    config = IPUConfig()
-    config.auto_select_ipus = 4
-    config.device_connection.enable_remote_buffers = True
-    config.optimizations.minimum_remote_tensor_size = 1
-    return config
+from tests.graphcore_programs import configure
 
 
-def weighted(elements):
-    return lambda x: anp.sum(x) * get_variable("w", np.ones(elements, np.float32))[0]
-
-
-def learning(optimizer):
-    return lambda loss: OptimizerFunctionOutput(optimizer, loss)
-
-
-def trained(run, first, optimizer=None, width=2, **arguments):
+def ran(run, first, optimizer="", width=2, **arguments):
     """Run a training of four stages, or inference without an optimizer, that sums up what the first gives."""
+    tf, ops = run.names.tf, run.names.ipu.pipelining_ops
+    made = {
+        "sgd": lambda: tf.train.GradientDescentOptimizer(0.1),
+        "momentum": lambda: tf.train.MomentumOptimizer(0.1, 0.5),
+    }
     return run(
-        computational_stages=[first, lambda x: x, lambda x: x, anp.sum],
-        infeed_queue=IPUInfeedQueue(repeat([np.ones(width, np.float32)])),
-        optimizer_function=learning(optimizer) if optimizer else None,
+        computational_stages=[lambda x: first(tf, x), lambda x: x, lambda x: x, tf.reduce_sum],
+        elements=np.ones((1, width), np.float32),
+        optimizer_function=(lambda loss: ops.OptimizerFunctionOutput(made[optimizer](), loss)) if optimizer else None,
         **arguments,
-    )
+    ).job
+
+
+def weight(tf, *shape):
+    return tf.get_variable("w", shape, initializer=tf.ones_initializer())
+
+
+def weighted(tf, x):
+    return tf.reduce_sum(x) * weight(tf, 1000)[0]
 
 
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
         (
-            {"first": lambda x: anp.tanh(x * get_variable("w", 1.0)), "width": 1000, "optimizer": SGD},
+            {"first": lambda tf, x: tf.tanh(x * weight(tf)), "width": 1000, "optimizer": "sgd"},
             "Set IPUConfig.allow_recompute, take PipelineSchedule.Interleaved, whose FIFOs are half as deep, or feed "
             "smaller micro-batches.",
         ),
         (
-            {"first": weighted(1000)},
+            {"first": weighted},
             "Cut the model into more computational_stages on more IPUs, or take another device_mapping.",
         ),
         (
-            {"first": lambda x: anp.sum(x[:1]) * get_variable("w", 1.0), "width": 1000, "optimizer": SGD},
+            {"first": lambda tf, x: tf.reduce_sum(x[:1]) * weight(tf), "width": 1000, "optimizer": "sgd"},
             "Feed smaller micro-batches: a whole element of a queue lies on this IPU.",
         ),
     ],
     ids=["FIFOs", "parameters", "feed"],
 )
-def test_out_of_memory_names_a_remedy_of_the_python_door(run, arguments, remedy):
-    found = trained(run, **arguments)
+def test_out_of_memory_names_a_remedy_in_graphcores_names(run, arguments, remedy):
+    found = ran(run, **arguments)
     with pytest.raises(OutOfMemoryError) as caught:
         check_memory(replace(found.memory, sram_bytes=100), found.system, find("grouped"))
     assert str(caught.value).startswith("Out of memory on IPU 0: ")
@@ -77,7 +67,12 @@ def test_out_of_memory_names_a_remedy_of_the_python_door(run, arguments, remedy)
 
 
 def test_streaming_memory_that_is_too_small_is_refused_as_in_a_scenario(run):
-    found = trained(run, weighted(1000), MomentumOptimizer(0.1, 0.5), config=remote())
+    remote = {
+        "device_connection__enable_remote_buffers": True,
+        "optimizations__minimum_remote_tensor_size": 1,
+    }
+    configure(run.names, 4, **remote)
+    found = ran(run, weighted, "momentum")
     check_memory(found.memory, found.system, find("grouped"))
     system = replace(found.system, streaming=replace(found.system.streaming, capacity_bytes=100))
     small = replace(found.memory, streaming=remote_verdict(found.memory.footprint, system))

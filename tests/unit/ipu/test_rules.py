@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import CountError, ProgramError, UnsupportedProgramError
-from ipusim.ipu import get_variable
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import (
-    OptimizerFunctionOutput,
-    PipelineSchedule,
-    PipelineStageOptions,
-    RecomputationMode,
-    pipeline,
-)
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
+from tests.traced_training import Lazily
 
 ONES = np.ones(2, np.float32)
+tf = Lazily("graph.tensorflow_import")
 
 
 def identity(x):
@@ -25,11 +18,14 @@ def identity(x):
 
 
 def times_w(x):
-    return x * get_variable("w", 1.0)
+    v1 = tf.load().compat.v1
+    with v1.variable_scope("", reuse=v1.AUTO_REUSE):
+        return x * v1.get_variable("w", [], initializer=v1.ones_initializer())
 
 
 def learn(*outputs):
-    return OptimizerFunctionOutput(GradientDescentOptimizer(0.1), outputs[-1])
+    optimizer = tf.load().compat.v1.train.GradientDescentOptimizer(0.1)
+    return Lazily("pipelining_ops").OptimizerFunctionOutput(optimizer, outputs[-1])
 
 
 def options(count, **kinds):
@@ -143,7 +139,7 @@ ARGUMENT_RULES = [
         "An outfeed_queue must be provided when accumulate_outfeed is True.",
     ),
     (
-        {"accumulate_outfeed": True, "outfeed_queue": IPUOutfeedQueue(IPUOutfeedMode.LAST)},
+        {"accumulate_outfeed": True, "outfeed_mode": "LAST"},
         ValueError,
         "To accumulate the outfeed, it must be in IPUOutfeedMode ALL.",
     ),
@@ -158,19 +154,12 @@ ARGUMENT_RULES = [
         "The last computational stage has 1 outputs, but the `outfeed_mask` has elements 2 - these need to match in "
         "size.",
     ),
-    *(
-        (
-            {"outfeed_queue": None, "optimizer_function": function},
-            ValueError,
-            "The last computational stage has tensor outputs: Tensor(shape=(2,), dtype=float32), but no outfeed_queue "
-            "has been provided.",
-        )
-        for function in (None, learn)
-    ),
+    ({"outfeed_queue": None}, ValueError, "Must specify at least one of outfeed_queue or optimizer_function"),
     (
-        {"computational_stages": [identity, identity], "optimizer_function": learn},
+        {"outfeed_queue": None, "optimizer_function": learn},
         ValueError,
-        "No variables to optimize.",
+        'The last computational stage has tensor outputs: Tensor("stage1_input:0", shape=(2,), dtype=float32), but no '
+        "outfeed_queue has been provided.",
     ),
     (
         {
@@ -273,25 +262,31 @@ ARGUMENT_RULES = [
 ]
 
 
-def test_the_order_of_other_releases(refused):
+def test_the_order_of_other_releases(run, refused):
     """Release 2.1 has repeat_count where gradient_accumulation_for_captured_grads is now; before 1.4 it had a depth."""
-    found = [
-        pipeline([times_w, identity], 8, None, 10, 1, [np.float32(3)], None, IPUOutfeedQueue()),
-        pipeline([times_w, identity], 8, None, True, 10, 1, [np.float32(3)], None, IPUOutfeedQueue()),
-        pipeline([times_w, identity], pipeline_depth=8, repeat_count=10, inputs=[3.0], outfeed_queue=IPUOutfeedQueue()),
-    ]
-    for each in found:
-        assert (each.program.repeat_count, each.program.shape.micro_batches) == (10, 8)
+    stages = [times_w, identity]
+    for found in (
+        run(stages, 8, None, 10),
+        run(stages, 8, None, True, 10),
+        run(stages, pipeline_depth=8, repeat_count=10),
+    ):
+        assert (found.job.program.repeat_count, found.job.program.shape.micro_batches) == (10, 8)
     text = (
         "gradient_accumulation_dtype: expected a dtype, a function or None, got 8; before SDK 1.4 the gradient "
         "accumulation count stood there, behind pipeline_depth None: name the arguments"
     )
-    refused(TypeError, text, lambda: pipeline([times_w, identity], None, 8, 10))
+    refused(TypeError, text, lambda: run(stages, None, 8, 10))
     text = (
         "gradient_accumulation_for_captured_grads: expected True or False, got 10; the order of pipeline's arguments "
         "differs between Graphcore's releases, so name those behind gradient_accumulation_count"
     )
-    refused(TypeError, text, lambda: pipeline([times_w, identity], 8, gradient_accumulation_for_captured_grads=10))
+    refused(TypeError, text, lambda: run(stages, 8, gradient_accumulation_for_captured_grads=10))
+
+
+def test_a_pipeline_without_variables_cannot_learn(run):
+    """In TensorFlow's own words."""
+    with pytest.raises(ValueError, match=r"^No variables to optimize\.$"):
+        run(computational_stages=[identity, identity], optimizer_function=learn)
 
 
 @pytest.mark.parametrize(("arguments", "kind", "text"), ARGUMENT_RULES)
