@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import operator
 
 import pytest
@@ -20,37 +19,18 @@ from ipusim.ipu.config import (
 )
 from reports.graphcore_names import names
 from reports.graphcore_status import Status, said_of
-from tests import graphcore_programs
-from tests.graphcore_programs import hosted_names
+from tests.graphcore_programs import run as run_program
 
 
-@pytest.fixture
-def run():
-    """Runs a pipeline of two stages in a session, and returns its Job."""
-    with hosted_names() as names:
-        tf, ipu = names.tf, names.ipu
-
-        def ran(trains=False, **arguments):
-            tf.reset_default_graph()
-            infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors([1.0, 2.0]).repeat())
-            outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(io_batch_size=arguments.pop("io_batch_size", 1))
-            output = ipu.pipelining_ops.OptimizerFunctionOutput
-
-            def last(x):
-                return tf.reduce_sum(x)
-
-            if trains:
-                arguments["optimizer_function"] = lambda loss: output(tf.train.GradientDescentOptimizer(0.1), loss)
-            stages = [lambda x: x * tf.get_variable("w", [2]), last]
-            given = {"infeed_queue": infeed, "outfeed_queue": outfeed, **arguments}
-            network = functools.partial(ipu.pipelining_ops.pipeline, stages, 4, **given)
-            return graphcore_programs.run(names, network, outfeed, [infeed]).job
-
-        yield ran
+def learn(run):
+    optimizer = run.names.tf.train.GradientDescentOptimizer(0.1)
+    return lambda loss: run.names.ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss)
 
 
 def test_recomputation_needs_leave(run):
-    assert run(trains=True, config=configured(auto_select_ipus=2, allow_recompute=True)).program.shape.recompute
+    assert run(
+        optimizer_function=learn(run), config=configured(auto_select_ipus=2, allow_recompute=True)
+    ).job.program.shape.recompute
 
 
 def configured(**attributes):
@@ -283,18 +263,25 @@ def test_every_attribute_of_graphcores_chooses_something_or_says_why_not():
 def test_a_run_notes_what_has_no_effect(run):
     config = configured(auto_select_ipus=2)
     config.compilation_poplar_options["target.type"] = "Cpu"
-    assert run(config=config).notes == (
+    assert run(config=config).job.notes == (
         "IPUConfig.compilation_poplar_options will have no effect: Poplar does not compile anything here.",
     )
-    assert run(config=configured(auto_select_ipus=2)).notes == ()
-    (note,) = run(config=configured(auto_select_ipus=2), io_batch_size=2).notes
-    assert note.startswith("io_batch_size")
+    assert run(config=configured(auto_select_ipus=2)).job.notes == ()
     config.select_ipus = []
     config.compilation_poplar_options = {}
     config.auto_select_ipus = [2]
     config.auto_select_ipus.append("2")
     with pytest.raises(TypeError, match=r"^Trying to set auto_select_ipus to \[2, '2'\], but it must be of type "):
         run(config=config)
+
+
+def test_a_run_notes_what_has_no_effect_of_its_outfeed(run):
+    tf, ipu = run.names.tf, run.names.ipu
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(io_batch_size=2)
+    done = run_program(run.names, lambda: ipu.loops.repeat(1, lambda: outfeed.enqueue(tf.ones([]))), outfeed)
+    assert done.job.notes == (
+        "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there.",
+    )
 
 
 def test_metadata_of_every_attribute():
@@ -371,25 +358,25 @@ def test_a_configuration_reads_back_and_copies():
 
 def test_the_configured_device_is_the_one_that_runs(run):
     config = configured(machine="bow_pod16", auto_select_ipus=[4], selection_order=SelectionOrder.HOOF)
-    found = run(config=config)
+    found = run(config=config).job
     assert (found.system.name, found.system.count, found.system.replicas) == ("bow_pod16", 4, 2)
     with pytest.raises(DeviceError, match="unknown system 'bow_pod15'"):
         run(config=configured(machine="bow_pod15", auto_select_ipus=2))
-    assert run(config=configured(auto_select_ipus=[2, 1])).system.count == 2
+    assert run(config=configured(auto_select_ipus=[2, 1])).job.system.count == 2
 
 
 @pytest.mark.parametrize(
     ("id_of_device", "machine", "ipus"), [(0, "m2000", 1), (6, "m2000", 4), (8, "pod16", 1), (24, "pod16", 4)]
 )
 def test_a_device_is_chosen_on_the_smallest_machine_that_has_its_id(id_of_device, machine, ipus, run):
-    found = run(config=configured(select_ipus=id_of_device), device_mapping=[0, 0])
+    found = run(config=configured(select_ipus=id_of_device), device_mapping=[0, 0]).job
     assert (found.system.name, found.system.count) == (machine, ipus)
 
 
 def test_remote_buffers_take_the_optimizers_state_by_default(run):
     config = configured(auto_select_ipus=2, device_connection__enable_remote_buffers=True)
-    assert run(trains=True, config=config).program.offload.weight_update_variables
-    assert not run(trains=True).program.offload.weight_update_variables
+    assert run(optimizer_function=learn(run), config=config).job.program.offload.weight_update_variables
+    assert not run(optimizer_function=learn(run)).job.program.offload.weight_update_variables
 
 
 @pytest.mark.parametrize("value", [False, True, *StochasticRoundingBehaviour])

@@ -19,7 +19,6 @@ from ipusim.ipu.config import (
     VerificationOptions,
 )
 from ipusim.ipu.runtime.options_table import ATTRIBUTES, WITHOUT_EFFECT
-from tests.unit.ipu.test_config import run  # noqa: F401 - a fixture
 
 MERGE = MergeRemoteBuffersBehaviour.MERGE
 SETS = [
@@ -189,14 +188,14 @@ def test_defaults_are_those_of_a_configuration():
     assert config.allow_recompute
 
 
-def test_an_old_programs_configuration_is_the_one_that_runs(run):  # noqa: F811 - as above
+def test_an_old_programs_configuration_is_the_one_that_runs(run):
     config = utils.create_ipu_config(profiling=True, selection_order=SelectionOrder.HOOF)
     config = utils.auto_select_ipus(config, 4)
     config = utils.set_matmul_options(config, {"availableMemoryProportion": "0.2"})
     utils.configure_ipu_system(config)
     try:
         assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 4
-        found = run()
+        found = run().job
     finally:
         utils.reset_ipu_configuration()
     assert (found.system.count, found.system.replicas) == (4, 2)
