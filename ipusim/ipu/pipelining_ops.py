@@ -87,6 +87,9 @@ class OptimizerFunctionOutput:
             _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
             keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
             _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
+        for kind, given in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
+            if given and of_keras:
+                raise ProgramError(f"{_NAME}.compute_gradients_{kind} may not be used with OptimizerV2 instances.")
         if variables is not None:
             _check(variables, (tuple, list), "variables must be a tuple or list.")
             if variables and not of_keras:

@@ -86,6 +86,7 @@ class DeviceProgram:
         step: the step.
         outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
+        pipelined: whether it is one of named stages, not a loop.
         timelines: Timeline of the last run of each session.
         timeline: Timeline of the last run; None before the first.
     """
@@ -125,6 +126,7 @@ class DeviceProgram:
             config: the program's own configuration; None for the one in effect.
         """
         self._accumulators, self._config = accumulators, config
+        self.pipelined = bool(shown)
         self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
@@ -183,6 +185,8 @@ class DeviceProgram:
             if before is not None:  # draws and elements go on
                 placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
                 placed.taken = placed.session.elements
+            if self._infeed is not None:
+                self._infeed.replicate(self, placed.session.job.system.replicas)
             self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -17,6 +17,7 @@ from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output
 from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.reading import output_of
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
@@ -142,6 +143,7 @@ def add_pipeline(
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
     _check_users(step, mapping)
     outside = outside_of(step)
+    _check_captured(step, {output_of(tensor) for tensor in inputs})
     program = DeviceProgram(
         name,
         step,
@@ -277,14 +279,31 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
                 )
 
 
+def _check_captured(step: TracedStep, inputs: Collection[Output]) -> None:
+    """Refuse a stage that reads a tensor of the host but its inputs; raises ProgramError in Graphcore's words.
+
+    Keras' layers read a phase of learning, a placeholder with a default, of the graph.
+    """
+    for one in cut(step.trace):
+        for tensor in StagePasses(step.graph, one).constants:
+            kind = step.graph.nodes[tensor.node].type if tensor.node in step.graph.nodes else ""
+            if tensor not in inputs and tensor not in step.trace.handed and kind == "Placeholder":
+                raise ProgramError(
+                    f"Trying to capture the tensor {tensor.node}:{tensor.number} which is not a resource. This tensor "
+                    "needs to be passed as either part of the `input` or `infeed_queue` of the pipeline."
+                )
+
+
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
     """Return pairs of gradient and variable; Keras' optimizers leave the gradients of a tensor to TensorFlow."""
     graph = tf.compat.v1.get_default_graph()
-    if hasattr(optimizer, "compute_gradients"):
-        known = {} if not hasattr(graph, "captures") else {"var_list": captured_trainable(graph)}
-        pairs: list[tuple[Any, Any]] = optimizer.compute_gradients(loss, **known)
+    in_function = hasattr(graph, "captures")
+    variables = captured_trainable(graph) if in_function else tf.compat.v1.trainable_variables()
+    if hasattr(optimizer, "compute_gradients") and variables:
+        pairs: list[tuple[Any, Any]] = optimizer.compute_gradients(
+            loss, **({"var_list": variables} if in_function else {})
+        )
         return pairs
-    variables = captured_trainable(graph) if hasattr(graph, "captures") else tf.compat.v1.trainable_variables()
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 
