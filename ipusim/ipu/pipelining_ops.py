@@ -14,6 +14,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
+from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
@@ -213,6 +214,7 @@ def pipeline(
 
     def finish(*outputs: Any) -> Training:
         assert arguments.optimizer_function is not None
+        check_takes("optimizer_function", arguments.optimizer_function, outputs, {})
         result = arguments.optimizer_function(*outputs)
         if not isinstance(result, OptimizerFunctionOutput):
             raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")

@@ -16,6 +16,7 @@ from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import entry_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
+from ipusim.ipu.runtime.devices import ONE_PIPELINE
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.pipelines import CLAIMED
@@ -71,10 +72,7 @@ class Computation:
             if (entry := entry_of(step.node)) is not None and isinstance(entry.value, DeviceProgram)
         ]
         if sum(program.pipelined for program in programs) > 1:
-            raise ProgramError(
-                "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required "
-                "the program needs to be split into multiple compilations."
-            )
+            raise ProgramError(ONE_PIPELINE)
         self._tables = tables_of(self._nodes, [node.name for node in graph.get_operations()[start:]])
         tables = (table.shared_name for table in self._tables)
         names = {

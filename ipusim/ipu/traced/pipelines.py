@@ -23,7 +23,9 @@ from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer, variable_name
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_takes
+from ipusim.ipu.runtime.devices import alone
 from ipusim.ipu.traced import python_functions as _python_functions  # noqa: F401 - registers their kernel
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -138,7 +140,8 @@ def add_pipeline(
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
-    traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
+    with alone("pipeline"):
+        traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
     step = traced.step
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
     _check_users(step, mapping)
@@ -206,7 +209,8 @@ class _Traced:
             return
         with tracer.of_stage(sum(map(len, stages)) - 1):
             training = optimizer_function(*values)
-        pairs = tracer.gradients(training.compute or (lambda: _gradients(training.optimizer, training.loss)))
+        compute = training.compute or (lambda: _gradients(training.optimizer, training.loss))
+        pairs = tracer.gradients(lambda: _checked(compute()))
         if not pairs:
             raise ProgramError("No variables to optimize.")
         chosen = {variable_name(variable): accumulators(variable) for _, variable in pairs}
@@ -250,6 +254,11 @@ class _Traced:
                 accumulate_dtype=dtype,
             )
         self.step = tracer.step(flat)
+
+
+def _checked(pairs: Any) -> Any:
+    checks.instance("compute_gradients", pairs, list | tuple, "pairs of a gradient and a variable")
+    return pairs
 
 
 def stage_name(function: Callable[..., Any]) -> str:
