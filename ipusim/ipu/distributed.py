@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ipusim.ipu import horovod
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.horovod import Adasum, Average, Sum, init, local_rank, local_size, rank, shutdown, size
-from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
+from ipusim.ipu.runtime.distribute import reduce_op_of
 
 __all__ = [
     "Adasum",
@@ -27,7 +28,8 @@ __all__ = [
     "size",
 ]
 
-_OPERATIONS: Final = {ReduceOp.SUM: horovod.Sum, ReduceOp.MEAN: horovod.Average}
+tf = load()
+_OPERATIONS: Final = {tf.distribute.ReduceOp.SUM: horovod.Sum, tf.distribute.ReduceOp.MEAN: horovod.Average}
 
 
 def allgather(value: Any, tensor_name: str | None = None) -> Any:
@@ -42,7 +44,7 @@ def allgather(value: Any, tensor_name: str | None = None) -> Any:
 
 def allreduce(
     value: Any,
-    reduce_op: ReduceOp | horovod.Operation | str | None = None,
+    reduce_op: tf.distribute.ReduceOp | horovod.Operation | str | None = None,
     tensor_name: str | None = None,
     op: horovod.Operation | None = None,
 ) -> Any:

@@ -12,10 +12,9 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.distribute import TFConfigClusterResolver
+from ipusim.ipu.runtime.distribute import TFConfigClusterResolver, reduce_op_of
 from ipusim.ipu.runtime.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host
 from ipusim.ipu.runtime.hosts import rank, size
-from ipusim.ipu.runtime.pipeline_options import ReduceOp, reduce_op_of
 from ipusim.ipu.traced.host_collectives import reduced
 
 tf = load()
@@ -65,7 +64,7 @@ class HostStrategy(IPUStrategyV1):
 
     experimental_run_v2 = run
 
-    def reduce(self, reduce_op: ReduceOp | str, value: Any, axis: int | None = None) -> Any:
+    def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Any, axis: int | None = None) -> Any:
         """Return the sum or the mean of a value over all hosts.
 
         Args:
@@ -77,7 +76,7 @@ class HostStrategy(IPUStrategyV1):
             ProgramTypeError: for what is no operation or no number.
             ProgramError: for another axis, and as ``horovod.allreduce`` does.
         """
-        mean = reduce_op_of("reduce_op", reduce_op) is ReduceOp.MEAN
+        mean = reduce_op_of("reduce_op", reduce_op) is tf.distribute.ReduceOp.MEAN
         if not tf.is_tensor(value):
             checks.numbers("value", value)
         tensor = tf.convert_to_tensor(value)

@@ -39,7 +39,7 @@ class IPUInfeedQueue(InfeedArguments):
         Args:
             dataset: a ``tf.data.Dataset``; an element is a tensor, a tuple of tensors, or a dictionary of tensors by
                 the names of the first stage's arguments, of known shapes.
-            feed_name: without effect.
+            feed_name: name of the queue in messages.
             device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
             replication_factor: without effect.
             data_to_prefetch: ``prefetch_depth`` by the name of releases up to 2.1, where it is not 1.
@@ -53,7 +53,7 @@ class IPUInfeedQueue(InfeedArguments):
         self.check(feed_name, device_ordinal, replication_factor, data_to_prefetch, prefetch_depth, optimise_latency)
         checks.instance("dataset", dataset, tf.data.Dataset | tf.compat.v1.data.Dataset, "a tf.data.Dataset")
         _check_elements(dataset.element_spec)
-        self.feed = Infeed(dataset)
+        self.feed = Infeed(dataset, feed_name or "infeed")
         self._initialized = False
 
     @property

@@ -61,7 +61,8 @@ class IPUOutfeedQueue(OutfeedArguments):
             buffer_depth,
             optimise_latency,
         )
-        self.feed = Outfeed(keeps_all=self.outfeed_mode is IPUOutfeedMode.ALL, buffer_depth=self.buffer_depth)
+        all_kept = self.outfeed_mode is IPUOutfeedMode.ALL
+        self.feed = Outfeed(keeps_all=all_kept, buffer_depth=self.buffer_depth, notes=self.notes)
         self.enqueued = False
 
     def connect(self) -> Outfeed:

@@ -108,5 +108,6 @@ def _loop(
         inputs=[tf.convert_to_tensor(each) for each in listed(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
         condition=condition,
+        config=config,
     )
     return results[0] if len(results) == 1 else results

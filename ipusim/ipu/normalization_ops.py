@@ -47,6 +47,7 @@ def group_norm(
         strided_channel_grouping: whether channel c belongs to group c mod groups, else groups are consecutive.
 
     Raises:
+        ProgramTypeError: for arguments of other types.
         ProgramError: for channels along an axis that there is not; ModelError for groups that cannot be.
     """
     layer = layers.GroupNorm(
@@ -124,6 +125,8 @@ def _called(
     scope: str | None,
 ) -> Any:
     """Return what a layer gives for inputs whose channels lie along any axis but the batch's."""
+    checks.instance("param_initializers", initializers, dict | None, "a dictionary of initializers by name")
+    checks.instance("variables_collections", collections, list | tuple | dict | None, "a list of names")
     x = tf.convert_to_tensor(inputs)
     rank, axis = x.shape.rank, checks.integer("channels_axis", channels_axis)
     if not (1 <= axis < rank or -rank < axis < 0):

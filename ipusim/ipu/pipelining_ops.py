@@ -14,6 +14,7 @@ from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
+from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
@@ -87,6 +88,9 @@ class OptimizerFunctionOutput:
             _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
             keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
             _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
+        for kind, given in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
+            if given and of_keras:
+                raise ProgramError(f"{_NAME}.compute_gradients_{kind} may not be used with OptimizerV2 instances.")
         if variables is not None:
             _check(variables, (tuple, list), "variables must be a tuple or list.")
             if variables and not of_keras:
@@ -210,6 +214,7 @@ def pipeline(
 
     def finish(*outputs: Any) -> Training:
         assert arguments.optimizer_function is not None
+        check_takes("optimizer_function", arguments.optimizer_function, outputs, {})
         result = arguments.optimizer_function(*outputs)
         if not isinstance(result, OptimizerFunctionOutput):
             raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")
@@ -238,6 +243,7 @@ def pipeline(
         reduction=arguments.reduction_method.value,
         accumulators=partial(accumulator_dtype, "gradient_accumulation_dtype", arguments.gradient_accumulation_dtype),
         mapping=arguments.mapping,
+        config=config,
     )
 
 

@@ -24,10 +24,12 @@ def dropout(
         kwargs: without effect, such as ``ref``: a mask is drawn anew, and its gradient finds it.
 
     Raises:
+        ProgramTypeError: for what is no list of sizes.
         ProgramError: for a mask that does not spread over ``x``.
     """
     value = tf.convert_to_tensor(x)
     if noise_shape is not None:
+        checks.instance("noise_shape", noise_shape, list | tuple | tf.TensorShape, "a list of sizes")
         axes, mask = value.shape.as_list(), list(noise_shape)
         if len(mask) != len(axes) or any(size not in (None, 1, axis) for size, axis in zip(mask, axes, strict=True)):
             checks.wrong_value("noise_shape", f"1, or the size of x, for each axis of {tuple(axes)}", noise_shape)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
 
 tf = load()
 
@@ -24,9 +25,13 @@ def dependencies(roots: Sequence[Any]) -> set[Any]:
 
     Args:
         roots: operations, or tensors.
+
+    Raises:
+        ProgramTypeError: for other values.
     """
     found: set[Any] = set()
-    work = [each.op if isinstance(each, tf.Tensor) else each for each in roots]
+    checks.instance("roots", roots, list | tuple | set, "a list of operations or tensors")
+    work = [_operation("roots", each) for each in roots]
     while work:
         operation = work.pop()
         if operation not in found:
@@ -41,8 +46,11 @@ def has_attr(o: Any, attr_name: str) -> bool:
     Args:
         o: the operation.
         attr_name: name of the attribute.
+
+    Raises:
+        ProgramTypeError: for other values.
     """
-    return attr_name in o.node_def.attr
+    return checks.text("attr_name", attr_name) in _operation("o", o).node_def.attr
 
 
 def get_shard_from_colocation(op: Any) -> int | None:
@@ -50,13 +58,22 @@ def get_shard_from_colocation(op: Any) -> int | None:
 
     Args:
         op: the operation.
+
+    Raises:
+        ProgramTypeError: for other values.
     """
+    op = _operation("op", op)
     for group in op.colocation_groups():
         name = group.decode().removeprefix("loc:@")
         beside = _by_name(op.graph, name)
         if beside is not None and has_attr(beside, SHARD):
             return int(beside.get_attr(SHARD))
     return None
+
+
+def _operation(argument: str, value: Any) -> Any:
+    checks.instance(argument, value, tf.Operation | tf.Tensor, "an operation or a tensor")
+    return value.op if isinstance(value, tf.Tensor) else value
 
 
 def _by_name(graph: Any, name: str) -> Any:

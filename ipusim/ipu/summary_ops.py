@@ -27,9 +27,12 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
         collections: collections that the summary is added to.
 
     Raises:
-        ProgramTypeError: for what is no name or operation.
+        ProgramTypeError: for what is no name, operation or collection.
     """
     checks.text("name", name)
+    checks.instance("collections", collections, list | tuple | None, "a list of texts")
+    for each in collections or ():
+        checks.text("collections", each)
     operations = list(op_list) if isinstance(op_list, list | tuple) else [op_list]
     if not all(isinstance(each, tf.Operation | tf.Tensor) for each in operations):
         checks.wrong_type("op_list", "an operation or a list of operations", op_list)

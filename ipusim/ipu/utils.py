@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from ipusim.api import Array, hardware
 from ipusim.base.errors import ModelError, ProgramError
@@ -221,14 +222,19 @@ def extract_all_events(events: Any) -> list[IpuTraceEvent]:
     Raises:
         ProgramTypeError: for other values.
     """
-    if isinstance(events, bytes):
-        summary = tf.compat.v1.Summary.FromString(events)
-        events = [text for value in summary.value for text in tf.make_ndarray(value.tensor)]
     try:
-        found = [event if isinstance(event, IpuTraceEvent) else json.loads(event) for event in list(events)]
+        if isinstance(events, str | Mapping):
+            raise TypeError
+        texts = _texts_of(events) if isinstance(events, bytes) else list(events)
+        found = [event if isinstance(event, IpuTraceEvent) else json.loads(event) for event in texts]
         return [event if isinstance(event, IpuTraceEvent) else _event(event) for event in found]
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, DecodeError):
         checks.wrong_type("events", "what a session returns for an ipu_compile_summary", events)
+
+
+def _texts_of(summary: bytes) -> list[Any]:
+    values = tf.compat.v1.Summary.FromString(summary).value
+    return [text for value in values for text in tf.make_ndarray(value.tensor)]
 
 
 def _event(data: Mapping[str, str]) -> IpuTraceEvent:

@@ -23,7 +23,7 @@ _SWITCHING: Final[dict[str, Row]] = {
     "disable_control_flow_v2": f"{_SWITCHES}:no_change",
     "compat": ("tensorflow.compat",),
     "estimator": f"{_OURS}.estimators",
-    "train.Saver": f"{_OURS}.imports.savers:Saver",
+    "train.Saver": f"{_OURS}.traced.savers:Saver",
 }
 #: Graphcore's modules that are the same whoever traces a program.
 _SHARED: Final = "autoshard config functional_ops keras"
@@ -82,6 +82,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow": version[major],
         "tensorflow.compat.v1": ("tensorflow.compat.v1",),
         "tensorflow.contrib": (),
+        "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
         "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
         "keras": (keras, _KERAS_SOURCE),
         "tf_keras": (keras, _KERAS_SOURCE),

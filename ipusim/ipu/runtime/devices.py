@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from ipusim.api import Machine, hardware
-from ipusim.base.errors import DeviceError, ProgramError
+from ipusim.base.errors import DeviceError, ProgramError, UnsupportedProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.context import Scoped
 
@@ -116,6 +116,10 @@ def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
+ONE_PIPELINE: Final = (
+    "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the program "
+    "needs to be split into multiple compilations."
+)
 _IPU: Final = re.compile(r"(?:^|[/:])IPU(?::(?P<number>.*))?$", re.IGNORECASE)
 #: The number of the device that programs run on which are built here.
 device_ordinal: Final = Scoped("device_of_programs", 0)
@@ -125,6 +129,32 @@ on_device: Final = device_ordinal.set_to
 builds_program: Final = Scoped("builds_program", False)
 #: The device of queues that are made here and name none.
 _QUEUES: Final = Scoped("device_of_queues", 0)
+
+
+#: What is traced by the caller: "pipeline", "loop", or nothing.
+_TRACED: Final = Scoped("traced_program", "")
+
+
+@contextmanager
+def alone(kind: str) -> Iterator[None]:
+    """Trace the stages of a pipeline, or the body of a loop, in the block.
+
+    Args:
+        kind: "pipeline" or "loop".
+
+    Raises:
+        ProgramError: for a pipeline in a pipeline, in Graphcore's words.
+        UnsupportedProgramError: for a loop in another program, and a pipeline in a loop.
+    """
+    around = _TRACED()
+    if around == kind == "pipeline":
+        raise ProgramError(ONE_PIPELINE)
+    if around:
+        raise UnsupportedProgramError(
+            f"expected no {kind} of Graphcore's inside of a {around}, which is a program: use tf.while_loop"
+        )
+    with _TRACED.set_to(kind):
+        yield
 
 
 def building(build: Callable[P, T]) -> Callable[P, T]:

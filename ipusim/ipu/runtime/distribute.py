@@ -5,54 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.api import machine, runs
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_strategy import strategy
 from ipusim.ipu.runtime.offered import in_module, rows
 
+tf = load()
+
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"
 _CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
-
-
-def read_only(path: str, doc: str) -> Any:
-    """Return a property whose value is the attribute at ``path`` of the object that has it."""
-    return property(attrgetter(path), doc=doc)
-
-
-class ClusterSpec:
-    """Addresses of a cluster's tasks, by kind."""
-
-    def __init__(self, cluster: Mapping[str, Sequence[str]]) -> None:
-        """Take them; raises ProgramTypeError for others."""
-        if not _is_cluster(cluster):
-            checks.wrong_type("cluster", "a dictionary of lists of addresses", cluster)
-        self._cluster = {kind: list(tasks) for kind, tasks in cluster.items()}
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether another, or a dictionary, has the same addresses."""
-        return self._cluster == (other._cluster if isinstance(other, ClusterSpec) else other)
-
-    __hash__ = None  # type: ignore[assignment]  # as TensorFlow's
-
-    @property
-    def jobs(self) -> list[str]:
-        """The kinds of tasks."""
-        return sorted(self._cluster)
-
-    def num_tasks(self, job_name: str) -> int:
-        """Return how many tasks of a kind there are; raises ProgramError for another kind."""
-        if job_name not in self._cluster:
-            raise ProgramError(f"No such job in cluster: {job_name!r}")
-        return len(self._cluster[job_name])
-
-    def as_dict(self) -> dict[str, list[str]]:
-        """Return the addresses by kind."""
-        return {kind: list(tasks) for kind, tasks in self._cluster.items()}
 
 
 class ClusterConfig(NamedTuple):
@@ -66,7 +32,7 @@ class ClusterConfig(NamedTuple):
         is_chief: whether it is the chief.
     """
 
-    cluster_spec: Mapping[str, Any]
+    cluster_spec: tf.train.ClusterSpec
     task_type: str
     task_id: int
     master: str
@@ -75,7 +41,7 @@ class ClusterConfig(NamedTuple):
     is_chief: bool
 
 
-def cluster_spec() -> ClusterSpec:
+def cluster_spec() -> tf.train.ClusterSpec:
     """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
     cluster, task, kind, index = _environment()
     if cluster.jobs and "type" in task:
@@ -90,17 +56,17 @@ def cluster_config() -> ClusterConfig:
     if cluster and ("type" not in task or "index" not in task):
         _refuse("If `cluster` is set in TF_CONFIG, task type and index must be set", task)
     if kind == _EVALUATOR:
-        return ClusterConfig({}, kind, index, "", 0, 0, False)
+        return ClusterConfig(tf.train.ClusterSpec({}), kind, index, "", 0, 0, False)
     if not cluster:
         if kind not in (_WORKER, _CHIEF):
             _refuse("If cluster is not set in TF_CONFIG, task_type must be worker or chief", kind)
-        return ClusterConfig({}, kind, index, "", 0, 1, True)
+        return ClusterConfig(spec, kind, index, "", 0, 1, True)
     if len(cluster.get(_CHIEF, ())) != 1:
         _refuse("If `cluster` is set in TF_CONFIG, it must have one `chief` node", cluster)
     _check_task(cluster, kind, index)
     workers = len(cluster.get(_WORKER, ())) + 1
     address = cluster[kind][index]
-    return ClusterConfig(cluster, kind, index, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
+    return ClusterConfig(spec, kind, index, address, len(cluster.get(_SERVER, ())), workers, kind == _CHIEF)
 
 
 def cluster_of(strategy: Any) -> ClusterConfig:
@@ -108,13 +74,13 @@ def cluster_of(strategy: Any) -> ClusterConfig:
     host, resolver = machine.this_host(), getattr(strategy, "cluster_resolver", None)
     rank, count = (0, 1) if host is None else (host.rank, host.count)
     if resolver is None:
-        return ClusterConfig({}, _WORKER, rank, "", 0, count, rank == 0)
-    cluster = resolver.cluster_spec().as_dict()
-    servers = len(cluster.get(_SERVER, ()))
-    return ClusterConfig(cluster, resolver.task_type, resolver.task_id, resolver.master(), servers, count, rank == 0)
+        return ClusterConfig(tf.train.ClusterSpec({}), _WORKER, rank, "", 0, count, rank == 0)
+    spec = resolver.cluster_spec()
+    servers = len(spec.as_dict().get(_SERVER, ()))
+    return ClusterConfig(spec, resolver.task_type, resolver.task_id, resolver.master(), servers, count, rank == 0)
 
 
-def _environment() -> tuple[ClusterSpec, Mapping[str, Any], str, int]:
+def _environment() -> tuple[tf.train.ClusterSpec, Mapping[str, Any], str, int]:
     """Return the cluster that the variable says, this process's task, and the type and index of that.
 
     Raises ProgramError where one is not of its form.
@@ -135,7 +101,7 @@ def _environment() -> tuple[ClusterSpec, Mapping[str, Any], str, int]:
         _refuse("expected a text as type of its task", kind)
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
         _refuse("expected a whole number from 0 as index of its task", index)
-    return ClusterSpec(cluster), task, kind, index
+    return tf.train.ClusterSpec(cluster), task, kind, index
 
 
 def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -203,41 +169,6 @@ class DistributeConfig(_Fields):
         return super().__new__(cls, train_distribute, eval_distribute, remote_cluster)
 
 
-class InputContext:
-    """Which of several workers reads.
-
-    Args:
-        num_input_pipelines: the workers.
-        input_pipeline_id: the number of this one.
-        num_replicas_in_sync: the workers that train together.
-
-    Raises ProgramError and ProgramTypeError for what are no whole numbers.
-    """
-
-    num_input_pipelines: int = read_only("_count", "The workers.")
-    input_pipeline_id: int = read_only("_number", "The number of this one.")
-    num_replicas_in_sync: int = read_only("_in_sync", "The workers that train together.")
-
-    def __init__(self, num_input_pipelines: int = 1, input_pipeline_id: int = 0, num_replicas_in_sync: int = 1) -> None:
-        """Check the arguments."""
-        self._count = checks.whole("num_input_pipelines", num_input_pipelines, 1)
-        self._number = checks.whole("input_pipeline_id", input_pipeline_id)
-        self._in_sync = checks.whole("num_replicas_in_sync", num_replicas_in_sync, 1)
-
-    def __repr__(self) -> str:
-        """Return the number of the input pipeline, as TensorFlow writes it."""
-        return f"tf.distribute.InputContext(input pipeline id {self._number}, total: {self._count})"
-
-    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """Return this worker's part of a batch; raises ProgramError in TensorFlow's words where there is none."""
-        size = checks.whole("global_batch_size", global_batch_size)
-        if size % self._in_sync:
-            raise ProgramError(
-                f"The `global_batch_size` {size} is not divisible by `num_replicas_in_sync` {self._in_sync} "
-            )
-        return size // self._in_sync
-
-
 class TFConfigClusterResolver:
     """The cluster of TF_CONFIG, whose chief and workers are the simulated hosts, by rank.
 
@@ -261,22 +192,16 @@ class TFConfigClusterResolver:
                 f"{len(tasks)}: start them with horovod.run(function, np={len(tasks)}), or ipusim run --hosts "
                 f"{len(tasks)}"
             )
-        self._spec = ClusterSpec(cluster)
+        self._spec = tf.train.ClusterSpec(cluster)
         self.task_type, self.task_id = tasks[rank] if tasks else ("worker", 0)
 
-    def cluster_spec(self) -> ClusterSpec:
+    def cluster_spec(self) -> tf.train.ClusterSpec:
         """Return the cluster."""
         return self._spec
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
         """Return the empty text: a session runs in this process."""
         return ""
-
-
-class experimental:  # noqa: N801 - TensorFlow's name of a module
-    """What programs use of ``tf.distribute.experimental``."""
-
-    DistributeConfig = DistributeConfig
 
 
 class Server:
@@ -299,11 +224,17 @@ class Server:
     ) -> None:
         """Check the arguments; raises ProgramError for a task that the cluster has not."""
         spec = server_or_cluster_def
-        if not isinstance(spec, ClusterSpec):
-            spec = ClusterSpec(spec)
+        if not isinstance(spec, tf.train.ClusterSpec):
+            if not _is_cluster(spec):
+                checks.wrong_type("cluster", "a dictionary of lists of addresses", spec)
+            spec = tf.train.ClusterSpec(spec)
         kind = None if job_name is None else checks.text("job_name", job_name)
         index = None if task_index is None else checks.whole("task_index", task_index)
-        if kind is not None and index is not None and spec.jobs and index >= spec.num_tasks(kind):
+        if kind is None or index is None or not spec.jobs:
+            return
+        if kind not in spec.jobs:
+            raise ProgramError(f"No such job in cluster: {kind!r}")
+        if index >= spec.num_tasks(kind):
             checks.wrong_value("task_index", f"one of the {spec.num_tasks(kind)} tasks of {kind!r}", index)
 
     @property
@@ -318,6 +249,17 @@ class Server:
         """Return at once: the hosts end with their programs."""
 
 
+def reduce_op_of(name: str, value: Any) -> tf.distribute.ReduceOp:
+    """Return an operation, also by its name in any case; raises ProgramTypeError, and ProgramError for another name."""
+    operations = tf.distribute.ReduceOp
+    if isinstance(value, str):
+        if value.upper() not in operations.__members__:
+            checks.wrong_value(name, "SUM or MEAN", value)
+        return operations[value.upper()]
+    checks.instance(name, value, operations, "tf.distribute.ReduceOp.SUM or tf.distribute.ReduceOp.MEAN")
+    return value
+
+
 def has_strategy() -> bool:
     """Return whether the caller is in the scope of a strategy of several hosts."""
     return strategy() is not None
@@ -330,6 +272,5 @@ def get_strategy() -> Any:
 
 __getattr__, __dir__ = rows(
     __name__,
-    in_module("ipusim.ipu.runtime.pipeline_options", "ReduceOp")
-    | {"cluster_resolver": in_module(__name__, "ClusterSpec TFConfigClusterResolver")},
+    {"cluster_resolver": in_module(__name__, "TFConfigClusterResolver")},
 )

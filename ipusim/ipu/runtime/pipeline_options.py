@@ -62,27 +62,6 @@ class GradientAccumulationReductionMethod(Enum):
         )
 
 
-class ReduceOp(Enum):
-    """``tf.distribute.ReduceOp``."""
-
-    SUM = "SUM"
-    MEAN = "MEAN"
-
-
-def reduce_op_of(name: str, value: object) -> ReduceOp:
-    """Return an operation, also by its name in any case; raises ProgramTypeError, and ProgramError for another name."""
-    if isinstance(value, Enum) and type(value).__name__ == ReduceOp.__name__:  # TensorFlow's own
-        value = value.value
-    if isinstance(value, str):
-        try:
-            return ReduceOp(value.upper())
-        except ValueError:
-            checks.wrong_value(name, "SUM or MEAN", value)
-    if not isinstance(value, ReduceOp):
-        checks.wrong_type(name, "tf.distribute.ReduceOp.SUM or tf.distribute.ReduceOp.MEAN", value)
-    return value
-
-
 #: Those of Poplar's options that are simulated.
 _PROPORTION: Final = "availableMemoryProportion"
 _PARTIALS: Final = "partialsType"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -39,21 +39,13 @@ _NOT_OVERLAPPED: Final = (
 )
 
 
-def job_of(
-    arguments: Arguments,
-    config: IPUConfig | None,
-    distribution: Distribution | None,
-    request: Callable[[Mapping[str, Any]], Request],
-    ordinal: int | None = None,
-) -> Job:
+def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Sequence[str] = ()) -> Job:
     """Return what runs a program.
 
     Args:
-        arguments: those of the pipeline or loop.
-        config: the configuration in effect; None for the smallest device.
-        distribution: on which of several hosts it trains; None alone.
-        request: makes the request of its options, by the keys of a scenario.
-        ordinal: number of the device; by default of that in whose scope the caller is.
+        request: its request.
+        config: the program's own configuration; None for the one in effect.
+        notes_of_queue: sentences on arguments of its outfeed.
 
     Raises:
         ProgramError: for what a request may not ask for; UnsupportedProgramError and CountError as the schedule does.
@@ -61,26 +53,13 @@ def job_of(
         RemoteMemoryError: for offloads without Streaming Memory.
         OutOfMemoryError: for a program that does not fit its IPUs.
     """
-    chosen = IPUConfig() if config is None else config
-    job = _assembled(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
-    sent = () if arguments.outfeed is None else arguments.outfeed.notes
+    job, chosen = _assembled(request), config or configured() or IPUConfig()
     left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
-    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
-
-
-def placed_job(request: Request) -> Job:
-    """Return what runs a program on the configured device.
-
-    Raises:
-        ProgramError: for what a request may not ask for, and other errors as :func:`job_of`.
-    """
-    job, chosen = _assembled(request), configured() or IPUConfig()
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
-    return replace(job, notes=(*job.notes, *chosen.notes(), *notes(), *left))
+    return replace(job, notes=(*job.notes, *chosen.notes(), *notes_of_queue, *notes(), *left))
 
 
 def _assembled(request: Request) -> Job:
-    """Return the Job of a request; raises ProgramError and others as :func:`job_of`, in the names of Graphcore."""
+    """Return the Job of a request; raises ProgramError and others as :func:`placed_job`, in the names of Graphcore."""
     try:
         return assemble(request)
     except RequestMemoryError as error:

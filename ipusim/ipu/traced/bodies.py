@@ -8,6 +8,7 @@ from typing import Any
 
 from ipusim.api import analysis, pipelines
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.needed import runs_for_effect
@@ -28,6 +29,7 @@ def program_of_body(
     infeed: Infeed | None,
     carried: Sequence[str],
     iterations: int = 1,
+    config: IPUConfig | None = None,
 ) -> DeviceProgram:
     """Return the program of a body: a training of one stage, or a forward pass that changes variables.
 
@@ -39,6 +41,7 @@ def program_of_body(
         infeed: queue with an element for each iteration.
         carried: shared names of the variables of the loop's values.
         iterations: iterations of a run.
+        config: the program's own configuration; None for the one in effect.
 
     Raises:
         UnsupportedProgramError: for a sharded body that sends to several outfeeds.
@@ -82,6 +85,7 @@ def program_of_body(
         outside=outside_of(step),
         carried=carried,
         accumulators=accumulators,
+        config=config,
     )
 
 

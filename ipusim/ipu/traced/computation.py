@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array
-from ipusim.base.errors import EndOfDataError, IpusimError
+from ipusim.base.errors import EndOfDataError, IpusimError, ProgramError
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Variable
@@ -16,6 +16,7 @@ from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import entry_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
+from ipusim.ipu.runtime.devices import ONE_PIPELINE
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.pipelines import CLAIMED
@@ -49,7 +50,11 @@ class Computation:
     """The nodes of a compiled computation, and the operation that runs them."""
 
     def __init__(self, graph: Any, start: int, tensors: Sequence[Any]) -> None:
-        """Read the nodes that were written from number ``start`` on; ``tensors`` are the computation's results."""
+        """Read the nodes that were written from number ``start`` on; ``tensors`` are the computation's results.
+
+        Raises:
+            ProgramError: for several pipelines, in Graphcore's words.
+        """
         every = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
         initial = {variable.initializer.name for variable in every if variable.initializer is not None}
         claimed = CLAIMED.get(graph, set()) | initial
@@ -66,6 +71,8 @@ class Computation:
             for step in self._executable.steps
             if (entry := entry_of(step.node)) is not None and isinstance(entry.value, DeviceProgram)
         ]
+        if sum(program.pipelined for program in programs) > 1:
+            raise ProgramError(ONE_PIPELINE)
         self._tables = tables_of(self._nodes, [node.name for node in graph.get_operations()[start:]])
         tables = (table.shared_name for table in self._tables)
         names = {

@@ -26,6 +26,7 @@ from ipusim.api import (
     schedules,
 )
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Invocation
@@ -85,6 +86,7 @@ class DeviceProgram:
         step: the step.
         outside: external tensors of the step.
         carried: shared names of variables that exist in the program alone: values of a loop.
+        pipelined: whether it is one of named stages, not a loop.
         timelines: Timeline of the last run of each session.
         timeline: Timeline of the last run; None before the first.
     """
@@ -104,6 +106,7 @@ class DeviceProgram:
         accumulators: Mapping[str, np.dtype[Any]] = _OWN,
         shown: Sequence[str] = (),
         summed: Collection[str] = (),
+        config: IPUConfig | None = None,
     ) -> None:
         """Take the step.
 
@@ -120,8 +123,10 @@ class DeviceProgram:
             accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
             shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
             summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
+            config: the program's own configuration; None for the one in effect.
         """
-        self._accumulators = accumulators
+        self._accumulators, self._config = accumulators, config
+        self.pipelined = bool(shown)
         self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
@@ -180,6 +185,8 @@ class DeviceProgram:
             if before is not None:  # draws and elements go on
                 placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
                 placed.taken = placed.session.elements
+            if self._infeed is not None:
+                self._infeed.replicate(self, placed.session.job.system.replicas)
             self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
@@ -271,7 +278,8 @@ class DeviceProgram:
             self._shown,
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
-        job = placed_job(Request(options, name=self.name, functions=functions))
+        request = Request(options, name=self.name, functions=functions)
+        job = placed_job(request, self._config, () if self._outfeed is None else self._outfeed.notes)
         of = self._distribution
         session = Session(job) if of is None else Session(job, of.host, own_feed=True, summed=not of.averaged)
         program = PlacedProgram(key, session, constants)

@@ -8,12 +8,15 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.call_checks import check_takes
+from ipusim.ipu.runtime.devices import alone
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
@@ -35,6 +38,7 @@ def add_loop(
     inputs: Sequence[Any] = (),
     infeed: Infeed | None = None,
     condition: Callable[..., Any] | None = None,
+    config: IPUConfig | None = None,
 ) -> list[Any]:
     """Trace a loop into the graph that is being built, and write its node.
 
@@ -47,6 +51,7 @@ def add_loop(
         inputs: the loop's values before the first iteration.
         infeed: queue with an element for each iteration.
         condition: tells of the loop's values whether there is another iteration.
+        config: the loop's own configuration; None for the one in effect.
 
     Returns:
         The loop's values behind the last iteration, or a list with the operation if there are no values.
@@ -55,6 +60,7 @@ def add_loop(
         UnsupportedProgramError: for a body that sends to several outfeeds, values of another dtype, and a condition
             that depends on elements or variables.
         ProgramError: for another number of values, or another shape.
+        ProgramTypeError: for a body or a condition that does not take the values.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
@@ -66,7 +72,9 @@ def add_loop(
         element = infeed.dequeue()
         named = dict(element) if isinstance(element, Mapping) else {}
         values += [] if named else tf.nest.flatten(element)
-    returned = [each for each in listed(body(*values, **named)) if each is not None]
+    check_takes("body", body, values, named)
+    with alone("loop"):
+        returned = [each for each in listed(body(*values, **named)) if each is not None]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
     if carried and len(tensors) != len(carried):
         raise ProgramError(
@@ -86,7 +94,7 @@ def add_loop(
         counted = _Counted(condition, carried, tensors, known, iterations)
     nodes = read_graph(graph)
     once = iterations if condition is None else 1
-    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1)
+    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1, config)
     kernel = ProgramNode(program).kernel if counted is None else counted.kernel(program)
     entry = Entry(kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
@@ -108,7 +116,9 @@ class _Counted:
         """Trace the condition on the loop's values, whose next ones are tensors of the body."""
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
-        holds = tf.convert_to_tensor(condition(*(each.read for each in carried)))
+        tensors_read = [each.read for each in carried]
+        check_takes("condition", condition, tensors_read, {})
+        holds = tf.convert_to_tensor(condition(*tensors_read))
         following = [tf.cast(new, each.tensor.dtype) for each, new in zip(carried, tensors, strict=True)]
         after = {node.name for node in graph.get_operations()[start:]}
         CLAIMED.setdefault(graph, set()).update(after)

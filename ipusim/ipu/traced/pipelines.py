@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -12,15 +12,20 @@ import numpy as np
 
 from ipusim.api import analysis, models, pipelines, rules
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output
 from ipusim.ipu.graph.own_nodes import add_node
+from ipusim.ipu.graph.reading import output_of
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer, variable_name
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.call_checks import check_takes
+from ipusim.ipu.runtime.devices import alone
 from ipusim.ipu.traced import python_functions as _python_functions  # noqa: F401 - registers their kernel
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -106,6 +111,7 @@ def add_pipeline(
     reduction: models.Reduction = "SUM",
     accumulators: Callable[[Any], Any] = lambda _: None,
     mapping: Sequence[int] = (),
+    config: IPUConfig | None = None,
 ) -> Any:
     """Trace a pipeline into the graph that is being built, and write its node.
 
@@ -122,6 +128,7 @@ def add_pipeline(
         reduction: how gradients are accumulated.
         accumulators: returns the dtype of a variable's gradient accumulator; None for that of the variable.
         mapping: the IPU of each stage, if stages on several IPUs may share no variable.
+        config: the pipeline's own configuration; None for the one in effect.
 
     Returns:
         The node's operation.
@@ -129,14 +136,17 @@ def add_pipeline(
     Raises:
         ProgramError: for results without a queue, a mask of another length, and a training without variables.
         UnsupportedProgramError: for a variable that stages on several IPUs use.
+        ProgramTypeError: for a stage that does not take the results of the stage before.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
-    traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
+    with alone("pipeline"):
+        traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
     step = traced.step
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
     _check_users(step, mapping)
     outside = outside_of(step)
+    _check_captured(step, {output_of(tensor) for tensor in inputs})
     program = DeviceProgram(
         name,
         step,
@@ -148,6 +158,7 @@ def add_pipeline(
         outside=outside,
         accumulators=traced.accumulators,
         shown=[stage_name(function) for functions in stages for function in functions],
+        config=config,
     )
     entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
@@ -186,6 +197,7 @@ class _Traced:
         for functions in stages:
             made: list[Any] = []
             for function in functions:
+                check_takes("computational_stages", function, values, named)
                 returned = tracer.stage(function, values, named)
                 made += _tensors(returned)
             values, named = made, {}
@@ -197,7 +209,8 @@ class _Traced:
             return
         with tracer.of_stage(sum(map(len, stages)) - 1):
             training = optimizer_function(*values)
-        pairs = tracer.gradients(training.compute or (lambda: _gradients(training.optimizer, training.loss)))
+        compute = training.compute or (lambda: _gradients(training.optimizer, training.loss))
+        pairs = tracer.gradients(lambda: _checked(compute()))
         if not pairs:
             raise ProgramError("No variables to optimize.")
         chosen = {variable_name(variable): accumulators(variable) for _, variable in pairs}
@@ -243,6 +256,11 @@ class _Traced:
         self.step = tracer.step(flat)
 
 
+def _checked(pairs: Any) -> Any:
+    checks.instance("compute_gradients", pairs, list | tuple, "pairs of a gradient and a variable")
+    return pairs
+
+
 def stage_name(function: Callable[..., Any]) -> str:
     """Return the name of a stage's function; empty for one without a name, and for those of ipusim's own."""
     while isinstance(function, partial):
@@ -270,14 +288,31 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
                 )
 
 
+def _check_captured(step: TracedStep, inputs: Collection[Output]) -> None:
+    """Refuse a stage that reads a tensor of the host but its inputs; raises ProgramError in Graphcore's words.
+
+    Keras' layers read a phase of learning, a placeholder with a default, of the graph.
+    """
+    for one in cut(step.trace):
+        for tensor in StagePasses(step.graph, one).constants:
+            kind = step.graph.nodes[tensor.node].type if tensor.node in step.graph.nodes else ""
+            if tensor not in inputs and tensor not in step.trace.handed and kind == "Placeholder":
+                raise ProgramError(
+                    f"Trying to capture the tensor {tensor.node}:{tensor.number} which is not a resource. This tensor "
+                    "needs to be passed as either part of the `input` or `infeed_queue` of the pipeline."
+                )
+
+
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
     """Return pairs of gradient and variable; Keras' optimizers leave the gradients of a tensor to TensorFlow."""
     graph = tf.compat.v1.get_default_graph()
-    if hasattr(optimizer, "compute_gradients"):
-        known = {} if not hasattr(graph, "captures") else {"var_list": captured_trainable(graph)}
-        pairs: list[tuple[Any, Any]] = optimizer.compute_gradients(loss, **known)
+    in_function = hasattr(graph, "captures")
+    variables = captured_trainable(graph) if in_function else tf.compat.v1.trainable_variables()
+    if hasattr(optimizer, "compute_gradients") and variables:
+        pairs: list[tuple[Any, Any]] = optimizer.compute_gradients(
+            loss, **({"var_list": variables} if in_function else {})
+        )
         return pairs
-    variables = captured_trainable(graph) if hasattr(graph, "captures") else tf.compat.v1.trainable_variables()
     return list(zip(tf.gradients(loss, variables), variables, strict=True))
 
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array, functions
-from ipusim.base.errors import EndOfDataError, IpusimError, ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import EndOfDataError, IpusimError, ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
@@ -36,9 +36,10 @@ class Infeed:
         deleter: operation that ends the queue.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, name: str = "infeed") -> None:
         """Make an iterator in the current graph, or a running iterator in TensorFlow 2."""
-        self.dataset, self.structure = dataset, dataset.element_spec
+        self.dataset, self.structure, self._name = dataset, dataset.element_spec, name
+        self._replicas: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._session: RunningSession | EagerHost | None = None
         if tf.executing_eagerly():
             self._elements, self.initializer, self.deleter = iter(dataset), None, None
@@ -58,11 +59,27 @@ class Infeed:
         """Pull from the iterators of a session from now on."""
         self._session = session
 
+    def replicate(self, program: Any, replicas: int) -> None:
+        """Feed a program on so many replicas.
+
+        Raises:
+            ProgramError: in Graphcore's words, where the queue feeds another program on another number of them.
+        """
+        for other, before in self._replicas.items():
+            if other is not program and before != replicas:
+                raise ProgramError(
+                    f"Iterator for feed {self._name} has already been setup with a replication factor of {before} when "
+                    f"it should have {replicas}.Infeeds can not be shared across graphs with different replication "
+                    "factors. Please create a new InfeedQueue."
+                )
+        self._replicas[program] = replicas
+
     def pull(self) -> list[Array]:
         """Return the next element.
 
         Raises:
             EndOfDataError: at the end of the data set.
+            ProgramStateError: in Graphcore's words, before the data set has begun.
         """
         try:
             if isinstance(self._session, RunningSession):
@@ -70,6 +87,11 @@ class Infeed:
             return [value.numpy() for value in tf.nest.flatten(next(self._elements))]
         except (StopIteration, tf.errors.OutOfRangeError):
             raise EndOfDataError("End of sequence") from None
+        except tf.errors.FailedPreconditionError:
+            raise ProgramStateError(
+                "Trying to access an infeed dataset iterator which has not been created. Did you initialize the "
+                f"infeed_queue '{self._name}' ?"
+            ) from None
 
     def zeros(self) -> list[Array]:
         """Return an element of zeros in the static shapes of the data set."""
@@ -122,15 +144,16 @@ class Outfeed:
     Attributes:
         keeps_all: whether the queue keeps all elements, or the last element.
         buffer_depth: elements that the host's buffer holds.
+        notes: sentences on arguments without effect.
         deleter: operation that ends the queue.
         replicas: replicas of a program of a known number of them, each with a part of an element.
     """
 
     replicas = 1
 
-    def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3) -> None:
+    def __init__(self, *, keeps_all: bool = True, buffer_depth: int = 3, notes: Sequence[str] = ()) -> None:
         """Begin without elements."""
-        self.buffer_depth = buffer_depth
+        self.buffer_depth, self.notes = buffer_depth, tuple(notes)
         self.keeps_all, self.deleter = keeps_all, None if tf.executing_eagerly() else tf.no_op()
         self._structure: Any = None
         self._elements: WeakKeyDictionary[Any, list[tuple[Array, ...]]] = WeakKeyDictionary()

@@ -17,21 +17,20 @@ from ipusim.ipu.config import (
     SelectionOrder,
     StochasticRoundingBehaviour,
 )
-from ipusim.ipu.optimizers import GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput
 from reports.graphcore_names import names
 from reports.graphcore_status import Status, said_of
+from tests.graphcore_programs import run as run_program
 
 
-def learn(*outputs):
-    return OptimizerFunctionOutput(GradientDescentOptimizer(0.1), outputs[-1])
+def learn(run):
+    optimizer = run.names.tf.train.GradientDescentOptimizer(0.1)
+    return lambda loss: run.names.ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss)
 
 
 def test_recomputation_needs_leave(run):
-    config = IPUConfig()
-    config.allow_recompute = True
-    config.auto_select_ipus = 2
-    assert run(optimizer_function=learn, config=config).program.shape.recompute
+    assert run(
+        optimizer_function=learn(run), config=configured(auto_select_ipus=2, allow_recompute=True)
+    ).job.program.shape.recompute
 
 
 def configured(**attributes):
@@ -264,16 +263,25 @@ def test_every_attribute_of_graphcores_chooses_something_or_says_why_not():
 def test_a_run_notes_what_has_no_effect(run):
     config = configured(auto_select_ipus=2)
     config.compilation_poplar_options["target.type"] = "Cpu"
-    assert run(config=config).notes == (
+    assert run(config=config).job.notes == (
         "IPUConfig.compilation_poplar_options will have no effect: Poplar does not compile anything here.",
     )
-    assert run(config=configured(auto_select_ipus=2)).notes == ()
+    assert run(config=configured(auto_select_ipus=2)).job.notes == ()
     config.select_ipus = []
     config.compilation_poplar_options = {}
     config.auto_select_ipus = [2]
     config.auto_select_ipus.append("2")
     with pytest.raises(TypeError, match=r"^Trying to set auto_select_ipus to \[2, '2'\], but it must be of type "):
         run(config=config)
+
+
+def test_a_run_notes_what_has_no_effect_of_its_outfeed(run):
+    tf, ipu = run.names.tf, run.names.ipu
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(io_batch_size=2)
+    done = run_program(run.names, lambda: ipu.loops.repeat(1, lambda: outfeed.enqueue(tf.ones([]))), outfeed)
+    assert done.job.notes == (
+        "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there.",
+    )
 
 
 def test_metadata_of_every_attribute():
@@ -350,25 +358,25 @@ def test_a_configuration_reads_back_and_copies():
 
 def test_the_configured_device_is_the_one_that_runs(run):
     config = configured(machine="bow_pod16", auto_select_ipus=[4], selection_order=SelectionOrder.HOOF)
-    found = run(config=config)
+    found = run(config=config).job
     assert (found.system.name, found.system.count, found.system.replicas) == ("bow_pod16", 4, 2)
     with pytest.raises(DeviceError, match="unknown system 'bow_pod15'"):
         run(config=configured(machine="bow_pod15", auto_select_ipus=2))
-    assert run(config=configured(auto_select_ipus=[2, 1])).system.count == 2
+    assert run(config=configured(auto_select_ipus=[2, 1])).job.system.count == 2
 
 
 @pytest.mark.parametrize(
     ("id_of_device", "machine", "ipus"), [(0, "m2000", 1), (6, "m2000", 4), (8, "pod16", 1), (24, "pod16", 4)]
 )
 def test_a_device_is_chosen_on_the_smallest_machine_that_has_its_id(id_of_device, machine, ipus, run):
-    found = run(config=configured(select_ipus=id_of_device), device_mapping=[0, 0])
+    found = run(config=configured(select_ipus=id_of_device), device_mapping=[0, 0]).job
     assert (found.system.name, found.system.count) == (machine, ipus)
 
 
 def test_remote_buffers_take_the_optimizers_state_by_default(run):
     config = configured(auto_select_ipus=2, device_connection__enable_remote_buffers=True)
-    assert run(optimizer_function=learn, config=config).program.offload.weight_update_variables
-    assert not run(optimizer_function=learn).program.offload.weight_update_variables
+    assert run(optimizer_function=learn(run), config=config).job.program.offload.weight_update_variables
+    assert not run(optimizer_function=learn(run)).job.program.offload.weight_update_variables
 
 
 @pytest.mark.parametrize("value", [False, True, *StochasticRoundingBehaviour])

@@ -1,19 +1,17 @@
-"""Values that nobody means, at the doors of Graphcore's API and Keras': one message each, and soon."""
+"""Values that nobody means, at the doors of Graphcore's API: one message each, and soon."""
 
 from __future__ import annotations
 
-import contextvars
+from functools import partial
 
 import numpy as np
 import pytest
 
-from ipusim import ipu
 from ipusim.app.render.lettering import cut, text_width
 from ipusim.base.errors import ProgramError
-from ipusim.ipu import tensorflow as tf
 from ipusim.ipu.runtime.pipeline_options import plan_options
-from ipusim.ipu.tensorflow.keras import layers
 from ipusim.machine import feeds
+from tests.graphcore_programs import hosted_names, run
 
 HOLDS_ITSELF: list = []
 HOLDS_ITSELF.append(HOLDS_ITSELF)
@@ -32,15 +30,6 @@ def test_options_of_products_that_say_nothing_are_refused(option, value):
 @pytest.mark.parametrize("value", [1, 1.0, np.float32(0.5), "0.25", " 1/3 ", "5e-1", ".5", "+0.1"])
 def test_shares_are_read_as_they_were(value):
     assert 0 < plan_options({"availableMemoryProportion": value}, "options").memory_proportion <= 1
-
-
-@pytest.mark.parametrize("verbose", [None, "x", -1, 10**50, 0.5, [1]])
-def test_keras_names_what_is_wrong_with_verbose(verbose):
-    model = tf.keras.Sequential([layers.Dense(2)])
-    model.compile(tf.keras.optimizers.SGD(0.1), "mse")
-    x = np.zeros((4, 3), np.float32)
-    with pytest.raises(ProgramError, match="verbose: expected a whole number"):
-        model.fit(x, x[:, :2], batch_size=2, verbose=verbose)
 
 
 def test_a_name_of_any_length_is_cut_soon_and_as_before():
@@ -63,19 +52,11 @@ def test_an_outfeed_takes_no_more_memory_than_the_run_sends(monkeypatch):
             super().__init__(*words, depth=depth, **options)
 
     monkeypatch.setattr(feeds, "HostStream", Counted)
-    x = np.zeros((4, 2, 3), np.float32)
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(x).repeat())
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth=10**9)
-
-    def program():
-        return ipu.pipelining_ops.pipeline([tf.nn.relu, tf.nn.relu], 4, infeed_queue=infeed, outfeed_queue=outfeed)
-
-    def run():
-        with ipu.scopes.ipu_scope("/device:IPU:0"):
-            compiled = ipu.ipu_compiler.compile(program)
-        with tf.Session() as session:
-            session.run(infeed.initializer)
-            session.run(compiled)
-
-    contextvars.copy_context().run(run)
-    assert max(depths) < 100
+    with hosted_names() as names:
+        tf, ipu = names.tf, names.ipu
+        x = np.zeros((4, 2, 3), np.float32)
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(x).repeat())
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth=10**9)
+        network = partial(ipu.pipelining_ops.pipeline, [tf.nn.relu] * 2, 4, infeed_queue=infeed, outfeed_queue=outfeed)
+        run(names, network, outfeed, [infeed])
+    assert 0 < max(depths) < 100

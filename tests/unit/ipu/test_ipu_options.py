@@ -195,7 +195,7 @@ def test_an_old_programs_configuration_is_the_one_that_runs(run):
     utils.configure_ipu_system(config)
     try:
         assert utils.get_num_of_ipus_in_device("/device:IPU:0") == 4
-        found = run()
+        found = run().job
     finally:
         utils.reset_ipu_configuration()
     assert (found.system.count, found.system.replicas) == (4, 2)
