@@ -20,8 +20,8 @@ from ipusim.ipu.estimators.run_config import RunConfig
 from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys, checked_hooks
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.imports.savers import refuse_arrays
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.savers import refuse_arrays
 
 tf = load()
 _V1: Final = tf.compat.v1

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.imports.savers import refuse_arrays
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.savers import refuse_arrays
 
 tf = load()
 _V1: Final = tf.compat.v1

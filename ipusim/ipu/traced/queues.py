@@ -34,12 +34,14 @@ class Infeed:
         structure: element of the data set, with a ``tf.TensorSpec`` for each tensor.
         initializer: operation that begins the data set.
         deleter: operation that ends the queue.
+        dequeued: whether a pipeline or a loop takes its elements.
     """
 
     def __init__(self, dataset: Any) -> None:
         """Make an iterator in the current graph, or a running iterator in TensorFlow 2."""
         self.dataset, self.structure = dataset, dataset.element_spec
         self._session: RunningSession | EagerHost | None = None
+        self.dequeued = False
         if tf.executing_eagerly():
             self._elements, self.initializer, self.deleter = iter(dataset), None, None
             return
@@ -49,6 +51,7 @@ class Infeed:
 
     def dequeue(self) -> Any:
         """Write a node that takes the next element, and return its tensors in the structure of the data set."""
+        self.dequeued = True
         forms = [(spec.dtype, spec.shape) for spec in tf.nest.flatten(self.structure)]
         return tf.nest.pack_sequence_as(
             self.structure, add_node(Entry(self._maker, effect=True, value=self), [], forms, DEQUEUE)
