@@ -164,29 +164,39 @@ def test_optimizers_hand_on_arguments_names_and_slots(names):
         assert getattr(optimizers, kind)(sgd(0.1), name="mine").get_name() == "mine"
 
 
-@pytest.mark.parametrize("kind", ["", "CrossReplica"])
-def test_an_accumulating_optimizer_takes_any_other_and_shards_its_state_where_it_is_asked_to(names, kind):
-    simple = getattr(names.ipu.optimizers, f"{kind}GradientAccumulationOptimizer")
-    any_other = getattr(names.ipu.optimizers, f"{kind}GradientAccumulationOptimizerV2")
+@pytest.mark.parametrize(
+    ("simple", "any_other", "averages"),
+    [
+        ("GradientAccumulationOptimizer", "GradientAccumulationOptimizerV2", False),
+        ("CrossReplicaGradientAccumulationOptimizer", "CrossReplicaGradientAccumulationOptimizerV2", True),
+    ],
+)
+def test_an_accumulating_optimizer_takes_any_other_and_shards_its_state_where_it_is_asked_to(
+    names, simple, any_other, averages
+):
+    simple, any_other = (getattr(names.ipu.optimizers, each) for each in (simple, any_other))
     adam = names.tf.train.AdamOptimizer(0.1)
     assert simple(adam, 2, verify_usage=False, name="mine").get_name() == "mine"
     with pytest.raises(IpusimError, match="as verify_usage is True"):
         simple(adam, 2)
 
-    def placed(sharded):
+    def placed(**options):
         names.tf.reset_default_graph()
         configure(names, 2, device_connection__enable_remote_buffers=True)
 
         def body(x):
             w = names.tf.get_variable("w", initializer=np.ones(64, np.float32))
-            inner = adam if kind else names.ipu.optimizers.CrossReplicaOptimizer(adam)
-            optimizer = any_other(inner, 2, True, replicated_optimizer_state_sharding=sharded)
+            inner = adam if averages else names.ipu.optimizers.CrossReplicaOptimizer(adam)
+            optimizer = any_other(inner, 2, offload_weight_update_variables=True, **options)
             with names.tf.control_dependencies([optimizer.minimize(names.tf.reduce_sum(w * x))]):
                 return names.tf.identity(x)
 
         return looped(names, body, np.float32(1)).spans
 
-    assert placed(True) != placed(False)
+    plain = placed()
+    assert plain != placed(replicated_optimizer_state_sharding=True)
+    with pytest.raises(IpusimError, match="the gradient of 'w' is float16 and the variable float32"):
+        placed(dtype=np.float16)
 
 
 # Layers and operations.
@@ -223,17 +233,23 @@ def test_a_dropout_drops_the_share_that_it_is_asked_to(names):
     assert np.mean(found == 0) == pytest.approx(0.75, abs=0.05)
 
 
+WEIGHTS = {
+    "kernel": {"kernel_initializer": "ones", "kernel_regularizer": "l2", "kernel_constraint": "non_neg"},
+    "recurrent": {"recurrent_initializer": "ones", "recurrent_regularizer": "l2", "recurrent_constraint": "non_neg"},
+    "bias": {"bias_initializer": "ones", "bias_regularizer": "l2", "bias_constraint": "non_neg"},
+}
+
+
 @pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU"])
-def test_weights_of_a_recurrent_layer_are_regularized_and_constrained(names, kind):
+def test_weights_of_a_recurrent_layer_begin_and_are_regularized_and_constrained_as_it_is_said(names, kind):
     layers, steps = names.ipu.keras.layers, np.ones((2, 3, 4), np.float32)
-    gates = 4 if kind == "PopnnLSTM" else 3
-    ones = {f"{each}_initializer": "ones" for each in ("kernel", "recurrent", "bias")}
-    ones |= {"unit_forget_bias": False} if kind == "PopnnLSTM" else {"reset_after": False}
-    for each, size in (("kernel", 4 * gates * 5), ("recurrent", gates * 25), ("bias", gates * 5)):
-        layer = getattr(layers, kind)(5, **ones, **{f"{each}_regularizer": "l2", f"{each}_constraint": "non_neg"})
+    gates, beside = (4, {"unit_forget_bias": False}) if kind == "PopnnLSTM" else (3, {"reset_after": False})
+    for weights, size in (("kernel", 4 * gates * 5), ("recurrent", gates * 25), ("bias", gates * 5)):
+        layer = getattr(layers, kind)(5, **beside, **WEIGHTS[weights])
         layer(steps)
-        (loss,) = layer.losses
-        assert names.keras.backend.get_value(loss) == pytest.approx(0.01 * size, rel=1e-5)
+        with names.tf.Session() as session:
+            session.run(names.tf.global_variables_initializer())
+            assert session.run(layer.losses) == pytest.approx([0.01 * size], rel=1e-5)
         assert [weight.constraint is not None for weight in layer.weights].count(True) == 1
     layer = getattr(layers, kind)(5, activity_regularizer="l2", recurrent_dropout=0.5)
     inputs = names.tf.constant(steps)
@@ -386,3 +402,22 @@ def test_a_stage_assignment_of_a_model_says_the_stage_and_the_layers_before(name
 def test_a_recurrent_layer_with_partial_sums_in_half_precision_is_planned_so(names, kind):
     layer = getattr(names.ipu.rnn_ops, kind)
     assert (layer(2, partials_dtype=np.float16)._partials, layer(2)._partials) == (2, 4)
+
+
+@pytest.mark.parametrize("kind", ["FunctionalExtension", "ModelExtension", "SequentialExtension"])
+def test_an_extension_hands_a_models_arguments_on(names, kind):
+    class Base:
+        def __init__(self, *args):
+            self.given = args
+
+    own = type("Own", (getattr(names.ipu.keras.extensions, kind), Base), {})
+    assert own(1, 2).given == (1, 2)
+
+
+def test_recomputation_keeps_the_input_of_the_layer_that_says_so(names):
+    """As ``recomputation_checkpoint`` does: the layer marks its nodes, which nothing else does."""
+    from ipusim.ipu.graph.checkpoints import CHECKPOINT  # noqa: PLC0415
+
+    x = names.tf.placeholder(np.float32, [2, 3])
+    outputs = names.ipu.keras.layers.RecomputationCheckpoint()(x), names.tf.identity(x)
+    assert [CHECKPOINT in each.op.node_def.attr for each in outputs] == [True, False]
