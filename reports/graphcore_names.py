@@ -16,11 +16,17 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.ipu.config import AttributeMetadata, IPUConfig
+from ipusim.ipu.imports.rows import graphcore_rows
 
 LIST: Final = Path(__file__).parent / "graphcore_api.txt"
 _LINE: Final = re.compile(r"(?P<kind>\w+) (?P<path>[\w.]+)(?P<rest>.*)")
 #: What the paths of attributes and categories of the configuration begin with.
 CONFIG: Final = "ipu.config.IPUConfig."
+#: The module of each path of Graphcore's: that of its row, and of Graphcore's Keras.
+_MODULES: Final = {path: row for path, row in graphcore_rows("ipu").items() if isinstance(row, str)} | {
+    "keras.ipu": "ipusim.ipu.keras",
+    "keras.ipu.extensions": "ipusim.ipu.keras.extensions",
+}
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,7 @@ class Name:
         """What it is in ``ipusim``; None where it is not."""
         if self.path.startswith(CONFIG) and self.kind in ("attribute", "category"):
             return _metadata(self.path.removeprefix(CONFIG))
-        if self.path.startswith("keras."):
-            return _found(f"ipusim.ipu.tensorflow.{self.path}")
-        return _found(f"ipusim.{self.path}") if self.path.startswith("ipu.") else None
+        return _found(self.path)
 
     def differences(self) -> dict[str, str]:
         """Return how what is here differs from the reference, by argument; empty key: the whole."""
@@ -89,7 +93,7 @@ class Name:
             said = f": {here.type} = {as_text(here.default)}"
             return {} if said == self.rest.replace('"', "'") else {"": f"here it is{said}"}
         if self.kind == "alias":
-            return {} if here is _found(f"ipusim.{self.rest.removeprefix(' = ')}") else {"": "is another object"}
+            return {} if here is _found(self.rest.removeprefix(" = ")) else {"": "is another object"}
         if not self.rest.startswith("(") or isinstance(here, EnumType):
             return {}
         return dict(_differences(self, here))
@@ -136,26 +140,22 @@ def _metadata(name: str) -> AttributeMetadata | None:
 
 
 def _found(path: str) -> Any:
-    """Return the object at a path, through as many modules as there are; None where there is none."""
-    parts = path.split(".")
-    found: Any = importlib.import_module(parts[0])
-    for count, part in enumerate(parts[1:], 2):
-        below = inspect.getattr_static(found, part, None) if inspect.isclass(found) else getattr(found, part, None)
-        if below is None and inspect.ismodule(found):
-            below = _module(".".join(parts[:count]))
-        if below is None and inspect.isclass(found):
-            below = getattr(found, part, None)
-        if below is None:
-            return None
-        found = below
+    """Return the object at a path, as programs that import it find it; None where there is none."""
+    module = next((module for module in _above(path) if module in _MODULES), None)
+    if module is None:
+        return None
+    found: Any = importlib.import_module(_MODULES[module])
+    for part in path.removeprefix(module).split(".")[1:]:
+        below = inspect.getattr_static(found, part, None) if inspect.isclass(found) else None
+        found = getattr(found, part, None) if below is None else below
     return found
 
 
-def _module(path: str) -> Any:
-    try:
-        return importlib.import_module(path)
-    except ModuleNotFoundError:
-        return None
+def _above(path: str) -> Iterator[str]:
+    """Yield a path, and each path above it, the longest first."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
 
 
 @cache

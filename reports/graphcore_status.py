@@ -50,15 +50,13 @@ def _of_options() -> dict[str, Said]:
     return found
 
 
-_NO_OPERATIONS: Final = "there are no operations to name"
-_NO_GRAPH: Final = "there is no graph"
 _ALWAYS_THERE: Final = "both are always there"
+_ONE_LOOP: Final = "a loop is a loop of the device, whichever TensorFlow would write"
 _BIASES: Final = "biases of the gates begin at one, and those of the candidate at zero, as Graphcore's do"
-_NO_ARGUMENTS: Final = "the wrapped optimizer's method takes none"
-_ONE_DEVICE: Final = "one device is simulated"
 _ONE_CPU: Final = "a simulated host has one device of TensorFlow's own"
 _BY_PLACE: Final = "draws are seeded by their place in the program"
 _TABLE_ON_HOST: Final = "the table is the host's, and in one piece"
+_OWN_OPTIONS: Final = "TensorFlow applies a data set's options"
 _SGD_ALONE: Final = "the one rule, SGD, keeps nothing beside a table"
 #: Modules and names of the estimators, which have the same methods.
 _ESTIMATORS: Final = (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
@@ -74,15 +72,12 @@ EXCEPTIONS: Final = {
         "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop.",
     ),
     "ipu.pipelining_ops.pipeline(name)": Said(Status.WORKS, "files and charts have it"),
-    "ipu.pipelining_ops.recomputation_checkpoint": Said(
-        Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"
-    ),
     "ipu.functional_ops.outlined_function": Said(
         Status.NO_EFFECT, "code is not compiled, and is estimated as if it were outlined"
     ),
-    "ipu.loops.repeat(use_while_v1)": Said(Status.NO_EFFECT, _NO_GRAPH),
-    "ipu.loops.while_loop(use_while_v1)": Said(Status.NO_EFFECT, _NO_GRAPH),
-    "ipu.scopes.frontend_attribute": Said(Status.NO_EFFECT, _NO_GRAPH),
+    "ipu.loops.repeat(use_while_v1)": Said(Status.NO_EFFECT, _ONE_LOOP),
+    "ipu.loops.while_loop(use_while_v1)": Said(Status.NO_EFFECT, _ONE_LOOP),
+    "ipu.scopes.frontend_attribute": Said(Status.NO_EFFECT, "Graphcore's compiler alone reads such attributes"),
     "ipu.scopes.ipu_jit_scope": Said(Status.NO_EFFECT, "all of a program is compiled together"),
     "ipu.scopes.stochastic_rounding": Said(Status.NO_EFFECT, "it changes no time, and NumPy rounds to nearest"),
     "ipu.scopes.partials_type": Said(
@@ -93,17 +88,10 @@ EXCEPTIONS: Final = {
     **{
         f"ipu.{function}({argument})": Said(Status.NO_EFFECT, why)
         for function, argument, why in (
-            ("utils.get_num_of_ipus_in_device", "ipu_device", _ONE_DEVICE),
             ("utils.get_num_of_ipus_in_device", "device", _ONE_CPU),
             ("config.configure_ipu_system", "device", _ONE_CPU),
             ("config.IPUConfig.configure_ipu_system", "device", _ONE_CPU),
             ("config.get_ipu_config", "session", "the configuration is the program's, in any session"),
-            ("ipu_infeed_queue.IPUInfeedQueue", "device_ordinal", _ONE_DEVICE),
-            ("ipu_outfeed_queue.IPUOutfeedQueue", "device_ordinal", _ONE_DEVICE),
-            ("ipu_multi_worker_strategy.IPUMultiWorkerStrategy", "ipu_device", _ONE_DEVICE),
-            ("horovod.ipu_horovod_strategy.IPUHorovodStrategy", "ipu_device", _ONE_DEVICE),
-            ("horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy", "ipu_device", _ONE_DEVICE),
-            ("distributed.popdist_strategy.PopDistStrategy", "ipu_device", _ONE_DEVICE),
             ("distributed.popdist_strategy.PopDistStrategy", "enable_dataset_iterators", _ALWAYS_THERE),
             ("distributed.popdist_strategy.PopDistStrategy", "enable_keras_extensions", _ALWAYS_THERE),
             ("distributed.allreduce", "tensor_name", "hosts reduce in the same order, whatever it is called"),
@@ -121,7 +109,7 @@ EXCEPTIONS: Final = {
                 "partition_strategy",
                 _TABLE_ON_HOST,
             ),
-            ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "name", _NO_OPERATIONS),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "name", "it is called by its table"),
             (
                 "pipelining_ops.pipeline",
                 "weight_update_poplar_options",
@@ -129,21 +117,7 @@ EXCEPTIONS: Final = {
             ),
             ("rnn_ops.PopnnDynamicGRU", "bias_initializer", _BIASES),
             ("rnn_ops.PopnnAUGRU", "bias_initializer", _BIASES),
-            ("optimizers.IpuOptimizer.get_slot_names", "*args", _NO_ARGUMENTS),
-            ("optimizers.IpuOptimizer.get_slot_names", "**kwargs", _NO_ARGUMENTS),
             ("rand_ops.dropout", "**kwargs", "`ref` says where a gradient finds its mask, and a mask is drawn anew"),
-        )
-    },
-    **{
-        f"ipu.optimizers.{name}(name)": Said(Status.NO_EFFECT, _NO_OPERATIONS)
-        for name in (
-            "CrossReplicaGradientAccumulationOptimizer",
-            "CrossReplicaGradientAccumulationOptimizerV2",
-            "CrossReplicaOptimizer",
-            "GradientAccumulationOptimizer",
-            "GradientAccumulationOptimizerV2",
-            "IpuOptimizer",
-            "MapGradientOptimizer",
         )
     },
     **{
@@ -152,29 +126,15 @@ EXCEPTIONS: Final = {
         )
         for name in ("Group", "Instance", "Layer")
     },
-    **{
-        f"ipu.keras.layers.{name}Normalization({axis})": Said(
-            Status.REFUSED, f"{axis}: expected -1, the last one, got 1"
-        )
-        for name, axis in (("Group", "channels_axis"), ("Instance", "channels_axis"), ("Layer", "axis"))
-    },
     "ipu.keras.layers.Embedding.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both"),
-    "ipu.keras.layers.Dropout(noise_shape)": Said(
-        Status.REFUSED, "Dropout: noise_shape is simulated as None alone, got (2, 1)"
-    ),
-    "ipu.keras.layers.Dropout.call(training)": Said(Status.WORKS, "True drops in a program that trains alone, as None"),
-    "ipu.rand_ops.dropout": Said(Status.WORKS, "in a program that trains; any other has `x` as it is"),
     "ipu.ipu_run_config.IPURunConfig(ordinal)": Said(
         Status.REFUSED, "Only 1 device(s) available to choose from. You tried to pick a device at ordinal 1"
     ),
     **{
-        f"ipu.normalization_ops.{name}_norm({argument})": Said(Status.NO_EFFECT, why)
-        for name in ("group", "instance", "layer")
-        for argument, why in (
-            ("reuse", "the scope says it"),
-            ("variables_collections", _NO_GRAPH),
-            ("training", "the statistics are always those of the sample"),
+        f"ipu.normalization_ops.{name}_norm(training)": Said(
+            Status.NO_EFFECT, "the statistics are always those of the sample"
         )
+        for name in ("group", "instance", "layer")
     },
     "ipu.custom_ops.precompiled_user_op(gp_path)": Said(
         Status.REFUSED, "gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got 'a.gp'"
@@ -187,29 +147,20 @@ EXCEPTIONS: Final = {
     },
     "ipu.nn_ops.multi_conv": Said(Status.NO_EFFECT, "convolutions run one after another, each on all tiles of an IPU"),
     **{
-        f"ipu.nn_ops.{name}(name)": Said(Status.NO_EFFECT, _NO_OPERATIONS)
-        for name in ("nce_loss", "sampled_softmax_loss")
-    },
-    **{
         f"ipu.rnn_ops.{name}.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both")
         for name in ("PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM")
     },
     "ipu.cross_replica_ops.assume_equal_across_replicas": Said(
-        Status.NO_EFFECT, "conditions are Python's, and replicas that go astray are told"
+        Status.NO_EFFECT, "conditions of a simulated program may differ in replicas"
     ),
-    "ipu.rand_ops.dropout(seed)": Said(Status.NO_EFFECT, _BY_PLACE),
+    "ipu.rand_ops.dropout(seed)": Said(Status.WORKS, "a whole number; two numbers have no effect"),
     **{
         f"ipu.{module}.{name}.{method}": Said(
             Status.REFUSED,
-            f"{method}: expected no export, as there is no compiled graph: checkpoints in model_dir hold the variables",
+            "estimators export no models: checkpoints in model_dir hold the variables",
         )
         for module, name in _ESTIMATORS
         for method in ("experimental_export_all_saved_models", "export_saved_model", "export_savedmodel")
-    },
-    **{
-        f"ipu.{module}.{name}.{method}(name)": Said(Status.WORKS)
-        for module, name in _ESTIMATORS
-        for method in ("eval_dir", "evaluate")
     },
     "ipu.ipu_run_config.IPURunConfig(compile_summary)": Said(
         Status.REFUSED,
@@ -224,14 +175,9 @@ EXCEPTIONS: Final = {
         )
         for argument in ("feed_name", "replication_factor")
     },
-    "ipu.sharding.propagate_sharding": Said(Status.NO_EFFECT, _NO_GRAPH),
-    **{
-        f"ipu.sharding.{name}": Said(
-            Status.REFUSED,
-            f"sharding.{name}: expected no look at a graph, as a simulated program has none: a stage's function runs",
-        )
-        for name in ("dependencies", "get_shard_from_colocation", "has_attr")
-    },
+    "ipu.sharding.propagate_sharding": Said(
+        Status.NO_EFFECT, "operations in no scope run on the shard of their inputs anyway"
+    ),
     **dict.fromkeys(
         (
             "ipu.config.ExecutionProfileType",
@@ -252,43 +198,19 @@ EXCEPTIONS: Final = {
             *more,
         )
     },
-    "ipu.dataset_benchmark.dataset_benchmark(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
-    "ipu.summary_ops.ipu_compile_summary(name)": Said(Status.NO_EFFECT, _NO_OPERATIONS),
-    "ipu.summary_ops.ipu_compile_summary(collections)": Said(Status.NO_EFFECT, _NO_GRAPH),
-    "ipu.summary_ops.tensor_summary(collections)": Said(Status.NO_EFFECT, _NO_GRAPH),
-    "ipu.summary_ops.tensor_summary(summary_metadata)": Said(Status.NO_EFFECT, "no plugin reads it"),
+    "ipu.dataset_benchmark.dataset_benchmark(apply_options)": Said(Status.NO_EFFECT, _OWN_OPTIONS),
     "ipu.utils.export_dataset_to_file(feed_name)": Said(Status.NO_EFFECT, "an array has no name in its file"),
-    "ipu.utils.export_dataset_to_file(apply_options)": Said(Status.NO_EFFECT, "a dataset has no options"),
+    "ipu.utils.export_dataset_to_file(apply_options)": Said(Status.NO_EFFECT, _OWN_OPTIONS),
     "ipu.keras.layers.Dropout(seed)": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
         f"ipu.keras.layers.{name}({argument})": Said(Status.NO_EFFECT, why)
         for name in ("PopnnGRU", "PopnnLSTM")
         for argument, why in (
             ("dropout_seed", _BY_PLACE),
-            ("seed", _BY_PLACE),
             ("implementation", "the reference calls it unsupported"),
+            ("unroll", "time steps run one after another either way"),
         )
     },
-    **{
-        f"ipu.keras.layers.{name}({argument})": Said(Status.REFUSED, f"{name}: {argument} is {text}")
-        for name in ("PopnnGRU", "PopnnLSTM")
-        for argument, text in (
-            ("kernel_regularizer", "not simulated, got 'l2'"),
-            ("recurrent_regularizer", "not simulated, got 'l2'"),
-            ("bias_regularizer", "not simulated, got 'l2'"),
-            ("activity_regularizer", "not simulated, got 'l2'"),
-            ("kernel_constraint", "not simulated, got 'l2'"),
-            ("recurrent_constraint", "not simulated, got 'l2'"),
-            ("bias_constraint", "not simulated, got 'l2'"),
-            ("recurrent_dropout", "simulated as 0 alone, got 0.5"),
-            ("go_backwards", "simulated as False alone, got True"),
-            ("unroll", "simulated as False alone, got True"),
-        )
-    },
-    **dict.fromkeys(
-        ("ipu.keras.layers.RecomputationCheckpoint", "ipu.keras.layers.RecomputationCheckpoint.call"),
-        Said(Status.NO_EFFECT, "a stage that is a function keeps its inputs alone, and is computed again as a whole"),
-    ),
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
@@ -358,8 +280,6 @@ def said_of_arguments(name: Name) -> dict[str, Said]:
             found[argument.name] = Said(Status.NOT_YET, different[argument.name])
         elif key in EXCEPTIONS:
             found[argument.name] = EXCEPTIONS[key]
-        elif argument.name == "name" and argument.default == "None" and name.kind in ("function", "method"):
-            found[argument.name] = Said(Status.NO_EFFECT, _NO_OPERATIONS)
         else:
             found[argument.name] = Said(Status.WORKS)
     return found

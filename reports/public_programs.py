@@ -114,9 +114,9 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
 
 
 def _message(program: Program, line: str) -> str:
-    """Return a message with its place below the checkout, without the names of all that there is."""
+    """Return a message with its place below the checkout."""
     line = re.sub(rf"\S*{re.escape(program.checkout)}/", "", line).replace(f"{Path(program.path).parent}/", "")
-    line = re.sub(r" at 0x[0-9a-f]+", "", line).split(": ipusim.ipu.tensorflow offers what")[0]
+    line = re.sub(r" at 0x[0-9a-f]+", "", line)
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
 
 

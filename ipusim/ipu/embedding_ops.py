@@ -69,7 +69,11 @@ class HostEmbeddingOptimizerSpec:
         return self._learning_rate
 
     def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
-        """Return none: SGD keeps nothing beside a table."""
+        """Return none: SGD keeps nothing beside a table.
+
+        Args:
+            embedding_tensor, name: without effect.
+        """
         return []
 
     def create_register_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Any:
@@ -86,7 +90,8 @@ class HostEmbeddingOptimizerSpec:
         """Return the operation that ends what that of ``create_register_instruction`` begins.
 
         Args:
-            embedding_tensor, slot_vars, name: as there.
+            embedding_tensor, name: as there.
+            slot_vars: without effect.
         """
         return _operation(lambda: _register(embedding_tensor, self, -1), f"{name}/deregister")
 
@@ -99,7 +104,7 @@ class HostEmbeddingOptimizerSpec:
             embedding_tensor: variable of the table.
             indices: whole numbers.
             slot_vars, partition_strategy: without effect: SGD keeps nothing, and a table is in one piece.
-            name: name of the look-up.
+            name: without effect: a look-up is called by its table.
         """
         return _looked_up(embedding_tensor, self, indices, clip=False)
 

@@ -113,7 +113,7 @@ class IPUMultiReplicaStrategy(HostStrategy):
 
         Args:
             ipu_device: the device of each host that programs and queues of the scope are for.
-            add_ipu_cross_replica_reductions: True; programs that train reduce their gradients by themselves.
+            add_ipu_cross_replica_reductions: without effect: programs that train reduce their gradients by themselves.
         """
         super().__init__(ipu_device)
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
@@ -137,7 +137,10 @@ class PopDistStrategy(IPUMultiReplicaStrategy):
         enable_dataset_iterators: bool = True,
         enable_keras_extensions: bool = True,
     ) -> None:
-        """Check the arguments; see :class:`IPUMultiReplicaStrategy`. The last two are without effect."""
+        """Check the arguments; see :class:`IPUMultiReplicaStrategy`.
+
+        ``enable_dataset_iterators`` and ``enable_keras_extensions`` have no effect: both are always there.
+        """
         super().__init__(ipu_device, add_ipu_cross_replica_reductions)
         checks.truth("enable_dataset_iterators", enable_dataset_iterators)
         checks.truth("enable_keras_extensions", enable_keras_extensions)

@@ -70,6 +70,11 @@ class IPUInfeedQueue(InfeedArguments):
         return self.feed.deleter
 
     @property
+    def dequeued(self) -> bool:
+        """Whether a pipeline or a loop takes its elements."""
+        return self.feed.dequeued
+
+    @property
     def number_of_tuple_elements(self) -> int:
         """Number of tensors of an element."""
         return len(tf.nest.flatten(self.feed.structure))

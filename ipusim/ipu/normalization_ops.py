@@ -78,7 +78,8 @@ def instance_norm(
 
     Args:
         inputs, channels_axis, center, scale, epsilon, param_initializers: as of :func:`group_norm`.
-        reuse, variables_collections, training, trainable, scope: as there.
+        reuse, variables_collections, trainable, scope: as there.
+        training: without effect: statistics are those of the sample.
     """
     layer = layers.InstanceNorm(
         checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
@@ -104,7 +105,8 @@ def layer_norm(
 
     Args:
         inputs, channels_axis, center, scale, epsilon, param_initializers: as of :func:`group_norm`.
-        reuse, variables_collections, training, trainable, scope: as there.
+        reuse, variables_collections, trainable, scope: as there.
+        training: without effect: statistics are those of the sample.
     """
     layer = layers.LayerNorm(
         checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)

@@ -59,9 +59,9 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
         super().__init__(False, name=opt.get_name() if name is None else name)
         self._opt = opt
 
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+    def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Return the pairs of the wrapped optimizer."""
-        pairs: list[tuple[Any, Any]] = self._opt.compute_gradients(*args, **kwargs)
+        pairs: list[tuple[Any, Any]] = self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
         return pairs
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:

@@ -181,8 +181,40 @@ def pipeline(
 ) -> Any:
     """Trace a pipeline of computational stages, each a Python function of tensors.
 
-    Arguments are those of Graphcore's, with Graphcore's defaults, and have the effects that
-    ``ipusim.ipu.pipelining_ops`` describes; ``inputs`` are tensors, and ``config`` is the device.
+    Arguments but ``config`` are Graphcore's, with Graphcore's defaults. By position they may stand in the order of
+    SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten
+    executions.
+
+    Args:
+        computational_stages: functions of tensors; each takes the outputs of the one before. A list of functions are
+            concurrent stages: all take the same tensors, and the next stage takes the outputs of all.
+        gradient_accumulation_count: micro-batches of one execution of the pipeline.
+        gradient_accumulation_dtype: dtype of the gradient accumulators, or a function from a variable to it.
+        gradient_accumulation_for_captured_grads: without effect, as gradients are not captured.
+        repeat_count: executions of the pipeline, each followed by a weight update.
+        batch_serialization_iterations: micro-batches that a stage runs in a row, under Sequential on one IPU; an
+            execution then has as many times more micro-batches.
+        inputs: tensors that the first stage takes before an element of the infeed.
+        infeed_queue: gives the first stage an element for each micro-batch.
+        outfeed_queue: takes the last stage's results.
+        optimizer_function: from the last stage's outputs to an OptimizerFunctionOutput; None for inference.
+        device_mapping: the IPU of each stage; by default one stage on each IPU.
+        pipeline_schedule: Grouped by default.
+        recomputation_mode: Auto by default; it counts where ``IPUConfig.allow_recompute`` is set.
+        forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options:
+            availableMemoryProportion and partialsType of matrix products and convolutions.
+        weight_update_poplar_options: without effect: operations of a weight update are elementwise.
+        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether optimizer
+            state, accumulators, and under batch serialization activations lie in Streaming Memory.
+        replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether each replica stores
+            a part of the optimizer's state, or of the weights, alone.
+        continuous_weight_updates: refused, as by Graphcore.
+        outfeed_loss: whether the loss is sent instead of the outputs.
+        accumulate_outfeed, accumulate_outfeed_dtype: whether an execution's results are summed up, in which dtype.
+        outfeed_mask: True for each output that is not sent.
+        reduction_method: how gradients are accumulated.
+        name: name of the pipeline, in files and charts.
+        config: the device; by default the configured one, without any the smallest for the mapping.
 
     Returns:
         The operation that runs it in a compiled computation.
@@ -199,11 +231,8 @@ def pipeline(
         raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")
     if outfeed_queue is None and arguments.outfeed_loss:
         raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
-    for argument, queue in (("infeed_queue", infeed_queue), ("outfeed_queue", outfeed_queue)):
-        if queue is not None:
-            check_queue_on_device(argument, queue.ordinal)
     ordinal = device_ordinal()
-    for queue, argument in ((infeed_queue, "infeed_queue"), (outfeed_queue, "outfeed_queue")):
+    for argument, queue in (("infeed_queue", infeed_queue), ("outfeed_queue", outfeed_queue)):
         if queue is not None:
             check_queue_on_device(argument, queue.ordinal)
 

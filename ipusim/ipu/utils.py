@@ -118,8 +118,8 @@ def export_dataset_to_file(
         feed_name, apply_options: without effect.
 
     Raises:
-        ProgramTypeError: for what is no data set; ProgramError for fewer than one element; ModelError where there are
-            not as many; OutputError for a place that takes no files.
+        ProgramTypeError: for what is no data set; ProgramError for fewer than one element, and for elements of several
+            shapes; ModelError where there are not as many; OutputError for a place that takes no files.
     """
     target = _path(output_filename)
     checks.text("feed_name", feed_name)
@@ -176,6 +176,10 @@ def _columns(source: Any, num_elements: int) -> list[Array]:
             f"The dataset iterator has reached the end of the dataset: expected {num_elements} elements, "
             f"got {len(found)}"
         )
+    shapes = {tuple(array.shape for array in element) for element in found}
+    if len(shapes) > 1:
+        got = " and ".join(str(each[0] if len(each) == 1 else each) for each in sorted(shapes))
+        checks.wrong_value("dataset_or_infeed", "elements of one shape", got)
     return [np.stack(column) for column in zip(*found, strict=True)]
 
 

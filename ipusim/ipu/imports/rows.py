@@ -64,6 +64,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
     modules |= {f"optimizers.{name}": f"{_OURS}.optimizers" for name in _OPTIMIZERS.split()}
     modules |= dict.fromkeys(_STRATEGIES.split(), f"{_OURS}.host_strategies")
     modules["distributed.host_collective_ops"] = modules["distributed"]
+    modules["data.ops.dataset_ops"] = f"{_OURS}.dataset_ops"
     rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_OURS}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
     rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith(("_op", "_ops"))}

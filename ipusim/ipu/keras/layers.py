@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from ipusim.api import layers
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.keras.recurrent import SAVED, PopnnGRU, PopnnLSTM
+from ipusim.ipu.pipelining_ops import recomputation_checkpoint
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.operations import LayerOperation, operate
 
@@ -26,8 +27,22 @@ __all__ = [
 tf = load()
 _Layer: Any = tf.keras.layers.Layer
 _Dropout: Any = tf.keras.layers.Dropout
-Embedding: Final = tf.keras.layers.Embedding
+_Embedding: Any = tf.keras.layers.Embedding
 LSTM, GRU = PopnnLSTM, PopnnGRU
+
+
+@SAVED
+class Embedding(_Embedding):  # type: ignore[misc]
+    """Graphcore's Keras ``Embedding``."""
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Return the rows of the table.
+
+        Args:
+            inputs: whole numbers.
+            training: without effect: rows are the same in training and in inference.
+        """
+        return super().call(inputs)
 
 
 @SAVED
@@ -259,7 +274,7 @@ class LayerNormalization(_Normalization):
 
 @SAVED
 class RecomputationCheckpoint(_Layer):  # type: ignore[misc]
-    """Graphcore's layer whose input is kept under recomputation."""
+    """Graphcore's layer whose input recomputation inside the backward pass keeps."""
 
     def call(self, inputs: Any, **kwargs: Any) -> Any:
         """Return the tensors.
@@ -268,4 +283,4 @@ class RecomputationCheckpoint(_Layer):  # type: ignore[misc]
             inputs: one or a structure of them.
             kwargs: without effect.
         """
-        return tf.nest.map_structure(tf.identity, inputs)
+        return recomputation_checkpoint(inputs)

@@ -37,34 +37,25 @@ class _Popnn:
 
     def __init__(
         self,
-        units: int,
-        activation: Any = "tanh",
-        recurrent_activation: Any = "sigmoid",
-        use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        *args: Any,
-        dropout: float = 0.0,
-        dropout_seed: Any = None,
-        implementation: int = 1,
-        partials_dtype: Any = np.float32,
-        seed: int | None = None,
+        *,
+        kernel_initializer: Any,
+        dropout: float,
+        dropout_seed: Any,
+        implementation: int,
+        partials_dtype: Any,
+        seed: int | None,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments of Keras' layer, and Graphcore's.
+        """Take Graphcore's arguments, and those of Keras' layer.
 
         Args:
-            units: elements of a state.
-            activation: function of the candidate state.
-            recurrent_activation: function of the gates.
-            use_bias: whether biases are added.
             kernel_initializer: of the input's weights.
-            args: further arguments of Keras' layer in its order.
             dropout: share of the input's elements that are 0 in training.
             dropout_seed: without effect: draws are seeded by their place in the program.
             implementation: without effect.
             partials_dtype: dtype of the products' partial sums.
             seed: of the default initializer of the input's weights.
-            kwargs: further arguments of Keras' layer by name.
+            kwargs: arguments of Keras' layer.
 
         Raises:
             ProgramError: for partial sums of another dtype than float16 and float32.
@@ -73,18 +64,16 @@ class _Popnn:
         self._rate = dropout
         if kernel_initializer == "glorot_uniform" and seed is not None:
             kernel_initializer = tf.keras.initializers.GlorotUniform(seed)
-        super().__init__(  # type: ignore[call-arg]
-            units, activation, recurrent_activation, use_bias, kernel_initializer, *args, **kwargs
-        )
+        super().__init__(kernel_initializer=kernel_initializer, **kwargs)  # type: ignore[call-arg]
 
-    def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
+    def call(self, inputs: Any, training: Any = None, initial_state: Any = None, mask: Any = None) -> Any:
         """Run over the time steps.
 
         Args:
             inputs: (batch, time steps, elements), with ``time_major`` (time steps, batch, elements).
-            mask: which time steps count.
             training: whether elements of the input are dropped.
             initial_state: states before the first time step; zeros by default.
+            mask: which time steps count.
 
         Returns:
             The outputs of all time steps, or of the last one; with ``return_state`` in a list with the states.
@@ -157,6 +146,44 @@ class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
 
     core = layers.LSTM
 
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        dropout_seed: Any = None,
+        recurrent_dropout: float = 0.0,
+        implementation: int = 1,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        partials_dtype: Any = np.float32,
+        seed: int | None = None,
+        time_major: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments of Keras' layer, and Graphcore's.
+
+        ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
+        """
+        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+        super().__init__(**given, **kwargs)
+
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
         """Return the shapes of both states."""
         return [batch_size, self.units], [batch_size, self.units]
@@ -188,6 +215,44 @@ class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
     """Graphcore's Keras ``GRU``."""
 
     core = layers.GRU
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        dropout_seed: Any = None,
+        recurrent_dropout: float = 0.0,
+        implementation: int = 1,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        reset_after: bool = True,
+        seed: int | None = None,
+        partials_dtype: Any = np.float32,
+        time_major: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Take the arguments of Keras' layer, and Graphcore's.
+
+        ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
+        """
+        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+        super().__init__(**given, **kwargs)
 
     def state_shape(self, batch_size: int) -> list[int]:
         """Return the shape of the state."""

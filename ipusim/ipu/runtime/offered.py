@@ -1,4 +1,4 @@
-"""Lazy tables of names: modules that offer names of TensorFlow's and Graphcore's, imported at their first use."""
+"""Lazy tables of names: modules that offer names of Graphcore's, imported at their first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_module(home: str, names: str) -> dict[str, Row]:
 
 
 def offering(module: str, names: Mapping[str, Row]) -> _Lookup:
-    """Return ``__getattr__`` and ``__dir__`` of TensorFlow's ``module``, which offers ``names``."""
+    """Return ``__getattr__`` and ``__dir__`` of Graphcore's ``module``, which offers ``names``."""
 
     def find(name: str) -> Any:
         if name == "__path__":  # so that `import` looks for the modules below this one, which the finder knows
@@ -71,14 +71,13 @@ class _Namespace(ModuleType):
 
 
 def lack(module: str, name: str, known: list[str]) -> NoReturn:
-    """Raise MissingNameError for a name of TensorFlow's that is not offered."""
+    """Raise MissingNameError for a name of Graphcore's that is not offered."""
     if name.startswith("__"):  # asked for by Python itself
         raise AttributeError(name)
     from ipusim.base.errors import MissingNameError  # noqa: PLC0415 - most programs need neither
     from ipusim.base.near_names import did_you_mean  # noqa: PLC0415 - as above
 
-    few = f", in {module} {', '.join(sorted(known))}" if len(known) <= _LISTED else ""
+    few = f": {module} has {', '.join(sorted(known))}" if len(known) <= _LISTED else ""
     raise MissingNameError(
-        f"{module}.{name} is not simulated{did_you_mean(name, known)}: ipusim.ipu.tensorflow offers what programs of "
-        f"pipelines use{few}; reports/graphcore_api.md lists all names"
+        f"{module}.{name} is not simulated{did_you_mean(name, known)}{few}; reports/graphcore_api.md lists all names"
     )

@@ -3,6 +3,7 @@
 | module | content |
 | --- | --- |
 | ``sessions`` | which session runs, and runs inside of its runs |
+| ``savers`` | TensorFlow's Saver, which refuses checkpoints of an earlier ipusim |
 | ``queues`` | infeeds that pull from a session's iterators, outfeeds that fill in simulated time |
 | ``operations``, ``collectives``, ``host_tables`` | Graphcore's operations as nodes |
 | ``python_functions`` | Python functions of a program's own, which the host runs |

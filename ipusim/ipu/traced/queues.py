@@ -34,6 +34,7 @@ class Infeed:
         structure: element of the data set, with a ``tf.TensorSpec`` for each tensor.
         initializer: operation that begins the data set.
         deleter: operation that ends the queue.
+        dequeued: whether a pipeline or a loop takes its elements.
     """
 
     def __init__(self, dataset: Any, name: str = "infeed") -> None:
@@ -41,6 +42,7 @@ class Infeed:
         self.dataset, self.structure, self._name = dataset, dataset.element_spec, name
         self._replicas: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._session: RunningSession | EagerHost | None = None
+        self.dequeued = False
         if tf.executing_eagerly():
             self._elements, self.initializer, self.deleter = iter(dataset), None, None
             return
@@ -50,6 +52,7 @@ class Infeed:
 
     def dequeue(self) -> Any:
         """Write a node that takes the next element, and return its tensors in the structure of the data set."""
+        self.dequeued = True
         forms = [(spec.dtype, spec.shape) for spec in tf.nest.flatten(self.structure)]
         return tf.nest.pack_sequence_as(
             self.structure, add_node(Entry(self._maker, effect=True, value=self), [], forms, DEQUEUE)

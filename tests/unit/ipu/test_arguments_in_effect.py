@@ -1,303 +1,423 @@
-"""What an argument changes that no other test asks for: each is given another value than its default, and looked for.
-
-Which name and which argument a test stands for says ``tests/tried_names.csv``.
-"""
+"""Effects of Graphcore's names and arguments that no other test looks for, each with another value than its default."""
 
 from __future__ import annotations
 
-import json
 import logging
 
 import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from ipusim.ipu import (
-    custom_ops,
-    dataset_benchmark,
-    distributed,
-    horovod,
-    image_ops,
-    ipu_compiler,
-    loops,
-    rand_ops,
-    rnn_ops,
-)
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig, SelectionOrder, configure_ipu_system, get_ipu_config, reset_ipu_configuration
-from ipusim.ipu.embedding_ops import HostEmbedding
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.ipu_session_run_hooks import IPULoggingTensorHook
-from ipusim.ipu.keras import layers
-from ipusim.ipu.optimizers import (
-    CrossReplicaOptimizer,
-    GradientAccumulationOptimizer,
-    GradientDescentOptimizer,
-    IpuOptimizer,
-    MomentumOptimizer,
-    ShardedOptimizer,
-)
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipusim.ipu.keras import extensions
-from ipusim.ipu.tensorflow.train import SessionRunArgs, SessionRunContext, SessionRunValues
-from ipusim.ipu.utils import create_ipu_config, set_recomputation_options
+from tests.graphcore_programs import configure, hosted_names, run
+from tests.host_programs import on_hosts
 
-ONES = np.ones((2, 4), np.float32)
+ROWS = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
+
+
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        yield found
+
+
+def queues(names, *arrays):
+    """An infeed that repeats an element, and an outfeed."""
+    dataset = names.tf.data.Dataset.from_tensors(arrays if len(arrays) > 1 else arrays[0]).repeat()
+    return names.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset), names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+
+def looped(names, body, *arrays, iterations=2):
+    """What a loop sends of the results of a body."""
+    infeed, outfeed = queues(names, *arrays)
+
+    def network():
+        return names.ipu.loops.repeat(iterations, lambda *given: outfeed.enqueue(body(*given)), [], infeed)
+
+    return run(names, network, outfeed, [infeed])
+
+
+def computed(names, function, *values):
+    """What a computation of values returns."""
+    tf = names.tf
+    with names.ipu.scopes.ipu_scope("/device:IPU:0"):
+        compiled = names.ipu.ipu_compiler.compile(function, list(values))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(compiled)
+
+
+# Queues and data.
+def test_a_queue_is_dequeued_in_a_program_and_ends(names):
+    infeed, outfeed = queues(names, np.float32(1), np.float32(2))
+    assert (infeed.number_of_tuple_elements, infeed.dequeued) == (2, False)
+    body = lambda x, y: outfeed.enqueue(x + y)  # noqa: E731
+    loop = names.ipu.ipu_compiler.compile(lambda: names.ipu.loops.repeat(3, body, [], infeed))
+    assert infeed.dequeued
+    with names.tf.Session() as session:
+        session.run(infeed.initializer)
+        session.run(loop)
+        assert session.run(outfeed.dequeue()).tolist() == [3, 3, 3]
+        assert session.run([infeed.deleter, outfeed.deleter]) == [None, None]
+
+
+def test_a_data_set_of_whole_buffers_drops_the_elements_that_fill_none(names):
+    dataset = names.ipu.data.ops.dataset_ops.BufferDataset(names.tf.data.Dataset.range(8), 3)
+    following = names.tf.data.make_one_shot_iterator(dataset.batch(100)).get_next()
+    with names.tf.Session() as session:
+        assert session.run(following).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+# The device.
+def test_a_second_configuration_waits_until_the_first_is_forgotten(names):
+    config = names.ipu.config
+    first = config.IPUConfig()
+    first.auto_select_ipus = 2
+    config.configure_ipu_system(first)
+    assert [each.auto_select_ipus for each in config.get_ipu_config()] == [2]
+    config.configure_ipu_system(first, reset_configuration=False)  # the same again changes nothing
+    first.auto_select_ipus = 4
+    with pytest.raises(ValueError, match="already been configured"):
+        config.configure_ipu_system(first, reset_configuration=False)
+    config.reset_ipu_configuration()
+    config.configure_ipu_system(first, reset_configuration=False)
+
+
+def test_an_old_programs_configuration_keeps_its_activations(names):
+    utils = names.ipu.utils
+    assert utils.set_recomputation_options(utils.create_ipu_config(), allow_recompute=False).allow_recompute is False
+    assert utils.set_recomputation_options(utils.create_ipu_config()).allow_recompute is True
+    assert utils.running_on_ipu_model() is False
+
+
+# Hosts.
+@pytest.mark.parametrize(
+    "call",
+    [
+        "hvd.allgather(x, name=name)",
+        "hvd.broadcast(x, 0, name=name)",
+        "ipu.distributed.allgather(x, tensor_name=name)",
+        "ipu.distributed.broadcast(x, 0, tensor_name=name)",
+    ],
+)
+def test_hosts_must_agree_on_the_name_of_a_collective(call):
+    text = f"""
+def program():
+    x, name = tf.constant(np.ones(2)), f"of {{hvd.rank()}}"
+    with tf.Session() as session:
+        return session.run({call})
+"""
+    with pytest.raises(Exception, match="of 0"):
+        on_hosts(text, 2)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    ["IPUMultiWorkerStrategy(resolver, ", "IPUHorovodStrategy(", "IPUMultiReplicaStrategy(", "PopDistStrategy("],
+)
+def test_a_strategys_device_is_that_of_the_queues_in_its_scope(strategy):
+    text = f"""
+from tensorflow.python.ipu.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from tensorflow.python.ipu.distributed.popdist_strategy import PopDistStrategy
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+def program():
+    with {strategy}ipu_device="/device:IPU:1").scope():
+        return ipu.ipu_outfeed_queue.IPUOutfeedQueue().ordinal
+"""
+    assert on_hosts(text, 2) == [1, 1]
 
 
 # Optimizers.
 @pytest.mark.parametrize(
-    "kind", [IpuOptimizer, CrossReplicaOptimizer, ShardedOptimizer, lambda opt: GradientAccumulationOptimizer(opt, 1)]
+    "kind", ["IpuOptimizer", "CrossReplicaOptimizer", "ShardedOptimizer", "GradientAccumulationOptimizer"]
 )
-def test_an_optimizer_counts_its_weight_updates(kind):
+def test_an_optimizer_counts_its_weight_updates(names, kind):
+    tf = names.tf
     step = tf.train.get_or_create_global_step()
+    options = {"num_mini_batches": 1} if kind == "GradientAccumulationOptimizer" else {}
 
-    def body(loss):
-        optimizer = kind(MomentumOptimizer(0.1, 0.9))
-        w = tf.get_variable("w", initializer=np.float32(2))
-        pairs = optimizer.compute_gradients(loss * w)
+    def body(x):
+        optimizer = getattr(names.ipu.optimizers, kind)(tf.train.MomentumOptimizer(0.1, 0.9), **options)
+        pairs = optimizer.compute_gradients(x * tf.get_variable("w", initializer=np.float32(2)))
         with tf.control_dependencies([optimizer.apply_gradients(pairs, global_step=step)]):
-            return loss
+            return tf.identity(x)
 
-    program = ipu_compiler.compile(body, [np.float32(1)])
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run([program])
-        assert session.run(step) == 1
+    assert looped(names, body, np.float32(1)).variables["global_step"] == 2
 
 
-# The device.
-def test_a_second_configuration_waits_until_the_first_is_forgotten():
-    config = IPUConfig()
-    config.auto_select_ipus = 2
-    configure_ipu_system(config)
-    assert [each.auto_select_ipus for each in get_ipu_config()] == [2]
-    configure_ipu_system(config, reset_configuration=False)  # the same again changes nothing
-    config.auto_select_ipus = 4
-    with pytest.raises(ValueError, match="already been configured"):
-        configure_ipu_system(config, reset_configuration=False)
-    reset_ipu_configuration()
-    configure_ipu_system(config, reset_configuration=False)
+def test_optimizers_hand_on_arguments_names_and_slots(names):
+    optimizers, sgd, given = names.ipu.optimizers, names.tf.train.GradientDescentOptimizer, {}
 
-
-def test_an_old_programs_configuration_keeps_its_activations():
-    assert set_recomputation_options(create_ipu_config(), allow_recompute=False).allow_recompute is False
-    assert set_recomputation_options(create_ipu_config()).allow_recompute is True
-
-
-@pytest.mark.parametrize("order", ["AUTO", "ZIGZAG", "SNAKE", "HOOF"])
-def test_an_order_of_ipus_is_the_one_of_the_device(order):
-    config = IPUConfig()
-    config.selection_order = getattr(SelectionOrder, order)
-    assert config.selection_order.value == order
-
-
-# Hosts.
-@pytest.mark.parametrize("call", [horovod.allgather, horovod.broadcast, distributed.allgather, distributed.broadcast])
-def test_hosts_must_agree_on_the_name_of_a_collective(call):
-    beside = {"root_rank": 0} if call is horovod.broadcast else {}
-    name = "name" if call in (horovod.allgather, horovod.broadcast) else "tensor_name"
-
-    def program():
-        return call(np.ones(2), **beside, **{name: f"of {horovod.rank()}"})
-
-    with pytest.raises(Exception, match="of 0"):
-        horovod.run(program, np=2)
-
-
-def test_a_benchmark_of_a_queue_prints_where_it_is_asked_to(capsys):
-    queue = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.float32(1)).repeat())
-    found = dataset_benchmark.infeed_benchmark(queue, 1, 2, print_stats=False).numpy()
-    assert capsys.readouterr().out == ""
-    assert json.loads(found[0])["epochs"][0]["elements_processed"] == 2
-    dataset_benchmark.infeed_benchmark(queue, 1, 2).numpy()
-    assert "Epoch 0" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("benchmark", [dataset_benchmark.dataset_benchmark, dataset_benchmark.infeed_benchmark])
-def test_a_benchmark_copies_each_element_or_not(benchmark, monkeypatch):
-    copied = []
-    monkeypatch.setattr(np, "copyto", lambda held, array: copied.append(array.nbytes))
-    dataset = tf.data.Dataset.from_tensors(np.float32(1)).repeat()
-    given = dataset if benchmark is dataset_benchmark.dataset_benchmark else IPUInfeedQueue(dataset)
-    benchmark(given, 1, 3, print_stats=False, do_memcpy=False).numpy()
-    assert copied == []
-    benchmark(given, 1, 3, print_stats=False).numpy()
-    assert copied == [4, 4, 4]
-
-
-# Keras.
-def losses(stage, elements):
-    """Return the losses that a stage gives in training."""
-    outfeed = IPUOutfeedQueue()
-    pipeline(
-        [lambda x: x, stage],
-        4,
-        infeed_queue=IPUInfeedQueue(tf.data.Dataset.from_tensors(elements).repeat()),
-        outfeed_queue=outfeed,
-        optimizer_function=lambda loss: OptimizerFunctionOutput(IpuOptimizer(MomentumOptimizer(0, 0)), loss),
-        outfeed_loss=True,
-    )
-    return np.ravel(outfeed.dequeue())
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_a_call_of_a_dropout_says_whether_it_drops(training):
-    def stage(x):
-        weights = tf.get_variable("w", [4], initializer=tf.ones_initializer())
-        return tf.reduce_sum(layers.Dropout(0.5).call(x * weights, training=training))
-
-    found = losses(stage, ONES)
-    assert (set(found) == {8.0}) is not training
-
-
-@pytest.mark.parametrize("kind", [layers.PopnnLSTM, layers.PopnnGRU])
-@pytest.mark.parametrize("training", [True, False])
-def test_a_recurrent_layer_drops_of_its_input_in_training(kind, training):
-    def stage(x):
-        layer = kind(2, kernel_initializer="ones", recurrent_initializer="zeros", dropout=0.5)
-        layer.build((2, 1, 4))
-        return tf.reduce_sum(layer.call(tf.expand_dims(x, 1), training=training))
-
-    found = losses(stage, ONES)
-    assert (len(set(found)) == 1) is not training
-
-
-def test_a_model_takes_its_layers_and_its_name():
-    inputs = tf.keras.Input(2)
-    functional = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(inputs), name="mine")
-    sequential = tf.keras.Sequential([tf.keras.layers.Dense(3)], name="mine")
-    assert (functional.name, sequential.name) == ("mine", "mine")
-    assert [len(functional.layers), len(sequential.layers)] == [2, 1]
-
-
-def test_a_table_brings_ids_into_its_range_or_refuses_them():
-    table = HostEmbedding("table", np.float32([[1], [2]]))
-
-    def found(clip):
-        outfeed = IPUOutfeedQueue()
-        queue = IPUInfeedQueue(tf.data.Dataset.from_tensors(np.int32([0, 9])).repeat())
-        stages = [lambda ids: table.lookup(ids, clip_indices=clip), lambda rows: rows]
-        pipeline(stages, 2, infeed_queue=queue, outfeed_queue=outfeed)
-        return np.ravel(outfeed.dequeue()).tolist()
-
-    assert found(True) == [1, 2, 1, 2]
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        found(False)
-
-
-def test_a_dropout_drops_the_share_that_it_is_asked_to():
-    def stage(x):
-        weights = tf.get_variable("w", [4], initializer=tf.ones_initializer())
-        return tf.reduce_sum(rand_ops.dropout(x * weights, rate=0.75))
-
-    assert {value % 4 for value in losses(stage, ONES)} == {0}
-
-
-def test_a_sharded_optimizer_hands_its_arguments_on():
-    given = {}
-
-    class Own(GradientDescentOptimizer):
+    class Own(sgd):
         def compute_gradients(self, loss, var_list=None, **kwargs):
             given.update(kwargs)
             return []
 
-    ShardedOptimizer(Own(0.1)).compute_gradients(1.0, aggregation_method=2)
-    assert given == {"aggregation_method": 2, "colocate_gradients_with_ops": True}
-
-
-def test_a_wrapping_optimizer_hands_on_which_slot_is_asked_for():
-    given = {}
-
-    class Own(GradientDescentOptimizer):
         def get_slot(self, **kwargs):
             given.update(kwargs)
 
-    IpuOptimizer(Own(0.1)).get_slot(var=1, name="momentum")
-    assert given == {"var": 1, "name": "momentum"}
+    optimizers.ShardedOptimizer(Own(0.1)).compute_gradients(1.0, aggregation_method=2)
+    assert given == {"aggregation_method": 2, "colocate_gradients_with_ops": True}
+    optimizers.IpuOptimizer(Own(0.1)).get_slot(var=1, name="momentum")
+    assert given["name"] == "momentum"
+    assert optimizers.IpuOptimizer(sgd(0.1)).get_name() == "GradientDescent"
+    for kind in ("IpuOptimizer", "CrossReplicaOptimizer"):
+        assert getattr(optimizers, kind)(sgd(0.1), name="mine").get_name() == "mine"
 
 
-def test_a_hook_logs_as_often_as_it_is_asked_to_in_seconds(caplog):
-    hook = IPULoggingTensorHook(every_n_secs=1e-9)
-    queue = IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(np.float32([1, 2])).repeat())
-    loop = ipu_compiler.compile(lambda: loops.repeat(2, lambda x: hook.log({"x": x}), [], queue))
-    hook.begin()
-    with tf.Session() as session, caplog.at_level(logging.INFO, "tensorflow"):
-        session.run(queue.initializer)
-        for _ in range(3):
-            session.run(loop)
-            hook.after_run(SessionRunContext(SessionRunArgs(loop), session), SessionRunValues(None, None, None))
-    assert len(caplog.records) == 3
+@pytest.mark.parametrize(
+    ("simple", "any_other", "averages"),
+    [
+        ("GradientAccumulationOptimizer", "GradientAccumulationOptimizerV2", False),
+        ("CrossReplicaGradientAccumulationOptimizer", "CrossReplicaGradientAccumulationOptimizerV2", True),
+    ],
+)
+def test_an_accumulating_optimizer_takes_any_other_and_shards_its_state_where_it_is_asked_to(
+    names, simple, any_other, averages
+):
+    simple, any_other = (getattr(names.ipu.optimizers, each) for each in (simple, any_other))
+    adam = names.tf.train.AdamOptimizer(0.1)
+    assert simple(adam, 2, verify_usage=False, name="mine").get_name() == "mine"
+    with pytest.raises(IpusimError, match="as verify_usage is True"):
+        simple(adam, 2)
+
+    def placed(**options):
+        names.tf.reset_default_graph()
+        configure(names, 2, device_connection__enable_remote_buffers=True)
+
+        def body(x):
+            w = names.tf.get_variable("w", initializer=np.ones(64, np.float32))
+            inner = adam if averages else names.ipu.optimizers.CrossReplicaOptimizer(adam)
+            optimizer = any_other(inner, 2, offload_weight_update_variables=True, **options)
+            with names.tf.control_dependencies([optimizer.minimize(names.tf.reduce_sum(w * x))]):
+                return names.tf.identity(x)
+
+        return looped(names, body, np.float32(1)).spans
+
+    plain = placed()
+    assert plain != placed(replicated_optimizer_state_sharding=True)
+    with pytest.raises(IpusimError, match="the gradient of 'w' is float16 and the variable float32"):
+        placed(dtype=np.float16)
 
 
-@pytest.mark.parametrize("operation", [custom_ops.cpu_user_operation, custom_ops.precompiled_user_op])
-def test_a_users_gradient_gets_its_attributes(operation, tmp_path):
-    library = tmp_path / "users.py"
-    library.write_text(
-        "def Own(x, attributes):\n    return x\n\n\n"
-        "def Own_grad(gradients, outputs, inputs, attributes):\n    return [float(attributes) * gradients[0]]\n"
-    )
-    names = {"op_name": "Own"} | ({"name": "Mine"} if operation is custom_ops.cpu_user_operation else {})
-
-    def body(x):
-        w = tf.get_variable("w", initializer=np.float32(2))
-        outs = {"output_types": [np.float32], "output_shapes": [()]}
-        (y,) = operation([w * x], str(library), outs=outs, gradient_attributes="5", **names)
-        with tf.control_dependencies([GradientDescentOptimizer(0.1).minimize(y)]):
-            return y
-
-    program = ipu_compiler.compile(body, [np.float32(3)])
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run(program)
-        assert session.run(tf.global_variables()) == [np.float32(2 - 0.1 * 5 * 3)]
+# Layers and operations.
+@pytest.mark.parametrize("function", ["group_norm", "instance_norm", "layer_norm"])
+def test_variables_of_a_normalisation_are_in_the_collections_that_are_said(names, function):
+    getattr(names.ipu.normalization_ops, function)(ROWS[:, None, None], variables_collections={"gamma": ["mine"]})
+    assert [each.op.name.rpartition("/")[2] for each in names.tf.get_collection("mine")] == ["gamma"]
 
 
-def test_a_stage_assignment_says_the_stage_and_what_comes_before():
-    inputs = tf.keras.Input(2)
-    first, second = tf.keras.layers.Dense(3), tf.keras.layers.Dense(4)
-    model = tf.keras.Model(inputs, second(first(inputs)))
-    found = extensions.ModelLayerPipelineStageAssignment(second, 0, pipeline_stage=3)
-    assert (found.pipeline_stage, found.inbound_layers, found.layer) == (3, first, second)
-    assert len(model.layers) == 3
+def test_a_histogram_counts_magnitudes_where_it_is_asked_to(names):
+    found, updated = names.ipu.statistics_ops.histogram, names.ipu.statistics_ops.histogram_update
+    values, levels = np.float32([-3, -1, 2]), np.float32([0, 2])
+
+    def counted(x):
+        return [
+            found(x, levels),
+            found(x, levels, absolute_of_input=True),
+            updated(np.float32([1, 1, 1]), x, levels, absolute_of_input=True),
+        ]
+
+    assert [each.tolist() for each in computed(names, counted, values)] == [[2, 0, 1], [0, 1, 2], [1, 2, 3]]
 
 
-def test_an_image_is_scaled_before_it_is_normalised():
-    program = ipu_compiler.compile(
-        lambda x: image_ops.normalise_image(x, np.zeros(3, np.float32), np.ones(3, np.float32), scale=2.0),
-        [np.ones((1, 1, 1, 3), np.float32)],
-    )
-    with tf.Session() as session:
-        assert np.ravel(session.run(program))[:3].tolist() == [2, 2, 2]
+def test_an_image_is_scaled_before_it_is_normalised(names):
+    normalise = names.ipu.image_ops.normalise_image
+    images, ones = np.ones((1, 1, 1, 3), np.float32), np.ones(3, np.float32)
+    (found,) = computed(names, lambda x: normalise(x, 0 * ones, ones, scale=2.0), images)
+    assert np.ravel(found)[:3].tolist() == [2, 2, 2]
 
 
-def test_a_layer_that_normalises_begins_a_model():
-    model = tf.keras.Sequential([layers.LayerNormalization(input_shape=(4,))])
-    assert [each.shape for each in model.weights] == [(4,), (4,)]
+def test_a_dropout_drops_the_share_that_it_is_asked_to(names):
+    (found,) = computed(names, lambda x: names.ipu.rand_ops.dropout(x, rate=0.75), np.ones((64, 64), np.float32))
+    assert set(np.ravel(found)) == {0, 4}
+    assert np.mean(found == 0) == pytest.approx(0.75, abs=0.05)
 
 
-@pytest.mark.parametrize("operation", [custom_ops.cpu_user_operation, custom_ops.precompiled_user_op])
-def test_a_users_operation_that_fails_is_told_by_its_name(operation, tmp_path):
+WEIGHTS = {
+    "kernel": {"kernel_initializer": "ones", "kernel_regularizer": "l2", "kernel_constraint": "non_neg"},
+    "recurrent": {"recurrent_initializer": "ones", "recurrent_regularizer": "l2", "recurrent_constraint": "non_neg"},
+    "bias": {"bias_initializer": "ones", "bias_regularizer": "l2", "bias_constraint": "non_neg"},
+}
+
+
+@pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU"])
+def test_weights_of_a_recurrent_layer_begin_and_are_regularized_and_constrained_as_it_is_said(names, kind):
+    layers, steps = names.ipu.keras.layers, np.ones((2, 3, 4), np.float32)
+    gates, beside = (4, {"unit_forget_bias": False}) if kind == "PopnnLSTM" else (3, {"reset_after": False})
+    for weights, size in (("kernel", 4 * gates * 5), ("recurrent", gates * 25), ("bias", gates * 5)):
+        layer = getattr(layers, kind)(5, **beside, **WEIGHTS[weights])
+        layer(steps)
+        with names.tf.Session() as session:
+            session.run(names.tf.global_variables_initializer())
+            assert session.run(layer.losses) == pytest.approx([0.01 * size], rel=1e-5)
+        assert [weight.constraint is not None for weight in layer.weights].count(True) == 1
+    layer = getattr(layers, kind)(5, activity_regularizer="l2", recurrent_dropout=0.5)
+    inputs = names.tf.constant(steps)
+    result, again = layer(inputs, training=True), layer(inputs, training=False)
+    with names.tf.Session() as session:
+        session.run(names.tf.global_variables_initializer())
+        found, plain, losses = session.run([result, again, layer.losses])
+    assert not np.allclose(found, plain)
+    assert len(losses) == 2
+
+
+def test_gates_of_an_lstm_forget_from_a_bias_of_one_on(names):
+    for unit, expected in ((True, [0, 1, 0, 0]), (False, [0, 0, 0, 0])):
+        layer = names.ipu.keras.layers.PopnnLSTM(1, unit_forget_bias=unit)
+        layer.build((2, 3, 4))
+        with names.tf.Session() as session:
+            session.run(names.tf.global_variables_initializer())
+            assert session.run(layer.weights[2]).tolist() == expected
+
+
+def test_rows_of_a_keras_embedding_are_the_same_in_training(names):
+    layer = names.ipu.keras.layers.Embedding(5, 2)
+    inputs = names.tf.constant([1, 4])
+    rows = [layer(inputs, training=each) for each in (True, False)]
+    with names.tf.Session() as session:
+        session.run(names.tf.global_variables_initializer())
+        first, second = session.run(rows)
+    assert first.tolist() == second.tolist()
+
+
+@pytest.mark.parametrize("operation", ["cpu_user_operation", "precompiled_user_op"])
+def test_a_users_operation_that_fails_is_told_by_its_name(names, operation, tmp_path):
     library = tmp_path / "users.py"
     library.write_text("def Build(x, attributes):\n    raise ValueError\n\n\nCallback = Build\n")
     outs = {"output_types": [np.float32], "output_shapes": [()]}
-
+    call = getattr(names.ipu.custom_ops, operation)
     with pytest.raises(IpusimError, match="'Mine'"):
-        ipu_compiler.compile(lambda x: operation([x], str(library), outs=outs, name="Mine"), [np.float32(3)])
+        computed(names, lambda x: call([x], str(library), outs=outs, name="Mine"), np.float32(3))
+
+
+# Tables on the host.
+def test_a_table_brings_ids_into_its_range_or_refuses_them(names):
+    table = names.ipu.embedding_ops.HostEmbedding("table", np.float32([[1], [2]]))
+
+    def found(clip):
+        with table.register():
+            return np.ravel(looped(names, lambda ids: table.lookup(ids, clip_indices=clip), np.int32([0, 9])).sent)
+
+    assert found(True).tolist() == [1, 2, 1, 2]
+    with pytest.raises(IpusimError, match="from 0 to 1"):
+        found(False)
+
+
+def test_a_table_is_looked_up_between_its_instructions_alone(names):
+    tf, spec = names.tf, names.ipu.embedding_ops.HostEmbeddingOptimizerSpec(0.1)
+    rows = tf.get_variable("rows", [4, 2], initializer=tf.ones_initializer(), use_resource=True)
+    slots = spec.create_slot_variables(rows, "rows")
+    register = spec.create_register_instruction(rows, slots, "rows")
+    deregister = spec.create_deregister_instruction(rows, slots, "rows")
+    infeed, outfeed = queues(names, np.int32([1, 3]))
+
+    def body(ids):
+        found = spec.create_lookup_instruction(rows, ids, slots, "TOKEN", "rows")
+        loss = tf.reduce_sum(found * tf.get_variable("w", initializer=np.float32(1)))
+        return [outfeed.enqueue(found), tf.train.GradientDescentOptimizer(0.0).minimize(loss)]
+
+    loop = names.ipu.ipu_compiler.compile(lambda: names.ipu.loops.repeat(2, body, [], infeed))
+    with tf.Session() as session:
+        session.run([infeed.initializer, tf.global_variables_initializer()])
+        session.run(register)
+        session.run(loop)
+        session.run(deregister)
+        assert session.run(outfeed.dequeue()).shape == (2, 2, 2)
+        with pytest.raises(IpusimError):
+            session.run(loop)
+
+
+# Hooks and summaries.
+@pytest.mark.parametrize(("often", "logged"), [({"every_n_iter": 2}, [1, 1, 2]), ({"every_n_secs": 1e-9}, [1, 2, 3])])
+def test_a_hook_logs_after_the_runs_that_are_due(names, often, logged, caplog):
+    tf = names.tf
+    hook = names.ipu.ipu_session_run_hooks.IPULoggingTensorHook(**often)
+    infeed, _ = queues(names, np.float32(1))
+    loop = names.ipu.ipu_compiler.compile(lambda: names.ipu.loops.repeat(2, lambda x: hook.log({"x": x}), [], infeed))
+    lines = []
+    tf.get_logger().propagate = True
+    with caplog.at_level(logging.INFO, "tensorflow"), tf.train.MonitoredSession(hooks=[hook]) as session:
+        session.run_step_fn(lambda step_context: step_context.session.run(infeed.initializer))
+        for _ in range(3):
+            session.run(loop)
+            lines.append(sum("x = " in each.getMessage() for each in caplog.records))
+    assert lines == logged
+
+
+def test_a_summary_is_in_its_collections_and_describes_itself(names):
+    tf, summary_ops = names.tf, names.ipu.summary_ops
+    report = summary_ops.ipu_compile_summary("report", tf.no_op(), collections=["mine"])
+    described = summary_ops.tensor_summary(
+        "mine", tf.constant(1.0), summary_description="a number", collections=["mine"], display_name="My number"
+    )
+    assert tf.get_collection("mine") == [report, described]
+    with tf.Session() as session:
+        (value,) = tf.Summary.FromString(session.run(described)).value
+    assert (value.metadata.summary_description, value.metadata.display_name) == ("a number", "My number")
+
+
+# Estimators.
+@pytest.mark.parametrize("mode", ["evaluation", "prediction"])
+def test_hooks_of_a_mode_run_with_it(names, mode):
+    tf, ipu, runs = names.tf, names.ipu, []
+
+    class Counting(tf.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            runs.append(mode)
+
+    def model(features, labels, mode):
+        loss = tf.reduce_mean(features)
+        return ipu.ipu_estimator.IPUEstimatorSpec(
+            mode,
+            predictions=features,
+            loss=loss,
+            train_op=tf.no_op(),
+            eval_metric_ops={"mean": tf.metrics.mean(features)},
+            evaluation_hooks=[Counting()],
+            prediction_hooks=[Counting()],
+        )
+
+    def given():
+        return tf.data.Dataset.from_tensors((ROWS, ROWS)).repeat(2)
+
+    estimator = ipu.ipu_estimator.IPUEstimator(model, config=ipu.ipu_run_config.RunConfig())
+    if mode == "evaluation":
+        estimator.evaluate(given, steps=2)
+    else:
+        assert len(list(estimator.predict(given, num_predictions=4))) == 4
+    assert len(runs) == 2
+
+
+# Keras.
+def test_a_stage_assignment_of_a_model_says_the_stage_and_the_layers_before(names):
+    extensions, keras = names.ipu.keras.extensions, names.keras
+    inputs = keras.Input(2)
+    first, second = keras.layers.Dense(3), keras.layers.Dense(4)
+    keras.Model(inputs, second(first(inputs)))
+    found = extensions.ModelLayerPipelineStageAssignment(second, 0, pipeline_stage=3)
+    assert (found.pipeline_stage, found.inbound_layers, found.layer) == (3, first, second)
+
+
+@pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU", "PopnnDynamicGRU", "PopnnAUGRU"])
+def test_a_recurrent_layer_with_partial_sums_in_half_precision_is_planned_so(names, kind):
+    layer = getattr(names.ipu.rnn_ops, kind)
+    assert (layer(2, partials_dtype=np.float16)._partials, layer(2)._partials) == (2, 4)
 
 
 @pytest.mark.parametrize("kind", ["FunctionalExtension", "ModelExtension", "SequentialExtension"])
-def test_an_extension_hands_a_models_arguments_on(kind):
+def test_an_extension_hands_a_models_arguments_on(names, kind):
     class Base:
         def __init__(self, *args):
             self.given = args
 
-    own = type("Own", (getattr(extensions, kind), Base), {})
+    own = type("Own", (getattr(names.ipu.keras.extensions, kind), Base), {})
     assert own(1, 2).given == (1, 2)
 
 
-@pytest.mark.parametrize("kind", [rnn_ops.PopnnLSTM, rnn_ops.PopnnGRU, rnn_ops.PopnnDynamicGRU, rnn_ops.PopnnAUGRU])
-def test_a_recurrent_layer_with_partial_sums_in_half_precision_is_planned_so(kind):
-    assert kind(2, partials_dtype=np.float16)._partials == 2
-    assert kind(2)._partials == 4
+def test_recomputation_keeps_the_input_of_the_layer_that_says_so(names):
+    """As ``recomputation_checkpoint`` does: the layer marks its nodes, which nothing else does."""
+    from ipusim.ipu.graph.checkpoints import CHECKPOINT  # noqa: PLC0415
+
+    x = names.tf.placeholder(np.float32, [2, 3])
+    outputs = names.ipu.keras.layers.RecomputationCheckpoint()(x), names.tf.identity(x)
+    assert [CHECKPOINT in each.op.node_def.attr for each in outputs] == [True, False]

@@ -1,7 +1,4 @@
-"""What an argument of an estimator changes that no other test asks for.
-
-Which name and which argument a test stands for says ``tests/tried_names.csv``.
-"""
+"""Effects of an estimator's arguments that no other test looks for."""
 
 from __future__ import annotations
 

@@ -1,20 +1,27 @@
-"""Every public name of Graphcore's references: signatures and defaults of those that are here, and what is refused."""
+"""Every public name of Graphcore's references: signatures and defaults, what is refused, and which test uses it."""
 
 from __future__ import annotations
+
+import re
+from functools import cache
 
 import numpy as np
 import pytest
 
-from ipusim.ipu import custom_ops, scopes, sharding, utils
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_estimator import IPUEstimator
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue, repeat
-from ipusim.ipu.ipu_pipeline_estimator import IPUPipelineEstimator
-from ipusim.ipu.ipu_run_config import IPURunConfig, RunConfig
-from ipusim.ipu.keras import layers
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
+from tests.graphcore_programs import hosted_names
+from tests.places import ROOT
+from tests.tensorflow_tests import needs_tensorflow
+
+#: Tests of wrong programs: a refused value does not say that another works.
+MISUSE = ("misuse", "wrong_", "hostile", "texts", "graphcore_api")
+
+
+@pytest.fixture(autouse=True)
+def _tensorflow():
+    needs_tensorflow()
 
 
 def test_each_name_is_listed_once():
@@ -25,15 +32,16 @@ def test_each_name_is_listed_once():
     }
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name.here is not None], ids=lambda name: name.path)
-def test_what_is_here_has_graphcores_signature_and_defaults(name):
+@pytest.mark.parametrize("name", names(), ids=lambda name: name.path)
+def test_a_name_has_graphcores_signature_and_defaults(name):
+    assert name.here is not None
     assert said_of(name).status is not Status.NOT_YET, said_of(name).why
     found = [argument for argument, said in said_of_arguments(name).items() if said.status is Status.NOT_YET]
     assert found == []
 
 
 def test_a_difference_is_seen():
-    """The check itself: of arguments, their order and defaults, of a type, and of what an alias stands for."""
+    """The check itself: of arguments, their order and defaults, of a type, and of the object behind an alias."""
     path = "ipu.optimizers.CrossReplicaOptimizer"
     assert Name("class", path, "(opt, name='CrossReplicaOptimizer')").differences() == {}
     assert Name("class", path, "(opt, name=None)").differences() == {"name": "by default 'CrossReplicaOptimizer'"}
@@ -44,9 +52,10 @@ def test_a_difference_is_seen():
     assert Name("class", path, "(opt='x', *args)").differences() == {"opt": "without a default", "*args": "not taken"}
     attribute = "ipu.config.IPUConfig.allow_recompute"
     assert Name("attribute", attribute, ": bool = True").differences() == {"": "here it is: bool = False"}
-    other = Name("alias", "ipu.get_variable", " = ipu.optimizers.CrossReplicaOptimizer")
+    other = Name("alias", "ipu.loops.repeat", " = ipu.optimizers.CrossReplicaOptimizer")
     assert said_of(other).why == "is another object"
     assert Name("function", "ipu.bogus.more", "()").here is None
+    assert Name("function", "ipu.loops.more", "()").here is None
     assert Name("function", "a.b", "(x, *y, z=1, **w)").arguments == (
         Argument("x", None),
         Argument("*y", None),
@@ -55,67 +64,48 @@ def test_a_difference_is_seen():
     )
 
 
-#: What each refusal is the answer to, and what may stand behind it.
-def _refused_pipeline(run):
-    run(continuous_weight_updates=True)
+@pytest.fixture
+def hosts():
+    """TensorFlow 1 and Graphcore's package."""
+    with hosted_names() as found:
+        yield found
 
 
-def _configured(path, value):
-    def call(run):
-        config = IPUConfig()
-        config.auto_select_ipus = 2
-        *above, last = path.split(".")
-        place = config
-        for each in above:
-            place = getattr(place, each)
-        setattr(place, last, value)
-        run(config=config)
-
-    return call
+def _pipeline(hosts):
+    queue = hosts.ipu.ipu_infeed_queue.IPUInfeedQueue(hosts.tf.data.Dataset.from_tensors(np.ones(2, np.float32)))
+    hosts.ipu.pipelining_ops.pipeline([lambda x: x, lambda x: x], 4, infeed_queue=queue, continuous_weight_updates=True)
 
 
-def _optioned(function, **given):
-    return lambda run: run(config=function(utils.auto_select_ipus(utils.create_ipu_config(), 2), **given))
+def _exporting(module, kind, method):
+    def call(hosts):
+        def model(features, labels, mode):
+            raise AssertionError
 
-
-def _refused_layer(path):
-    """Make a recurrent layer with an argument that the reference calls unsupported, or that is not simulated."""
-    name, argument = path.removeprefix("ipu.keras.layers.").rstrip(")").split("(")
-    value = 0.5 if argument == "recurrent_dropout" else "l2" if argument.endswith(("zer", "constraint")) else True
-    return lambda run: getattr(layers, name)(4, **{argument: value})
-
-
-def _exporting(kind, method):
-    def call(run):
-        function = (lambda features, mode: None) if kind is IPUEstimator else (lambda mode: None)
-        getattr(kind(function, "model", RunConfig()), method)("folder", None)
+        estimator = getattr(getattr(hosts.ipu, module), kind)
+        getattr(estimator(model, "model", hosts.ipu.ipu_run_config.RunConfig()), method)("folder", None)
 
     return call
 
 
+#: What each refusal is the answer to.
 CALLS = {
-    path: _refused_layer(path)
-    for path, said in EXCEPTIONS.items()
-    if path.startswith("ipu.keras.layers.Popnn") and said.status is Status.REFUSED
-} | {
-    "ipu.custom_ops.precompiled_user_op(gp_path)": lambda run: custom_ops.precompiled_user_op([], "a.py", "a.gp"),
     **{
-        f"ipu.{kind.__module__.removeprefix('ipusim.ipu.')}.{kind.__name__}.{method}": _exporting(kind, method)
-        for kind in (IPUEstimator, IPUPipelineEstimator)
+        f"ipu.{module}.{kind}.{method}": _exporting(module, kind, method)
+        for module, kind in (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
         for method in ("experimental_export_all_saved_models", "export_saved_model", "export_savedmodel")
     },
-    "ipu.ipu_run_config.IPURunConfig(ordinal)": lambda run: IPURunConfig(ordinal=1),
-    "ipu.keras.layers.Dropout(noise_shape)": lambda run: layers.Dropout(0.5, noise_shape=(2, 1)),
-    "ipu.keras.layers.GroupNormalization(channels_axis)": lambda run: layers.GroupNormalization(channels_axis=1),
-    "ipu.keras.layers.InstanceNormalization(channels_axis)": lambda run: layers.InstanceNormalization(channels_axis=1),
-    "ipu.keras.layers.LayerNormalization(axis)": lambda run: layers.LayerNormalization(axis=1),
-    "ipu.ipu_infeed_queue.IPUInfeedQueue.get_next": lambda run: IPUInfeedQueue(repeat([np.ones(2)])).get_next(),
-    "ipu.scopes.partials_type": lambda run: scopes.partials_type(np.float16).__enter__(),
-    "ipu.ipu_run_config.IPURunConfig(compile_summary)": lambda run: IPURunConfig(compile_summary=True),
-    "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _refused_pipeline,
-    "ipu.sharding.dependencies": lambda run: sharding.dependencies([]),
-    "ipu.sharding.get_shard_from_colocation": lambda run: sharding.get_shard_from_colocation(None),
-    "ipu.sharding.has_attr": lambda run: sharding.has_attr(None, "a"),
+    "ipu.custom_ops.precompiled_user_op(gp_path)": lambda hosts: hosts.ipu.custom_ops.precompiled_user_op(
+        [], "a.py", "a.gp"
+    ),
+    "ipu.ipu_infeed_queue.IPUInfeedQueue.get_next": lambda hosts: hosts.ipu.ipu_infeed_queue.IPUInfeedQueue(
+        hosts.tf.data.Dataset.range(2)
+    ).get_next(),
+    "ipu.ipu_run_config.IPURunConfig(compile_summary)": lambda hosts: hosts.ipu.ipu_run_config.IPURunConfig(
+        compile_summary=True
+    ),
+    "ipu.ipu_run_config.IPURunConfig(ordinal)": lambda hosts: hosts.ipu.ipu_run_config.IPURunConfig(ordinal=1),
+    "ipu.pipelining_ops.pipeline(continuous_weight_updates)": _pipeline,
+    "ipu.scopes.partials_type": lambda hosts: hosts.ipu.scopes.partials_type(np.float16).__enter__(),
 }
 
 
@@ -128,8 +118,8 @@ def test_every_refusal_is_tried():
 
 
 @pytest.mark.parametrize("path", CALLS)
-def test_what_is_refused_has_the_text_of_the_page(path, run, refused):
-    refused(Exception, EXCEPTIONS[path].why, lambda: CALLS[path](run))
+def test_a_refusal_has_the_text_of_the_page(path, hosts, refused):
+    refused(Exception, EXCEPTIONS[path].why, lambda: CALLS[path](hosts))
 
 
 def test_a_category_or_an_enumeration_without_any_effect_does_not_say_that_it_works():
@@ -151,5 +141,29 @@ def test_a_category_or_an_enumeration_without_any_effect_does_not_say_that_it_wo
 def test_the_page_has_a_row_for_each_name():
     rows = [line for line in graphcore_page().splitlines() if line.startswith("| `")]
     assert len(rows) == len(names())
-    not_yet = [name for name in names() if said_of(name).status is Status.NOT_YET]
-    assert sum("` | not yet |" in row for row in rows) == len(not_yet)
+    assert not any("| not yet |" in row for row in rows)
+
+
+@cache
+def words():
+    """The words of each file of tests that are not of misuse, and of each program of the repository."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tests/seeds/*"), *ROOT.glob("scenarios/python/*.py")]
+    texts = [file.read_text() for file in files if file.is_file() and not any(each in file.name for each in MISUSE)]
+    return [frozenset(re.findall(r"\w+", text)) for text in texts]
+
+
+#: All but TensorFlow's own function, and what is another path or a group.
+USED = [name for name in names() if name.kind not in ("alias", "category") and not name.path.endswith("tensor_summary")]
+
+
+@pytest.mark.parametrize("name", USED, ids=lambda name: name.path)
+def test_a_test_or_a_program_uses_each_name_and_optional_argument_that_works(name):
+    if said_of(name).status is Status.WORKS:
+        last = name.path.rpartition(".")[2]
+        called = {last, last.removeprefix("Popnn")} if name.path.startswith("ipu.keras.") else {last}
+        using = [found for found in words() if called & found]
+        assert using
+        said = said_of_arguments(name)
+        optional = [each.name for each in name.arguments if each.default is not None]
+        working = [each for each in optional if said[each].status is Status.WORKS]
+        assert [each for each in working if not any(each in found for found in using)] == []

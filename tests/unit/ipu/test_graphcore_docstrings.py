@@ -9,11 +9,17 @@ import pytest
 
 from reports.graphcore_names import Name, names
 from reports.graphcore_status import Status, said_of, said_of_arguments
+from tests.tensorflow_tests import needs_tensorflow
 
 CALLED = [name for name in names() if name.kind in ("class", "function", "method", "property")]
 _NOTHING = re.compile(r"without effect|no effect|do nothing|refuse|obsolete", re.I)
 #: Where all arguments but those that it names have no effect.
 _OTHERS = re.compile(r"Arguments other than (.*?) have\s+no effect", re.S)
+
+
+def is_tensorflows(here: object) -> bool:
+    """Whether a name is a function of TensorFlow or tf_keras, which has their docstring."""
+    return not getattr(here.fget if isinstance(here, property) else here, "__module__", "").startswith("ipusim.")
 
 
 def docstring(here: object) -> str:
@@ -38,6 +44,10 @@ def names_argument(text: str, argument: str) -> bool:
 
 @pytest.mark.parametrize("name", CALLED, ids=lambda name: name.path)
 def test_a_name_says_what_it_does_and_what_not(name: Name):
+    needs_tensorflow()
+    if is_tensorflows(name.here):
+        assert said_of(name).status is Status.WORKS
+        return
     text = docstring(name.here)
     assert text.partition("\n")[0].strip()
     status = said_of(name).status

@@ -1,0 +1,32 @@
+"""Graphcore's data set of whole buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
+
+__all__ = ["BufferDataset"]
+
+tf = load()
+
+
+class BufferDataset:
+    """The elements of a data set that fill whole buffers; those at its end that fill none are dropped."""
+
+    def __new__(cls, input_dataset: Any, buffer_size: int) -> Any:
+        """Return the data set.
+
+        Args:
+            input_dataset: a ``tf.data.Dataset``.
+            buffer_size: elements of a buffer.
+
+        Raises:
+            ProgramTypeError: for what is no data set or number; ProgramError in Graphcore's words for one below 1.
+        """
+        checks.instance("input_dataset", input_dataset, tf.data.Dataset | tf.compat.v1.data.Dataset, "a Dataset")
+        if checks.integer("buffer_size", buffer_size) < 1:
+            raise ProgramError("Buffer size must be greater than zero.")
+        return input_dataset.batch(buffer_size, drop_remainder=True).unbatch()
