@@ -14,6 +14,7 @@ from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.tracing import is_fed_by_session
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
@@ -75,18 +76,56 @@ def add_loop(
     for each, tensor in zip(carried, tensors, strict=False):
         if tensor is not each.read:  # a value that stays is a constant of the run
             each.assign(tensor)
-    written = [node.name for node in graph.get_operations()[start:]]
+    known = _claim(graph, start)
+    counted = None if condition is None else _Counted(condition, carried, tensors, known, iterations)
+    return _add_program(graph, known, name, options, infeed, carried, iterations, counted)
+
+
+def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]]) -> list[Any]:
+    """Make a loop of one iteration of what is traced already.
+
+    Args:
+        start: number of the first traced operation in the graph that is being built.
+        results: tensors to return.
+        options: as of :func:`add_loop`.
+
+    Returns:
+        The results, or a list with the operation if there are no results.
+    """
+    graph, name = tf.compat.v1.get_default_graph(), "computation"
+    carried = []
+    for place, tensor in enumerate(results):
+        sizes = [size or 0 for size in tensor.shape.as_list()]
+        carried.append(_LoopValue(tf.zeros(sizes, tensor.dtype), f"{name}/result{place}"))
+        carried[-1].assign(tensor, same_shape=False)
+    found = _add_program(graph, _claim(graph, start), name, options, None, carried, 1)
+    for own, tensor in zip(found, results, strict=False):
+        own.set_shape(tensor.shape)
+    return found
+
+
+def _claim(graph: Any, start: int) -> set[str]:
+    """Claim the operations from number ``start`` on for a program; return their names but those of initializers."""
+    written = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-    initial = {variable.initializer.name for variable in variables}
     CLAIMED.setdefault(graph, set()).update(written)
+    return set(written) - {variable.initializer.name for variable in variables}
+
+
+def _add_program(
+    graph: Any,
+    known: set[str],
+    name: str,
+    options: Callable[[], Mapping[str, Any]],
+    infeed: Infeed | None,
+    carried: Sequence[_LoopValue],
+    iterations: int | None,
+    counted: _Counted | None = None,
+) -> list[Any]:
+    """Write the node of the program of a body; return its results, or a list with the operation."""
+    once = iterations if counted is None else 1
     carries = [each.name for each in carried]
-    known = set(written) - initial
-    counted = None
-    if condition is not None:
-        counted = _Counted(condition, carried, tensors, known, iterations)
-    nodes = read_graph(graph)
-    once = iterations if condition is None else 1
-    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1)
+    program = program_of_body(name, read_graph(graph), known, options, infeed, carries, once or 1)
     kernel = ProgramNode(program).kernel if counted is None else counted.kernel(program)
     entry = Entry(kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
@@ -167,13 +206,13 @@ class _LoopValue:
         self.read = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tensor.dtype)
         self.read.set_shape(tensor.shape)
 
-    def assign(self, tensor: Any) -> None:
+    def assign(self, tensor: Any, *, same_shape: bool = True) -> None:
         """Write the assignment of the next iteration's value.
 
         Raises:
             ProgramError: for another shape, and UnsupportedProgramError for another kind of dtype.
         """
-        if not tensor.shape.is_compatible_with(self.tensor.shape):
+        if same_shape and not tensor.shape.is_compatible_with(self.tensor.shape):
             shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
             raise ProgramError(f"body: expected a loop-carried tensor of shape {own} again, got {shape}")
         dtype, before = tensor.dtype.as_numpy_dtype, self.tensor.dtype.as_numpy_dtype

@@ -28,7 +28,7 @@ def _types(text: str) -> frozenset[str]:
 #: Nodes that change how elements are seen, or look at forms alone.
 FREE: Final = _types(
     "Identity IdentityN Reshape Shape ShapeN Size Rank Squeeze ExpandDims StopGradient PreventGradient Snapshot "
-    "EnsureShape CheckNumerics ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
+    "EnsureShape CheckNumerics PlaceholderWithDefault ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
     "InvertPermutation ConcatOffset Transpose ConcatV2 Concat Split SplitV Pack Unpack Slice StridedSlice BroadcastTo "
     "Assert Print PrintV2 ControlTrigger PyFunc EagerPyFunc StatelessRandomGetAlg StatelessRandomGetKeyCounter "
     "StatelessRandomGetKeyCounterAlg TensorListReserve EmptyTensorList TensorListLength TensorListElementShape "
