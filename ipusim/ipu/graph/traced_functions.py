@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
-from ipusim.base.errors import UnsupportedProgramError
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.averaging import Averaging
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut, with_sums
@@ -160,6 +160,7 @@ class StepFunctions:
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return what the stages cost and compute."""
         first, profiles = self._first, self._profiles()
+        _check_groups(profiles, system.replicas)
         if not self.sums_gradients and system.replicas > 1 and not _exchanged(profiles):
             raise UnsupportedProgramError(
                 f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
@@ -235,6 +236,21 @@ class StepFunctions:
             reduction=self.reduction,
             accumulation_dtype=lambda name: self.accumulators.get(name, self.variables[name].dtype),
         )
+
+
+def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> None:
+    """Refuse collectives in groups that are no part of the device; raises ProgramError."""
+    for profile in profiles:
+        for call in (*profile.forward_collectives, *profile.backward_collectives):
+            if call.operation == "all_to_all":
+                fits, expected = call.group == replicas, f"the number of replicas of the device, {replicas}"
+            else:
+                fits = call.group is None or replicas % call.group == 0
+                expected = f"a number by which that of the device's replicas, {replicas}, can be divided"
+            if fits:
+                continue
+            argument = "replica_group_size" if call.operation == "all_reduce" else "replication_factor"
+            raise ProgramError(f"{argument}: expected {expected}, got {call.group} in stage {profile.name!r}")
 
 
 def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:

@@ -28,11 +28,11 @@ def _types(text: str) -> frozenset[str]:
 #: Nodes that change how elements are seen, or look at forms alone.
 FREE: Final = _types(
     "Identity IdentityN Reshape Shape ShapeN Size Rank Squeeze ExpandDims StopGradient PreventGradient Snapshot "
-    "EnsureShape CheckNumerics PlaceholderWithDefault ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
+    "EnsureShape CheckNumerics ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
     "InvertPermutation ConcatOffset Transpose ConcatV2 Concat Split SplitV Pack Unpack Slice StridedSlice BroadcastTo "
     "Assert Print PrintV2 ControlTrigger PyFunc EagerPyFunc StatelessRandomGetAlg StatelessRandomGetKeyCounter "
     "StatelessRandomGetKeyCounterAlg TensorListReserve EmptyTensorList TensorListLength TensorListElementShape "
-    "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone"
+    "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone PlaceholderWithDefault"
 )
 _MOVES: Final = _types(
     "Pad PadV2 MirrorPad Tile Gather GatherV2 GatherNd ResourceGather ResourceGatherNd ScatterNd StridedSliceGrad Fill "
