@@ -52,8 +52,12 @@ def compile_computation(
     returned = list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
     if options is not None and _sends_alone(graph, start):
-        made = add_iteration(start, tensors, options)
-        tensors = made if tensors else []
+        queue = add_iteration(start, tensors, options)
+        operation = Computation(graph, start, []).results()
+        if queue is None:
+            return operation
+        with tf.control_dependencies([operation]):
+            return queue.dequeue()
     return Computation(graph, start, tensors).results()
 
 

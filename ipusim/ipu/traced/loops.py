@@ -7,6 +7,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.needed import runs_for_effect
@@ -18,7 +19,7 @@ from ipusim.ipu.graph.tracing import is_fed_by_session
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
-from ipusim.ipu.traced.queues import Infeed
+from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
@@ -81,7 +82,7 @@ def add_loop(
     return _add_program(graph, known, name, options, infeed, carried, iterations, counted)
 
 
-def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]]) -> list[Any]:
+def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]]) -> Outfeed | None:
     """Make a loop of one iteration of what is traced already.
 
     Args:
@@ -90,18 +91,21 @@ def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapp
         options: as of :func:`add_loop`.
 
     Returns:
-        The results, or a list with the operation if there are no results.
+        The queue that the results come through; None if there are no results.
     """
-    graph, name = tf.compat.v1.get_default_graph(), "computation"
-    carried = []
-    for place, tensor in enumerate(results):
-        sizes = [size or 0 for size in tensor.shape.as_list()]
-        carried.append(_LoopValue(tf.zeros(sizes, tensor.dtype), f"{name}/result{place}"))
-        carried[-1].assign(tensor, same_shape=False)
-    found = _add_program(graph, _claim(graph, start), name, options, None, carried, 1)
-    for own, tensor in zip(found, results, strict=False):
-        own.set_shape(tensor.shape)
-    return found
+    graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
+    if queue is not None:
+        queue.enqueue(list(results))
+    _add_program(graph, _claim(graph, start), "computation", options, None, (), 1)
+    return queue
+
+
+class _Results(Outfeed):
+    """The queue of the results of a computation, which are those of the first replica."""
+
+    def add(self, session: Any, element: Sequence[Array]) -> None:
+        """Add the results of all replicas."""
+        super().add(session, [each[0] for each in element] if self._replicas > 1 else element)
 
 
 def _claim(graph: Any, start: int) -> set[str]:
@@ -206,13 +210,13 @@ class _LoopValue:
         self.read = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tensor.dtype)
         self.read.set_shape(tensor.shape)
 
-    def assign(self, tensor: Any, *, same_shape: bool = True) -> None:
+    def assign(self, tensor: Any) -> None:
         """Write the assignment of the next iteration's value.
 
         Raises:
             ProgramError: for another shape, and UnsupportedProgramError for another kind of dtype.
         """
-        if same_shape and not tensor.shape.is_compatible_with(self.tensor.shape):
+        if not tensor.shape.is_compatible_with(self.tensor.shape):
             shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
             raise ProgramError(f"body: expected a loop-carried tensor of shape {own} again, got {shape}")
         dtype, before = tensor.dtype.as_numpy_dtype, self.tensor.dtype.as_numpy_dtype
