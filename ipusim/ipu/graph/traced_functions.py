@@ -13,7 +13,7 @@ import numpy as np
 
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu.graph.averaging import Averaging
+from ipusim.ipu.graph.averaging import Averaging, averaged_of
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut, with_sums
 from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
@@ -167,6 +167,11 @@ class StepFunctions:
                 f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
                 f"{system.shards} IPUs"
             )
+        if system.hosts > 1 and self._averages_in_pass:
+            raise UnsupportedProgramError(
+                "CrossReplicaOptimizer: expected one host in a loop that changes gradients before it applies them, got "
+                f"{system.hosts}: write a pipeline, whose weight update is apart"
+            )
         sent = self.outfeed.element_bytes or self._sent_bytes()
         outfeed = replace(self.outfeed, element_bytes=sent)
         return runs.Content(
@@ -205,6 +210,12 @@ class StepFunctions:
             profiles.append(replace(profile, forward_host_calls=calls))
             known |= {*stage.trained, *stage.untrained}
         return tuple(profiles)
+
+    @property
+    def _averages_in_pass(self) -> bool:
+        """Whether replicas average gradients in a forward pass, which has the weight update of a loop in it."""
+        nodes, owners = self.step.graph.nodes, self.step.trace.owners
+        return any(name in nodes and averaged_of(nodes[name]) is not None for name in owners)
 
     @property
     def _enqueues(self) -> bool:
