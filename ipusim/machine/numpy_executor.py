@@ -187,7 +187,8 @@ class NumpyExecutor(PlacedVariables):
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            with Surrounded(replica=Replica(self._replica, count=self._replicas), untrained=seen):  # it runs again, by itself
+            alone = Replica(self._replica, count=self._replicas)
+            with Surrounded(replica=alone, untrained=seen):  # it runs again, by itself
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 

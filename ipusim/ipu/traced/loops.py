@@ -91,7 +91,7 @@ def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapp
         options: as of :func:`add_loop`.
 
     Returns:
-        The queue that the results come through; None if there are no results.
+        The queue of the results; None without results.
     """
     graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
     if queue is not None:
@@ -109,7 +109,7 @@ class _Results(Outfeed):
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim the operations from number ``start`` on for a program; return their names but those of initializers."""
+    """Claim operations from number ``start`` on for a program; return their names without those of initializers."""
     written = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
     CLAIMED.setdefault(graph, set()).update(written)
