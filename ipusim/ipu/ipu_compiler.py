@@ -8,7 +8,8 @@ from typing import Any
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import building
+from ipusim.ipu.runtime.devices import building, device_ordinal
+from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.computation import compile_computation
 
 tf = load()
@@ -40,7 +41,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         returned.append(computation(*values))
         return tf.nest.flatten(returned[0]) if _has_several(returned[0]) else [returned[0]]
 
-    results = compile_computation(traced, [tf.convert_to_tensor(each) for each in items])
+    arguments = [tf.convert_to_tensor(each) for each in items]
+    results = compile_computation(traced, arguments, options_of_loop(device_ordinal(), None))
     structure = returned[0]
     if isinstance(results, tf.Operation):
         return results

@@ -289,7 +289,7 @@ def nce_loss(
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.nce_loss(
-        weights,
+        _whole_table(weights),
         biases,
         tf.cast(labels, tf.int64),
         inputs,
@@ -326,7 +326,7 @@ def sampled_softmax_loss(
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.sampled_softmax_loss(
-        weights,
+        _whole_table(weights),
         biases,
         tf.cast(labels, tf.int64),
         inputs,
@@ -339,6 +339,11 @@ def sampled_softmax_loss(
         name=name,
         seed=seed,
     )
+
+
+def _whole_table(weights: Any) -> Any:
+    """Return the rows of all classes, of which a list has several classes in each tensor."""
+    return tf.concat(weights, 0) if isinstance(weights, list | tuple) else weights
 
 
 def _check_classes(weights: Any, biases: Any, labels: Any, inputs: Any, num_classes: int, num_true: int) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.accumulation import Accumulation
-from ipusim.ipu.graph.averaging import Averaged
+from ipusim.ipu.graph.averaging import Averaged, averaged_of
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry, Kernel
@@ -106,14 +107,16 @@ def _marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[
             tensor = tf.convert_to_tensor(gradient)
             mark = value(variable)
             dtype = getattr(mark, "dtype", None) or tensor.dtype
-            (tensor,) = add_node(Entry(_alone, value=mark), [tensor], [(dtype, tensor.shape)], name)
+            (tensor,) = add_node(Entry(_handed_on, value=mark), [tensor], [(dtype, tensor.shape)], name)
             result.append((tensor, variable))
     return result
 
 
-def _alone(node: Node) -> Kernel:
-    """Return the kernel of a node that hands on the gradient of one mini-batch and one replica."""
-    (dtype,) = node.output_types
+def _handed_on(node: Node) -> Kernel:
+    """Return the kernel of a node that hands on a gradient: in a pass the average of all replicas."""
+    (dtype,), mark = node.output_types, averaged_of(node)
+    if mark is not None and mark.in_pass:
+        return lambda gradient: functions.all_reduce(gradient) / dtype.type(functions.surroundings().replica.count)
     return lambda gradient: np.asarray(gradient, dtype)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 tf = load()
+#: Attribute of an operation with the attributes of XLA's compiler.
+_FRONTEND: Final = "_XlaFrontendAttributes"
 
 
 @contextmanager
@@ -113,10 +116,37 @@ def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:
 
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: object = None) -> Iterator[None]:
-    """Set an attribute of the compiler's, which has no effect here; raises ProgramTypeError for what is no text."""
-    checks.text("attribute_name", attribute_name)
-    checks.text("attribute_value", attribute_value)
-    yield
+    """Set an attribute of the compiler's for operations in the block; the simulated compiler reads none.
+
+    Args:
+        attribute_name: name of the attribute.
+        attribute_value: its value.
+        restore_to: its value behind the block, unless it had one before the block.
+
+    Raises:
+        ProgramTypeError: for what is no text.
+    """
+    name, value = checks.text("attribute_name", attribute_name), checks.text("attribute_value", attribute_value)
+    graph = tf.compat.v1.get_default_graph()
+    before = _frontend_attributes(graph)
+    with graph._attr_scope(_as_attribute({**before, name: value})):
+        yield
+    if restore_to is not None and name not in before:
+        graph._attr_scope_map.update(_as_attribute({**before, name: checks.text("restore_to", restore_to)}))
+
+
+def _frontend_attributes(graph: Any) -> dict[str, str]:
+    """Return the compiler's attributes of operations that are written now."""
+    known = graph._attr_scope_map.get(_FRONTEND)
+    return {} if known is None else dict(_attributes().FromString(known.s).map)
+
+
+def _as_attribute(attributes: dict[str, str]) -> dict[str, Any]:
+    return {_FRONTEND: tf.compat.v1.AttrValue(s=_attributes()(map=attributes).SerializeToString(deterministic=True))}
+
+
+def _attributes() -> Any:
+    return import_module("tensorflow.compiler.xla.xla_data_pb2").FrontendAttributes
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class InLockStep:
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._failed: BaseException | None = None
         for number, executor in enumerate(executors):
-            executor.acting = Surrounded(replica=Replica(number, _hand_over))
+            executor.acting = Surrounded(replica=Replica(number, _hand_over, count=len(executors)))
             executor.together = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:

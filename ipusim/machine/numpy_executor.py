@@ -94,7 +94,7 @@ class NumpyExecutor(PlacedVariables):
         self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
-        self.acting = Surrounded(replica=Replica(replica, _refuse)) if asks else None
+        self.acting = Surrounded(replica=Replica(replica, _refuse, count=replicas)) if asks else None
         self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in shape.homes:
             here = self._memories[ipu].stages
@@ -187,7 +187,8 @@ class NumpyExecutor(PlacedVariables):
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            with Surrounded(replica=Replica(self._replica), untrained=seen):  # it runs again, by itself
+            alone = Replica(self._replica, count=self._replicas)
+            with Surrounded(replica=alone, untrained=seen):  # it runs again, by itself
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 

@@ -12,6 +12,7 @@ from tests.traced_training import Lazily, ipus, train
 
 cross_replica_ops, all_to_all_op = Lazily("cross_replica_ops"), Lazily("all_to_all_op")
 reduce_scatter_op, replication_ops = Lazily("reduce_scatter_op"), Lazily("replication_ops")
+optimizers = Lazily("optimizers")
 REPLICAS, GROUP, LENGTH, RATE = 4, 2, 5, 1e-2
 X = np.random.default_rng(5).normal(size=(REPLICAS, LENGTH)).astype(np.float32)
 REDUCED = {"ADD": np.sum, "MUL": np.prod, "MIN": np.min, "MAX": np.max, "SQUARE_ADD": lambda x, axis: (x**2).sum(axis)}
@@ -114,13 +115,12 @@ def test_gradients_are_those_of_all_replicas_in_one_process(tf, name):
     def first(x):
         return tf.tanh(x[0] + tf.compat.v1.get_variable("v", initializer=start))
 
+    def learning(v1):
+        return optimizers.CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(RATE))
+
+    device = ipus(2 * REPLICAS)
     done = train(
-        lambda _: [first, lambda z: function(tf, z)],
-        [X],
-        batch=1,
-        rate=RATE,
-        device=ipus(2 * REPLICAS),
-        repeat_count=1,
+        lambda _: [first, lambda z: function(tf, z)], [X], batch=1, optimizer=learning, device=device, repeat_count=1
     )
 
     def loss(v):

@@ -35,7 +35,7 @@ from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
 from tests.effort import sampled, seeds
 from tests.house_schedules import mapping_of, shape_of
 from tests.oracles.test_host_tables import TEXT as TABLES
-from tests.oracles.test_replica_collectives import LEARNED, learned, request_of
+from tests.oracles.test_replica_collectives import learned
 from tests.places import SCENARIOS
 from tests.price_and_run import context_of
 from tests.properties.test_machine_invariants import drawn
@@ -139,8 +139,7 @@ def test_tables_on_the_host_and_sums_over_hosts_tile(load, sync, hosts):
 
 @pytest.mark.parametrize("sync", list(Sync))
 def test_passes_with_collectives_tile(sync):
-    _, program = learned(LEARNED["uneven"], np.ones((2, 6)), 2)
-    job = assemble(request_of(program).replace({"pipeline.schedule": "grouped", "pipeline.sync": sync.value}))
+    job = assemble(learned().job.request.replace({"pipeline.schedule": "grouped", "pipeline.sync": sync.value}))
     assert job.costs.collectives
     rounds = [each for calls in job.costs.collectives.values() for call in calls for each in call.cost.rounds]
     ends = {(load.direction.source, load.direction.target) for each in rounds for load in each.links}

@@ -11,15 +11,17 @@ from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Averaged:
     """The gradient behind a node that replicas average.
 
     Attributes:
         variable: shared name of the gradient's variable.
+        in_pass: whether the node runs in a pass, where the body of a loop has no weight update apart.
     """
 
     variable: str
+    in_pass: bool = False
 
 
 @dataclass(frozen=True, eq=False)

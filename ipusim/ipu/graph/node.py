@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +72,28 @@ class Graph:
     functions: Mapping[str, Graph] = field(default_factory=dict)
     inputs: tuple[Output, ...] = ()
     outputs: tuple[Output, ...] = ()
+
+
+def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) -> Graph:
+    """Return a graph whose nodes of some types have another attribute, in bodies of functions too.
+
+    Args:
+        graph: the graph.
+        types: operation types.
+        name: name of the attribute.
+        value: its value.
+    """
+    functions: dict[str, Graph] = {}  # a function may call itself
+
+    def changed(one: Graph) -> Graph:
+        nodes = {
+            key: replace(node, attributes={**node.attributes, name: value}) if node.type in types else node
+            for key, node in one.nodes.items()
+        }
+        return replace(one, nodes=nodes, functions=functions)
+
+    functions.update((key, changed(body)) for key, body in graph.functions.items())
+    return changed(graph)
 
 
 class Variable:

@@ -227,4 +227,8 @@ def as_one_pass(
         results: tensors that the body sends.
         shards: where the nodes are.
     """
+    for name in names:
+        mark = averaged_of(graph.nodes[name])
+        if mark is not None:
+            mark.in_pass = True
     return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stages), {}, ())

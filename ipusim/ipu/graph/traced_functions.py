@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
-from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu.graph.averaging import Averaging
+from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.ipu.graph.averaging import Averaging, averaged_of
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut, with_sums
 from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
@@ -162,11 +162,17 @@ class StepFunctions:
         if offload.weights:
             self._check_parts()
         first, profiles = self._first, self._profiles()
+        _check_groups(profiles, system.replicas)
         if not self.sums_gradients and system.replicas > 1 and not _exchanged(profiles):
             raise UnsupportedProgramError(
                 f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
                 f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
                 f"{system.shards} IPUs"
+            )
+        if system.hosts > 1 and self._averages_in_pass:
+            raise UnsupportedProgramError(
+                "CrossReplicaOptimizer: expected one host in a loop that changes gradients before it applies them, got "
+                f"{system.hosts}: write a pipeline, whose weight update is apart"
             )
         sent = self.outfeed.element_bytes or self._sent_bytes()
         outfeed = replace(self.outfeed, element_bytes=sent)
@@ -217,6 +223,12 @@ class StepFunctions:
         return tuple(profiles)
 
     @property
+    def _averages_in_pass(self) -> bool:
+        """Whether replicas average gradients in a forward pass, which has the weight update of a loop in it."""
+        nodes, owners = self.step.graph.nodes, self.step.trace.owners
+        return any(name in nodes and averaged_of(nodes[name]) is not None for name in owners)
+
+    @property
     def _enqueues(self) -> bool:
         """Whether forward passes send to outfeeds by themselves."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
@@ -246,6 +258,21 @@ class StepFunctions:
             reduction=self.reduction,
             accumulation_dtype=lambda name: self.accumulators.get(name, self.variables[name].dtype),
         )
+
+
+def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> None:
+    """Refuse collectives in groups that are no part of the device; raises ProgramError."""
+    for profile in profiles:
+        for call in (*profile.forward_collectives, *profile.backward_collectives):
+            if call.operation == "all_to_all":
+                fits, expected = call.group == replicas, f"the number of replicas of the device, {replicas}"
+            else:
+                fits = call.group is None or replicas % call.group == 0
+                expected = f"a number by which that of the device's replicas, {replicas}, can be divided"
+            if fits:
+                continue
+            argument = "replica_group_size" if call.operation == "all_reduce" else "replication_factor"
+            raise ProgramError(f"{argument}: expected {expected}, got {call.group} in stage {profile.name!r}")
 
 
 def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:

@@ -174,9 +174,23 @@ class StepTracer:
         initial = {
             variable.initializer.name for variable in variables if getattr(variable, "initializer", None) is not None
         }
-        written = [node.name for node in self.graph.get_operations()[start:] if node.name not in initial]
+        written = [
+            node.name
+            for node in self.graph.get_operations()[start:]
+            if node.name not in initial and not is_fed_by_session(node)
+        ]
         names += [name for name in written if name not in self._noted]
         self._noted.update(names)
+
+
+def is_fed_by_session(operation: Any) -> bool:
+    """Tell whether a session gives the value of an operation: of a placeholder with a constant default.
+
+    Functions take the default.
+    """
+    if operation.type != "PlaceholderWithDefault" or operation.graph.building_function:
+        return False
+    return bool(operation.inputs[0].op.type == "Const")
 
 
 def variable_name(variable: Any) -> str:

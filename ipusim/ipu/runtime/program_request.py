@@ -33,6 +33,8 @@ from ipusim.ipu.runtime.program_state import configured
 #: The schedule of loops on one IPU.
 _SINGLE: Final = schedules.find("single")
 #: What a loop without a pipeline has to say of its I/O tiles.
+#: Option of a program, without a key of a scenario: replicas that normalise a batch together.
+STATISTICS_GROUP: Final = "statistics_group"
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
     "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
@@ -104,6 +106,8 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
     options["system"] |= device
     if _leaves_io_tiles(schedule, config):
         options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
+    if config.statistics_group > 1:
+        options[STATISTICS_GROUP] = config.statistics_group
     if config.disturbances:
         options["disturbances"] = config.disturbances
     if uses_synthetic_data():

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ipusim.api import Array
 from ipusim.base.errors import EndOfDataError, IpusimError, ProgramError
+from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import entry_of
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.graph.tracing import variable_name
+from ipusim.ipu.graph.tracing import is_fed_by_session, variable_name
 from ipusim.ipu.runtime.devices import ONE_PIPELINE
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
+from ipusim.ipu.traced.loops import add_iteration
 from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, install, session_token
 
 tf = load()
 
 
-def compile_computation(computation: Callable[..., Any], inputs: Sequence[Any] = ()) -> Any:
+def compile_computation(
+    computation: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    options: Callable[[], Mapping[str, Any]] | None = None,
+) -> Any:
     """Trace a computation into the graph that is being built, and write the operation that runs it.
+
+    A computation that sends to an outfeed without a loop or pipeline is a loop of one iteration.
 
     Args:
         computation: takes and returns tensors; returned operations run with it.
         inputs: its arguments.
+        options: returns the options of the request of such a loop; see :func:`~ipusim.ipu.traced.loops.add_loop`.
 
     Returns:
         Its results: a list of tensors, or the operation where it returns no tensor.
@@ -43,7 +52,24 @@ def compile_computation(computation: Callable[..., Any], inputs: Sequence[Any] =
         made = computation(*inputs)
     returned = list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
+    if options is not None and _sends_alone(graph, start):
+        queue = add_iteration(start, tensors, options)
+        operation = Computation(graph, start, []).results()
+        if queue is None:
+            return operation
+        with tf.control_dependencies([operation]):
+            return queue.dequeue()
     return Computation(graph, start, tensors).results()
+
+
+def _sends_alone(graph: Any, start: int) -> bool:
+    """Tell whether operations from number ``start`` on have no program, and send to an outfeed."""
+    nodes = read_graph(graph).nodes
+    written = [nodes[node.name] for node in graph.get_operations()[start:]]
+    values = [entry.value for node in written if (entry := entry_of(node)) is not None]
+    return any(isinstance(each, EnqueueItem) for each in values) and not any(
+        isinstance(each, DeviceProgram) for each in values
+    )
 
 
 class Computation:
@@ -59,7 +85,7 @@ class Computation:
         initial = {variable.initializer.name for variable in every if variable.initializer is not None}
         claimed = CLAIMED.get(graph, set()) | initial
         self._tensors, self._nodes = list(tensors), read_graph(graph)
-        part = {node.name for node in graph.get_operations()[start:]} - claimed
+        part = {node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)} - claimed
         effects = [name for name, node in self._nodes.nodes.items() if name in part and runs_for_effect(node)]
         fetches = [output_of(tensor) for tensor in tensors]
         self._executable = Executable(self._nodes, [], fetches, effects, part)

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -30,11 +30,12 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut
 from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Invocation
-from ipusim.ipu.graph.node import Output, Variable
+from ipusim.ipu.graph.kernels.normalisation import BATCH_NORMS, GROUP
+from ipusim.ipu.graph.node import Output, Variable, with_attribute
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.host_strategy import Distribution, distribution
-from ipusim.ipu.runtime.program_request import placed_job
+from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
@@ -264,10 +265,11 @@ class DeviceProgram:
     ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
-        options = runs.validate(asked)
+        options = runs.validate({key: value for key, value in asked.items() if key != STATISTICS_GROUP})
+        group = asked.get(STATISTICS_GROUP, 1)
         functions = StepFunctions(
             self.name,
-            self.step,
+            _normalised_in_groups(self.step, group),
             {name: np.asarray(variable.value) for name, variable in variables.items()},
             lambda index: self._element(program, index),
             self._reduction,
@@ -312,6 +314,13 @@ class DeviceProgram:
 
 def _same(one: Array, other: Array) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _normalised_in_groups(step: TracedStep, group: int) -> TracedStep:
+    """Return a step whose batch normalisations take their statistics of so many replicas together."""
+    if group == 1:
+        return step
+    return replace(step, trace=replace(step.trace, graph=with_attribute(step.graph, BATCH_NORMS, GROUP, group)))
 
 
 def _recomputes_inside(pipeline: Any) -> bool:

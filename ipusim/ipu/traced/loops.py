@@ -7,6 +7,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from ipusim.api import Array
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.executable import Executable, Invocation
@@ -15,12 +16,13 @@ from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.graph.tracing import is_fed_by_session
 from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import alone
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
-from ipusim.ipu.traced.queues import Infeed
+from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
@@ -83,18 +85,60 @@ def add_loop(
     for each, tensor in zip(carried, tensors, strict=False):
         if tensor is not each.read:  # a value that stays is a constant of the run
             each.assign(tensor)
-    written = [node.name for node in graph.get_operations()[start:]]
+    known = _claim(graph, start)
+    counted = None if condition is None else _Counted(condition, carried, tensors, known, iterations)
+    return _add_program(graph, known, name, options, infeed, carried, iterations, counted, config)
+
+
+def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]]) -> Outfeed | None:
+    """Make a loop of one iteration of what is traced already.
+
+    Args:
+        start: number of the first traced operation in the graph that is being built.
+        results: tensors to return.
+        options: as of :func:`add_loop`.
+
+    Returns:
+        The queue of the results; None without results.
+    """
+    graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
+    if queue is not None:
+        queue.enqueue(list(results))
+    _add_program(graph, _claim(graph, start), "computation", options, None, (), 1)
+    return queue
+
+
+class _Results(Outfeed):
+    """The queue of the results of a computation, which are those of the first replica."""
+
+    def add(self, session: Any, element: Sequence[Array]) -> None:
+        """Add the results of all replicas."""
+        super().add(session, [each[0] for each in element] if self._replicas > 1 else element)
+
+
+def _claim(graph: Any, start: int) -> set[str]:
+    """Claim operations from number ``start`` on for a program; return their names without those of initializers."""
+    written = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-    initial = {variable.initializer.name for variable in variables}
     CLAIMED.setdefault(graph, set()).update(written)
+    return set(written) - {variable.initializer.name for variable in variables}
+
+
+def _add_program(
+    graph: Any,
+    known: set[str],
+    name: str,
+    options: Callable[[], Mapping[str, Any]],
+    infeed: Infeed | None,
+    carried: Sequence[_LoopValue],
+    iterations: int | None,
+    counted: _Counted | None = None,
+    config: IPUConfig | None = None,
+) -> list[Any]:
+    """Write the node of the program of a body; return its results, or a list with the operation."""
+    once = iterations if counted is None else 1
     carries = [each.name for each in carried]
-    known = set(written) - initial
-    counted = None
-    if condition is not None:
-        counted = _Counted(condition, carried, tensors, known, iterations)
-    nodes = read_graph(graph)
-    once = iterations if condition is None else 1
-    program = program_of_body(name, nodes, known, options, infeed, carries, once or 1, config)
+    program = program_of_body(name, read_graph(graph), known, options, infeed, carries, once or 1, config)
     kernel = ProgramNode(program).kernel if counted is None else counted.kernel(program)
     entry = Entry(kernel, effect=True, invoked=True, value=program)
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]

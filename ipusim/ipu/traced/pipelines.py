@@ -13,8 +13,9 @@ import numpy as np
 from ipusim.api import analysis, models, pipelines, rules
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.graph.cut import cut
+from ipusim.ipu.graph.cut import Kind, cut
 from ipusim.ipu.graph.executable import Invocation
+from ipusim.ipu.graph.needed import SHARED
 from ipusim.ipu.graph.node import Output
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import output_of
@@ -134,7 +135,8 @@ def add_pipeline(
         The node's operation.
 
     Raises:
-        ProgramError: for results without a queue, a mask of another length, and a training without variables.
+        ProgramError: for results without a queue, a mask of another length, a training without variables, and a stage
+            that uses a tensor of the host.
         UnsupportedProgramError: for a variable that stages on several IPUs use.
         ProgramTypeError: for a stage that does not take the results of the stage before.
     """
@@ -143,7 +145,9 @@ def add_pipeline(
     with alone("pipeline"):
         traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
     step = traced.step
-    CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
+    written = {node.name for node in graph.get_operations()[start:]}
+    CLAIMED.setdefault(graph, set()).update(written)
+    _check_captures(graph, step, inputs, written)
     _check_users(step, mapping)
     outside = outside_of(step)
     _check_captured(step, {output_of(tensor) for tensor in inputs})
@@ -268,6 +272,21 @@ def stage_name(function: Callable[..., Any]) -> str:
     name = str(getattr(function, "__name__", ""))
     own = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
     return name if name.isidentifier() and not own else ""
+
+
+def _check_captures(graph: Any, step: TracedStep, inputs: Sequence[Any], written: set[str]) -> None:
+    """Refuse a stage that uses tensors from outside of the pipeline; raises ProgramError in Graphcore's words."""
+    given = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
+    for name, role in step.trace.owners.items():
+        for source in step.graph.nodes[name].inputs if role.kind is Kind.FORWARD else ():
+            if source.node in given or source.node in written or step.graph.nodes[source.node].type in SHARED:
+                continue
+            tensor = graph.get_tensor_by_name(f"{source.node}:{source.number}")
+            if tensor.dtype != tf.resource:
+                raise ProgramError(
+                    f"Trying to capture the tensor {tensor} which is not a resource. This tensor needs to be passed as "
+                    "either part of the `input` or `infeed_queue` of the pipeline."
+                )
 
 
 def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:

@@ -23,7 +23,9 @@ tf = load()
 
 #: Names of the nodes of queues in graphs.
 DEQUEUE: Final = "infeed_dequeue"
-_NOT_ALONE: Final = "outfeed: expected an enqueue in the body of a loop or the stage of a pipeline"
+_NOT_ALONE: Final = (
+    "outfeed: expected an enqueue in the body of the loop or the stage of the pipeline of a computation that has one"
+)
 
 
 class Infeed:

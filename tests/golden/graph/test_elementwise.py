@@ -74,6 +74,7 @@ CASES = [
     Case("Select", {"condition": drawn(2, 3) > 0, "x": drawn(2, 3), "y": drawn(2, 3, seed=1)}),
     Case("SelectV2", {"condition": BITS, "t": drawn(3), "e": np.float32(2)}),
     *(Case(kind, {"input": SPECIAL}) for kind in ("Identity", "Snapshot", "StopGradient", "PreventGradient")),
+    Case("PlaceholderWithDefault", {"input": SPECIAL}, {"shape": [None]}),
     Case("EnsureShape", {"input": drawn(2, 3)}, {"shape": [2, None]}),
     Case("CheckNumerics", {"tensor": drawn(3)}, {"message": "not finite"}),
     Case("IdentityN", {"input": [drawn(2), np.array([1, 2], np.int32)]}),

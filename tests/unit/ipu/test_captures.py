@@ -5,44 +5,47 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu import ipu_compiler, loops, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.base.errors import ProgramError
+from tests.graphcore_programs import configure, hosted_names
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2) / 8
 
 
-def data():
-    return IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat())
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        configure(found, 1)
+        yield found
 
 
-def trained(captured):
-    """Return the losses of a loop in three runs, whose placeholders its body captures or takes as inputs."""
+def queues(names):
+    ipu, data = names.ipu, names.tf.data.Dataset.from_tensor_slices(X).repeat()
+    return ipu.ipu_infeed_queue.IPUInfeedQueue(data), ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+
+def trained(names, captured, shards=(0, 0)):
+    """The losses of a loop in three runs, whose placeholders its body captures or takes as inputs."""
+    tf, ipu = names.tf, names.ipu
     tf.reset_default_graph()
+    configure(names, 1 + max(shards))
     rate, factor = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [2])
-    infeed, outfeed = data(), IPUOutfeedQueue()
+    infeed, outfeed = queues(names)
 
     def body(rate, factor, x):
-        y = x * tf.get_variable("w", initializer=np.ones(2, np.float32)) * factor + 2 * factor
-        loss = tf.reduce_mean(tf.square(y)) + tf.reduce_sum(factor[1] - x)
-        train = tf.train.GradientDescentOptimizer(rate).minimize(loss)
-        return outfeed.enqueue(loss), train
-
-    def of_inputs(rate, factor, x):
-        return rate, factor, *body(rate, factor, x)
-
-    def of_captures(x):
-        return body(rate, factor * 1, x)
+        with ipu.scopes.ipu_shard(shards[0]):
+            y = x * tf.get_variable("w", initializer=np.ones(2, np.float32)) * factor + 2 * factor
+        with ipu.scopes.ipu_shard(shards[1]):
+            loss = tf.reduce_mean(tf.square(y)) + tf.reduce_sum(factor[1] - x)
+            sent = outfeed.enqueue(loss)
+        return sent, tf.train.GradientDescentOptimizer(rate).minimize(loss)
 
     def net():
         if captured:
-            return loops.repeat(4, of_captures, infeed_queue=infeed)
-        return loops.repeat(4, of_inputs, [rate, factor * 1], infeed_queue=infeed)
+            return ipu.loops.repeat(4, lambda x: body(rate, factor * 1, x), infeed_queue=infeed)
+        given = [rate, factor * 1]
+        return ipu.loops.repeat(4, lambda r, f, x: (r, f, *body(r, f, x)), given, infeed_queue=infeed)
 
-    fetched, losses = ipu_compiler.compile(net), outfeed.dequeue()
+    fetched, losses = ipu.ipu_compiler.compile(net), outfeed.dequeue()
     found = []
     with tf.Session() as session:
         session.run([tf.global_variables_initializer(), infeed.initializer])
@@ -52,42 +55,34 @@ def trained(captured):
     return np.array(found)
 
 
-def test_a_body_computes_with_what_a_run_feeds_as_with_inputs():
-    captured = trained(captured=True)
-    np.testing.assert_array_equal(captured, trained(captured=False))
+def test_a_body_computes_with_what_a_run_feeds_as_with_inputs(names):
+    captured = trained(names, captured=True)
+    np.testing.assert_array_equal(captured, trained(names, captured=False))
+    np.testing.assert_allclose(captured, trained(names, captured=True, shards=(0, 1)), rtol=1e-6)
     assert len(np.unique(captured)) == captured.size
 
 
-def test_a_computation_captures_as_well():
+def test_a_computation_captures_as_well(names):
+    tf = names.tf
     fed, given = tf.placeholder(tf.float32, [2]), tf.placeholder(tf.float32, [2])
-    fetched = ipu_compiler.compile(lambda x: x + fed, [given])
+    fetched = names.ipu.ipu_compiler.compile(lambda x: x + fed, [given])
     with tf.Session() as session:
         for number in (1, 2):
             (found,) = session.run(fetched, {given: [3, 4], fed: [number, 0]})
             np.testing.assert_array_equal(found, [3 + number, 4])
-        with pytest.raises(ProgramError, match="You must feed a value for placeholder"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="You must feed a value for placeholder"):
             session.run(fetched, {given: [3, 4]})
 
 
-def test_a_stage_of_a_pipeline_captures_nothing():
+def test_a_stage_of_a_pipeline_captures_nothing(names):
+    tf, ipu = names.tf, names.ipu
     fed = tf.placeholder(tf.float32, [2])
     for uses in (lambda x: x * fed, lambda x: tf.add(x, fed), lambda x: tf.reduce_sum(fed) + x):
+        infeed, outfeed = queues(names)
 
-        def net(stage=uses):
-            return pipeline([stage, lambda x: x], 4, infeed_queue=data(), outfeed_queue=IPUOutfeedQueue())
+        def net(stage=uses, infeed=infeed, outfeed=outfeed):
+            stages = [stage, lambda x: x]
+            return ipu.pipelining_ops.pipeline(stages, 4, infeed_queue=infeed, outfeed_queue=outfeed)
 
         with pytest.raises(ProgramError, match="Trying to capture the tensor"):
-            ipu_compiler.compile(net)
-
-
-def test_a_sharded_body_is_told_to_take_them_as_inputs():
-    fed, outfeed = tf.placeholder(tf.float32, [2]), IPUOutfeedQueue()
-
-    def body(x):
-        with scopes.ipu_shard(0):
-            y = x * fed
-        with scopes.ipu_shard(1):
-            return outfeed.enqueue(y * 2)
-
-    with pytest.raises(UnsupportedProgramError, match="expected the tensors of the host that it uses in `inputs`"):
-        ipu_compiler.compile(lambda: loops.repeat(3, body, infeed_queue=data()))
+            ipu.ipu_compiler.compile(net)

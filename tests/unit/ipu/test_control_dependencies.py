@@ -1,91 +1,137 @@
-"""What must come before what the host computes: ``tf.control_dependencies`` in each run of a session."""
+"""What runs before or beside a program: control dependencies, lone computations, and what a session feeds."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from ipusim.ipu import internal_ops, ipu_compiler, loops
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
+from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
+from ipusim.timeline.kinds import SpanKind
+from tests.graphcore_programs import configure, hosted_names, run
 
 
-@pytest.fixture(autouse=True)
-def in_sessions():
-    tf.disable_eager_execution()
+@pytest.fixture
+def names():
+    with hosted_names() as found:
+        configure(found, 1)
+        yield found
 
 
-def fed():
-    return tf.placeholder(tf.float32, [2])
-
-
-@pytest.mark.parametrize(
-    "made",
-    [lambda x: x + 1, lambda x: tf.identity(x) + 1, lambda x: tf.identity_n([x])[0] + 1, lambda x: 1 + tf.add(x, 0)],
-)
-def test_what_is_made_in_the_block_comes_after(made, capsys):
-    x = fed()
-    printed = internal_ops.print_tensor(x * 3, name="before")
-    alone = made(x)
+def test_a_print_comes_before_what_waits_for_it(names, capsys):
+    tf, x = names.tf, names.tf.placeholder(np.float32, [2])
+    printed = names.ipu.internal_ops.print_tensor(x * 3, name="before")
     with tf.control_dependencies([printed]):
-        after = made(x)
+        after = tf.identity(x) + 1
     with tf.Session() as session:
-        np.testing.assert_array_equal(session.run(alone, {x: [1, 2]}), [2, 3])
-        assert capsys.readouterr().err == ""
         np.testing.assert_array_equal(session.run([after, after * 2], {x: [1, 2]}), [[2, 3], [4, 6]])
-        assert capsys.readouterr().err == "before: [3., 6.]\n"  # once in a run
+    assert capsys.readouterr().err == "before: [3., 6.]\n"  # once in a run
 
 
-def counter():
-    return tf.Variable(np.float32(0), trainable=False, name="count")
-
-
-def test_a_variable_is_read_after_its_change():
-    count = counter()
-    added = count.assign_add(1.0)
-    with tf.control_dependencies([added]):
-        read, nothing, grouped = tf.identity(count), tf.no_op(), tf.group(tf.no_op())
+def test_a_program_comes_before_what_waits_for_it(names):
+    tf, queue = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    loop = names.ipu.loops.repeat
+    ran = names.ipu.ipu_compiler.compile(lambda: loop(2, lambda x: (x + 1, queue.enqueue(x)), [np.float32(0)]))
+    with tf.control_dependencies(list(ran)):
+        last = tf.reduce_sum(queue.dequeue())
     with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        assert session.run(read) == 1
-        assert session.run([read, added]) == [2, 2]
-        session.run(nothing)
-        session.run(grouped)
-        assert session.run(count) == 4
+        assert session.run(last) == 1
 
 
-def test_blocks_add_up_and_none_ends_them():
-    one, two = counter(), tf.Variable(np.float32(0), trainable=False, name="other")
-    with tf.control_dependencies([one.assign_add(1.0)]), tf.control_dependencies([two.assign_add(1.0)]):
-        both = tf.no_op()
-        with tf.control_dependencies(None):
-            neither = tf.no_op()
+def test_a_computation_that_sends_is_a_loop_of_one_iteration(names):
+    """As a loop, it takes simulated time, learns, and goes on from run to run; shapes may change."""
+    tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    x = tf.placeholder(np.float32, [None, 3])
+
+    def computed(x):
+        w = tf.get_variable("w", initializer=np.ones((3, 2), np.float32))
+        y = tf.matmul(x, w)
+        loss = tf.reduce_sum(tf.square(y))
+        learn = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        with tf.control_dependencies([learn]):
+            return y, outfeed.enqueue(loss), loss
+
+    elements = [np.float32([[1, 2, 3]]), np.float32([[1, 0, 0], [0, 2, 0]])]
+    ran = run(names, computed, outfeed, inputs=[x], feeds=[{x: each} for each in elements])
+    w, sent = np.ones((3, 2)), []
+    for each in elements:
+        y = each @ w
+        sent.append([np.sum(y**2)])
+        w = w - 0.1 * each.T @ (2 * y)
+    np.testing.assert_allclose(ran.sent, sent, rtol=1e-5)
+    np.testing.assert_allclose(ran.variables["w"], w, rtol=1e-5)
+    np.testing.assert_allclose(ran.results[0], y, rtol=1e-5)
+    np.testing.assert_allclose(ran.results[-1], sent[-1][0], rtol=1e-5)
+    kinds = [each[2] for each in ran.spans]
+    assert {SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.WEIGHT_UPDATE} <= set(kinds)
+
+
+def test_a_computation_returns_what_the_first_replica_has(names):
+    tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    configure(names, 2)
+
+    def computed(x):
+        index = tf.cast(names.ipu.replication_ops.replication_index(), tf.float32)
+        return x + index, outfeed.enqueue(x * (1 + index))
+
+    x = tf.placeholder(np.float32, [2])
+    ran = run(names, computed, outfeed, inputs=[x], feeds=[{x: [3, 4]}])
+    np.testing.assert_array_equal(ran.sent, [[[3, 4], [6, 8]]])
+    np.testing.assert_array_equal(ran.results[0], [3, 4])
+
+
+def test_a_computation_with_a_loop_sends_in_the_loop(names):
+    tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def computed():
+        total = names.ipu.loops.repeat(2, lambda x: x + 1, [np.float32(0)])
+        return outfeed.enqueue(total)
+
+    compiled = names.ipu.ipu_compiler.compile(computed)
+    with tf.Session() as session, pytest.raises(UnsupportedProgramError, match="an enqueue in the body of the loop"):
+        session.run(compiled)
+
+
+def test_a_placeholder_with_a_default_may_be_fed_or_not(names):
+    tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    factor = []
+
+    def body(x):
+        factor.append(tf.placeholder_with_default(np.float32(3), []))
+        return x + 1, outfeed.enqueue(x * factor[0])
+
+    compiled = names.ipu.ipu_compiler.compile(lambda: names.ipu.loops.repeat(3, body, [np.float32(1)]))
+    dequeued = outfeed.dequeue()
     with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run([both, neither])
-        assert session.run([one, two]) == [1, 1]
-        session.run(neither)
-        assert session.run([one, two]) == [1, 1]
+        for feed, expected in (({}, [3, 6, 9]), ({factor[0]: 2}, [2, 4, 6]), ({}, [3, 6, 9])):
+            session.run(compiled, feed)
+            assert session.run(dequeued).tolist() == expected
 
 
-def test_a_program_comes_before_and_what_is_dequeued_is_that_of_this_run():
-    queue = IPUOutfeedQueue()
-    ran = ipu_compiler.compile(lambda: loops.repeat(2, lambda x: (x + 1, queue.enqueue(x)), [np.float32(0)]))
-    with tf.control_dependencies([ran] if not isinstance(ran, tuple) else ran):
-        one = tf.constant(1.0) + counter()
-    dequeued = queue.dequeue()
-    with tf.control_dependencies([tf.reduce_sum(dequeued)]):
-        last = tf.no_op()
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        assert session.run(one) == 1
-        np.testing.assert_array_equal(session.run([last, ran, dequeued])[2], [0, 1, 0, 1])
+def test_a_dropout_of_keras_without_training_learns_nothing_by_itself(names):
+    """In TensorFlow 1 the learning phase is a placeholder, whose default is inference."""
+    tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    computed = lambda x: outfeed.enqueue(names.keras.layers.Dropout(0.5)(x))  # noqa: E731
+    x = tf.placeholder(np.float32, [4])
+    ran = run(names, computed, outfeed, inputs=[x], feeds=[{x: np.ones(4)}])
+    np.testing.assert_array_equal(ran.sent, [np.ones(4)])
 
 
-def test_a_group_takes_what_the_run_is_fed_and_does_all_once():
-    x, count = fed(), counter()
-    added = count.assign_add(tf.reduce_sum(x))
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        session.run([tf.group(added, added * 2), added], {x: [1, 2]})
-        assert session.run(count) == 3
+def test_operations_have_the_attributes_of_the_compiler_that_their_scopes_set(names):
+    tf, scope = names.tf, names.ipu.scopes.frontend_attribute
+
+    def attributes():
+        operation = tf.no_op()
+        if not names.ipu.sharding.has_attr(operation, "_XlaFrontendAttributes"):
+            return None
+        from tensorflow.compiler.xla.xla_data_pb2 import FrontendAttributes  # noqa: PLC0415
+
+        return dict(FrontendAttributes.FromString(operation.get_attr("_XlaFrontendAttributes")).map)
+
+    assert attributes() is None
+    with scope("a", "1"):
+        with scope("b", "2", restore_to="3"), scope("a", "4"):
+            assert attributes() == {"a": "4", "b": "2"}
+        assert attributes() == {"a": "1", "b": "3"}
+    assert attributes() is None
+    with pytest.raises(ProgramTypeError, match="attribute_value: expected"), scope("a", 1):
+        pass

@@ -5,45 +5,44 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import IpusimError
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipusim.base.errors import ProgramError
 from ipusim.timeline.kinds import SpanKind
+from tests.traced_training import ipus, train
 
 COUNT, BATCH, CHANNELS = 4, 3, 5
-X = np.random.default_rng(1).normal(2.0, 3.0, (COUNT * 4 * BATCH, CHANNELS)).astype(np.float32)
+X = np.random.default_rng(1).normal(2.0, 3.0, (COUNT * 4 * BATCH, 2, 1, CHANNELS)).astype(np.float32)
 
 
 def trained(replicas, group, batch):
-    """Return the mean loss of each micro-batch over the replicas, and the pipeline."""
-    config, outfeed = IPUConfig(), IPUOutfeedQueue()
-    config.auto_select_ipus = 2 * replicas
-    config.norms.experimental.distributed_batch_norm_replica_group_size = group
-    data = tf.data.Dataset.from_tensor_slices(X).batch(batch, drop_remainder=True).repeat()
+    """The mean loss of each micro-batch over the replicas, and the pipeline."""
+    device = ipus(2 * replicas)
+    device.norms.experimental.distributed_batch_norm_replica_group_size = group
 
-    def normalise(x):
-        return tf.keras.layers.BatchNormalization(momentum=0.5, name="norm")(x)
+    def stages(_):
+        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
-    def judge(y):
-        return tf.reduce_mean(tf.square(y * tf.get_variable("w", initializer=np.ones(CHANNELS, np.float32)) - 1.0))
+        tf = load()
 
-    def learn(loss):
-        return OptimizerFunctionOutput(CrossReplicaOptimizer(GradientDescentOptimizer(0.1)), loss)
+        def variable(name, value, **options):
+            start = np.full(CHANNELS, value, np.float32)
+            return tf.compat.v1.get_variable(name, initializer=start, use_resource=True, **options)
 
-    done = pipeline(
-        [normalise, judge],
-        gradient_accumulation_count=COUNT,
-        repeat_count=2,
-        infeed_queue=IPUInfeedQueue(data),
-        outfeed_queue=outfeed,
-        optimizer_function=learn,
-        config=config,
-    )
-    losses = np.asarray(outfeed.dequeue()[0])
+        def normalise(x):
+            scale, offset = variable("scale", 1.0), variable("offset", 0.0)
+            moving = [variable(name, value, trainable=False) for name, value in (("mean", 0.0), ("variance", 1.0))]
+            y, *new = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, *moving, exponential_avg_factor=0.5)
+            with tf.control_dependencies([each.assign(value) for each, value in zip(moving, new, strict=True)]):
+                return tf.identity(y)
+
+        return [normalise, lambda y: tf.reduce_mean(tf.square(y * variable("w", 1.0) - [1.0, 2.0, 3.0, 4.0, 5.0]))]
+
+    def learning(v1):
+        from ipusim.ipu.optimizers import CrossReplicaOptimizer  # noqa: PLC0415
+
+        return CrossReplicaOptimizer(v1.train.GradientDescentOptimizer(0.1))
+
+    done = train(stages, [X], batch=batch, device=device, optimizer=learning, gradient_accumulation_count=COUNT)
+    losses = np.asarray(done.losses)
     return losses.reshape(len(losses), -1).mean(axis=1), done
 
 
@@ -67,5 +66,7 @@ def test_each_replica_by_itself_is_another_matter():
 
 
 def test_a_group_that_does_not_divide_the_replicas_is_refused():
-    with pytest.raises(IpusimError, match="3"):
+    with pytest.raises(
+        ProgramError, match=r"^replica_group_size: expected a number .* replicas, 4, can be divided, got 3"
+    ):
         trained(4, 3, BATCH)

@@ -179,7 +179,9 @@ def _select(node: Node) -> Kernel:
 
 
 register_function("SelectV2", np.where)
-register_function("Identity Snapshot StopGradient PreventGradient EnsureShape CheckNumerics", lambda x, *_: x)
+register_function(
+    "Identity Snapshot StopGradient PreventGradient EnsureShape CheckNumerics PlaceholderWithDefault", lambda x, *_: x
+)
 
 
 @register("IdentityN")

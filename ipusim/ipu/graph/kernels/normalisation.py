@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import Array
+from ipusim.api import Array, functions
 from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
 
 _ONE = np.float32(1)
+_FORWARD: Final = "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"
+_GRADIENT: Final = "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"
+#: Types of batch normalisations.
+BATCH_NORMS: Final = frozenset(f"{_FORWARD} {_GRADIENT}".split())
+#: Attribute of a batch normalisation with the number of replicas that take their statistics together.
+GROUP: Final = "_ipusim_replicas"
 
 
 def _channels_first(node: Node) -> bool:
@@ -32,7 +38,18 @@ def _images(rows: Array, like: Array, first: bool) -> Array:
     return np.moveaxis(rows.reshape(lengths), -1, 1).astype(like.dtype, copy=False)
 
 
-@register("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3")
+def _over_replicas(x: Array, group: int) -> Array:
+    """Return the sum over a group of replicas."""
+    return x if group == 1 else np.asarray(functions.all_reduce(x, group))
+
+
+def _summed(rows: Array, group: int) -> Array:
+    """Return the sum of the rows of a group of replicas."""
+    total: Array = np.add.reduce(rows, axis=0)
+    return _over_replicas(total, group)
+
+
+@register(_FORWARD)
 def _normalise(node: Node) -> Kernel:
     """Normalise by the batch's mean and variance in training, by the given ones else.
 
@@ -42,13 +59,15 @@ def _normalise(node: Node) -> Kernel:
     epsilon = np.float32(node.attributes["epsilon"])
     factor = np.float32(node.attributes.get("exponential_avg_factor", 1.0))
     results = len(node.output_types)
+    group = node.attributes.get(GROUP, 1)
 
     def statistics(rows: Array, mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
         """Return the batch's mean and variance, and the running ones behind it."""
-        batch_mean = np.add.reduce(rows, axis=0) / np.float32(len(rows))
+        count = len(rows) * group
+        batch_mean = _summed(rows, group) / np.float32(count)
         centred = rows - batch_mean
-        batch_variance = np.add.reduce(centred * centred, axis=0) / np.float32(len(rows))
-        of_sample = batch_variance * np.float32(len(rows) / max(len(rows) - 1, 1))
+        batch_variance = _summed(centred * centred, group) / np.float32(count)
+        of_sample = batch_variance * np.float32(count / max(count - 1, 1))
         if factor == 1:
             return batch_mean, batch_variance, batch_mean, of_sample
         old = _ONE - factor
@@ -64,11 +83,11 @@ def _normalise(node: Node) -> Kernel:
     return run
 
 
-@register("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3")
+@register(_GRADIENT)
 def _normalise_gradient(node: Node) -> Kernel:
     first, training = _channels_first(node), node.attributes["is_training"]
     epsilon = np.float32(node.attributes["epsilon"])
-    nothing = np.zeros(0, np.float32)
+    nothing, group = np.zeros(0, np.float32), node.attributes.get(GROUP, 1)
 
     def run(grad: Array, x: Array, scale: Array, mean: Array, variance: Array, _: Any = None) -> tuple[Any, ...]:
         arriving, rows = _rows(grad, first), _rows(x, first)
@@ -77,8 +96,9 @@ def _normalise_gradient(node: Node) -> Kernel:
         of_offset = np.add.reduce(arriving, axis=0)
         of_scale = np.add.reduce(arriving * centred, axis=0) * inverse
         if training:
-            count = np.float32(len(rows))
-            rest = arriving - of_offset / count - centred * (of_scale * inverse / count)
+            count = np.float32(len(rows) * group)
+            sums = _over_replicas(np.stack([of_offset, of_scale]), group)
+            rest = arriving - sums[0] / count - centred * (sums[1] * inverse / count)
             dx = scale * inverse * rest
         else:
             dx = arriving * (scale * inverse)

@@ -32,7 +32,7 @@ FREE: Final = _types(
     "InvertPermutation ConcatOffset Transpose ConcatV2 Concat Split SplitV Pack Unpack Slice StridedSlice BroadcastTo "
     "Assert Print PrintV2 ControlTrigger PyFunc EagerPyFunc StatelessRandomGetAlg StatelessRandomGetKeyCounter "
     "StatelessRandomGetKeyCounterAlg TensorListReserve EmptyTensorList TensorListLength TensorListElementShape "
-    "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone"
+    "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone PlaceholderWithDefault"
 )
 _MOVES: Final = _types(
     "Pad PadV2 MirrorPad Tile Gather GatherV2 GatherNd ResourceGather ResourceGatherNd ScatterNd StridedSliceGrad Fill "
