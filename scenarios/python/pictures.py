@@ -1,7 +1,6 @@
 """Images of bytes: normalised on the IPU, the first rows of each cut out, and the logits counted in a histogram."""
 
 import numpy as np
-
 import tensorflow.compat.v1 as tf
 from tensorflow import keras
 from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes

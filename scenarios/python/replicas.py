@@ -1,7 +1,6 @@
 """Four replicas that normalise their activations over the samples of all of them, and watch their mean loss."""
 
 import numpy as np
-
 import tensorflow.compat.v1 as tf
 from tensorflow.keras import datasets, layers
 from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, optimizers, scopes

