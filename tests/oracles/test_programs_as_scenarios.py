@@ -45,29 +45,29 @@ ARGUMENTS = {
 }
 #: Programs whose stages are layers and nothing else where they train: the names of these, stage by stage.
 LAYERS = {
-    "estimator_on_hosts": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
-    "outfeed_example": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
-    "outfeed_iteration": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
-    "step1_single_ipu": (("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "softmax_cross_entropy"),),
+    "estimator_on_hosts": (("flatten", "dense", "dense_1", "softmax_ce"),),
+    "outfeed_example": (("flatten", "dense", "dense_1", "softmax_ce"),),
+    "outfeed_iteration": (("flatten", "dense", "dense_1", "softmax_ce"),),
+    "step1_single_ipu": (("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "softmax_ce"),),
     "step2_sharding": (
         ("flatten", "dense256", "dense128", "dense64"),
-        ("dense32", "logits", "softmax_cross_entropy"),
+        ("dense32", "logits", "softmax_ce"),
     ),
     "step3_pipelining": (
         ("flatten", "dense256", "dense128", "dense64"),
-        ("dense32", "logits", "softmax_cross_entropy"),
+        ("dense32", "logits", "softmax_ce"),
     ),
     "step4_configurable_stages": (
         ("flatten", "dense256"),
         ("dense128",),
         ("dense64",),
-        ("dense32", "logits", "softmax_cross_entropy"),
+        ("dense32", "logits", "softmax_ce"),
     ),
     "step5_estimator": (
         ("flatten", "dense256", "dense128", "dense64"),
-        ("dense32", "logits", "softmax_cross_entropy"),
+        ("dense32", "logits", "softmax_ce"),
     ),
-    "training": (("flatten", "dense", "dense_1"), ("dense_2", "softmax_cross_entropy")),
+    "training": (("flatten", "dense", "dense_1"), ("dense_2", "softmax_ce")),
 }
 
 
