@@ -42,7 +42,7 @@ def model():
     return pipelining_ops.pipeline(
         computational_stages=[prepare, classify],
         gradient_accumulation_count=COUNT,
-        repeat_count=10,
+        repeat_count=12,
         infeed_queue=infeed_queue,
         outfeed_queue=outfeed_queue,
         optimizer_function=optimizer_function,

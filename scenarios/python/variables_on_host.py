@@ -57,8 +57,8 @@ def main():
     )
     tf.logging.set_verbosity(tf.logging.INFO)
     estimator.train(input_fn, max_steps=args.steps)
-    moments = [name for name in estimator.get_variable_names() if name.startswith("optimizer/")]
-    print(f"The host keeps {len(moments)} arrays of the optimizer")
+    moments = [name for name in estimator.get_variable_names() if "/Adam" in name]
+    print(f"The host keeps {len(moments)} moments of the optimizer")
 
 
 if __name__ == "__main__":

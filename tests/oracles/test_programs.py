@@ -160,9 +160,9 @@ def learnt(monkeypatch, name):
 
     begins, elements, place, pull = [], [], DeviceProgram._place, IteratorFeed.pull
 
-    def placed(program, variables, values):
+    def placed(program, key, asked, variables, values):
         begins.append({np.shape(each.value): np.array(each.value) for each in reversed(variables.values())})
-        return place(program, variables, values)
+        return place(program, key, asked, variables, values)
 
     def pulled(feed):
         elements.append(pull(feed))
@@ -193,8 +193,8 @@ def test_a_thread_prints_each_step_while_the_run_goes_on(monkeypatch):
     printed, pull, run = threading.Event(), IteratorFeed.pull, DeviceProgram.run
     shown, at_the_end, pulled = [], [], []
 
-    def show(*words):
-        shown.append(words)
+    def show(*words, file=None):
+        shown.extend([words] if file is None else [])
         if len(shown) == 41:
             printed.set()
 
@@ -338,6 +338,14 @@ def test_replicas_normalise_over_the_samples_of_all():
     count = 20 * 8 * 4
     assert np.bincount(timeline.stage[met]).tolist() == [2 * count, count]
     assert set(timeline.bytes[met].tolist()) == {2 * 64 * 4, 4}
+
+
+def test_the_host_keeps_the_moments_of_variables_on_it():
+    """Two of each of four variables; the IPU updates no weights."""
+    ran = once("variables_on_host", "--steps", "2")
+    (program,) = ran.programs
+    assert ran.out == "The host keeps 8 moments of the optimizer\n"
+    assert not len(program.timeline.rows(SpanKind.WEIGHT_UPDATE))
 
 
 def losses_on(hosts, *arguments):
