@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Self
 
 from ipusim.api import machine
-from ipusim.base.errors import ProgramTypeError
+from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import builds_program
 from ipusim.ipu.runtime.distribute import TFConfigClusterResolver, reduce_op_of
 from ipusim.ipu.runtime.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host
 from ipusim.ipu.runtime.hosts import rank, size
@@ -186,11 +187,18 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
 def _updates_on_host() -> Iterator[None]:
     """Reduce gradients over the hosts where the host applies them, in a scope whose variables are on the host."""
     apply = _OPTIMIZER.apply_gradients
-    if not variables_on_host() or machine.this_host() is None:
+    if not variables_on_host():
         yield
         return
 
     def summed(optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        if builds_program():
+            raise UnsupportedProgramError(
+                "variables_on_host: expected apply_gradients on the host, with the gradients that the body of a loop "
+                "enqueues, got it in a body"
+            )
+        if machine.this_host() is None:
+            return apply(optimizer, grads_and_vars, *args, **kwargs)
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
         operation = "average" if averages() else "sum"
         total = [(reduced("apply_gradients", gradient, operation), variable) for gradient, variable in pairs]

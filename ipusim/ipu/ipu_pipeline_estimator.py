@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
-from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.estimators.calls import arguments_of, call_with
 from ipusim.ipu.estimators.on_ipus import EstimatorOnIpus, mean_of, run_and_dequeue
@@ -125,10 +125,17 @@ class IPUPipelineEstimator(EstimatorOnIpus):
             model_dir, config, params, warm_start_from: as of IPUEstimator.
 
         Raises:
-            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types; UnsupportedProgramError
+                for strategies with variables on the host.
         """
         arguments_of(model_fn)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
+        for strategy in (self.config.train_distribute, self.config.eval_distribute):
+            if strategy is not None and strategy.variables_on_host:
+                raise UnsupportedProgramError(
+                    "Placing variables on the host is not currently supported by IPUPipelineEstimator: expected a "
+                    f"strategy without variables_on_host, got {type(strategy).__name__}(variables_on_host=True)"
+                )
 
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
         spec, run, queue = self._stages(mode), self._config.ipu_run_config, IPUOutfeedQueue()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.checkpoints import CHECKPOINT
 from ipusim.ipu.graph.tensorflow_import import load
@@ -16,6 +16,7 @@ from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.host_strategy import variables_on_host
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
     PipelineSchedule,
@@ -231,6 +232,11 @@ def pipeline(
         raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")
     if outfeed_queue is None and arguments.outfeed_loss:
         raise ProgramError("An outfeed_queue must be provided when outfeed_loss is True")
+    if optimizer_function is not None and variables_on_host():
+        raise UnsupportedProgramError(
+            "variables_on_host: Placing variables on the host is not currently supported in a pipeline, whose weight "
+            "update is on its IPUs: expected a loop whose body enqueues its gradients"
+        )
     ordinal = device_ordinal()
     for argument, queue in (("infeed_queue", infeed_queue), ("outfeed_queue", outfeed_queue)):
         if queue is not None:

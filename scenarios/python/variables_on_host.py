@@ -5,10 +5,10 @@ The optimizer's slots take no memory of the IPU. Several hosts (`mpirun -np 2`) 
 
 import argparse
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
-from ipusim.ipu.keras import datasets, layers
+import tensorflow.compat.v1 as tf
+from tensorflow.keras import datasets, layers
+from tensorflow.python import ipu
+from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 
 GLOBAL_BATCH_SIZE = 64
 
@@ -57,8 +57,8 @@ def main():
     )
     tf.logging.set_verbosity(tf.logging.INFO)
     estimator.train(input_fn, max_steps=args.steps)
-    moments = [name for name in estimator.get_variable_names() if name.startswith("optimizer/")]
-    print(f"The host keeps {len(moments)} arrays of the optimizer")
+    moments = [name for name in estimator.get_variable_names() if "/Adam" in name]
+    print(f"The host keeps {len(moments)} moments of the optimizer")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import pytest
 
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.keras import datasets
-from ipusim.ipu.tensorflow import keras
 from tests.effort import slowest
+from tests.tensorflow_tests import needs_tensorflow
+from tests.traced_keras import keras
 
 #: Shapes and dtypes of images, and of labels, to train on; from Keras' own documentation of each dataset.
 IMAGES = {
@@ -56,18 +57,12 @@ def test_that_data_are_drawn_is_said_once(capsys, home):
     )
 
 
-def _perceptron():
-    return [keras.layers.Flatten(), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(10)]
+def _perceptron(layers):
+    return [layers.Flatten(), layers.Dense(128, activation="relu"), layers.Dense(10)]
 
 
-def _convolutions():
-    return [
-        keras.layers.Conv2D(8, 3, strides=2, activation="relu"),
-        keras.layers.MaxPooling2D(2),
-        keras.layers.Flatten(),
-        keras.layers.Dense(32, activation="relu"),
-        keras.layers.Dense(10),
-    ]
+def _convolutions(layers):
+    return [layers.Conv2D(8, 3, strides=2, activation="relu"), layers.MaxPooling2D(2), *_perceptron(layers)]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +74,15 @@ def _convolutions():
     ],
 )
 def test_models_learn_images_far_better_than_by_chance(name, layers, samples):
+    needs_tensorflow()
+    k = keras()
+    k.utils.set_random_seed(1)
     (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
-    model = keras.Sequential(layers())
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=keras.optimizers.Adam(0.002), loss=loss, steps_per_execution=samples // 32)
-    as_fed = [(each[:samples] / 255).astype(np.float32) for each in (x, x_test)]
-    as_fed = [each.reshape(*each.shape[:3], -1) for each in as_fed]
-    model.fit(as_fed[0], y[:samples].astype(np.int32).ravel(), batch_size=32, epochs=2, verbose=0)
-    found = model.predict(as_fed[1][:1024], batch_size=32).argmax(1)
+    model = k.Sequential(layers(k.layers))
+    model.compile(k.optimizers.Adam(0.002), k.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, x_test = ((each[:samples] / 255).reshape(samples, *each.shape[1:3], -1) for each in (x, x_test))
+    model.fit(x, y[:samples], batch_size=32, epochs=2, verbose=0)
+    found = model.predict(x_test[:1024], batch_size=32, verbose=0).argmax(1)
     assert (found == y_test[:1024].ravel()).mean() > 0.8
 
 

@@ -17,13 +17,13 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from ipusim.ipu import config, ipu_infeed_queue, ipu_outfeed_queue, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.optimizers import CrossReplicaOptimizer, GradientDescentOptimizer
-from ipusim.ipu.ops import all_to_all_op, cross_replica_ops, pipelining_ops, reduce_scatter_op
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.optimizers import CrossReplicaOptimizer
+from tensorflow.python.ipu.ops import all_to_all_op, cross_replica_ops, pipelining_ops, reduce_scatter_op
 
 ASKED = {asked}
-X = np.random.default_rng(ASKED["seed"]).normal(size=(64, 6))
+X = np.random.default_rng(ASKED["seed"]).normal(size=(64, 6)).astype(np.float32)
 
 
 def collective(z):
@@ -45,7 +45,7 @@ def host(stage):
 
 
 def first(x):
-    z = x + tf.get_variable("v", initializer=np.linspace(0.2, 1.2, 6))
+    z = x + tf.get_variable("v", initializer=np.linspace(0.2, 1.2, 6, dtype=np.float32))
     with host(0):
         z = tf.tanh(z)
     return collective(z) if ASKED["early"] else z
@@ -58,23 +58,34 @@ def last(z):
 
 
 def learn(loss):
-    return pipelining_ops.OptimizerFunctionOutput(CrossReplicaOptimizer(GradientDescentOptimizer(1e-3)), loss)
+    return pipelining_ops.OptimizerFunctionOutput(CrossReplicaOptimizer(tf.train.GradientDescentOptimizer(1e-3)), loss)
+
+
+infeed = ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(X).repeat())
+outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
+
+
+def model():
+    return pipelining_ops.pipeline(
+        [first, last],
+        gradient_accumulation_count=ASKED["count"],
+        repeat_count=ASKED["executions"],
+        pipeline_schedule=pipelining_ops.PipelineSchedule[ASKED["schedule"]],
+        infeed_queue=infeed,
+        outfeed_queue=outfeed,
+        optimizer_function=learn if ASKED["training"] else None,
+        name="drawn",
+    )
 
 
 device = config.IPUConfig()
 device.auto_select_ipus = 2 * ASKED["replicas"]
 device.allow_recompute = ASKED["recompute"]
-pipelining_ops.pipeline(
-    [first, last],
-    gradient_accumulation_count=ASKED["count"],
-    repeat_count=ASKED["executions"],
-    pipeline_schedule=pipelining_ops.PipelineSchedule[ASKED["schedule"]],
-    infeed_queue=ipu_infeed_queue.IPUInfeedQueue([*X] * 4),
-    outfeed_queue=ipu_outfeed_queue.IPUOutfeedQueue(),
-    optimizer_function=learn if ASKED["training"] else None,
-    config=device,
-    name="drawn",
-)
+device.configure_ipu_system()
+compiled = ipu_compiler.compile(model)
+with tf.Session() as session:
+    session.run([tf.global_variables_initializer(), infeed.initializer])
+    session.run(compiled)
 '''
 
 

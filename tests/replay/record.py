@@ -47,10 +47,10 @@ def runs(request: Requested, folder: Path) -> Iterator[tuple[str, Run]]:
         for number, each in enumerate(ran.recorded):
             yield f"pipeline {number}: ", each.run(each.job.request)
         if request.changes:
-            again = ran.recorded[-1].job.request.replace(request.changes)
-            assert again.functions is not None
-            again.functions.feed.go_on(0)
-            yield "again: ", execute(assemble(again))
+            again, data = ran.recorded[-1].job.request.replace(request.changes), ran.names["X"]
+            traced: Any = again.functions
+            functions = replace(traced, elements=lambda index: (data[index % len(data)],))
+            yield "again: ", execute(assemble(replace(again, functions=functions)))
 
 
 def outcome(request: Requested, *, draw: bool = False) -> dict[str, Any]:

@@ -23,9 +23,12 @@ tf = load()
 _V1: Final = tf.compat.v1
 _OPS: Final = import_module("tensorflow.python.framework.ops")
 _CONTEXT: Final = import_module("tensorflow.python.eager.context")
+_STACK: Final = import_module("tensorflow.python.framework.stack")
 
 #: Seed of Python, NumPy and TensorFlow where a program sets none: initial values are the same in every run.
 SEED: Final = 1
+#: Sessions that programs have not left: the end of one would take eager execution from a later program.
+_LEFT_ENTERED: Final[list[Any]] = []
 
 
 @contextmanager
@@ -37,14 +40,13 @@ def process_of(major: int) -> Iterator[None]:
     """
     _CONTEXT.context()  # made in version 1, it would keep functions of version 2 from lifting variables out of them
     before = random.getstate(), np.random.get_state()
-    with _own_graphs(), _own_default_graph():
-        _switch_to(major)
-        tf.keras.utils.set_random_seed(SEED)
-        tf.keras.backend.clear_session()
+    with _own_graphs(), _own_stacks():
         try:
+            _switch_to(major)
+            tf.keras.utils.set_random_seed(SEED)
+            tf.keras.backend.clear_session()
             yield
         finally:
-            _switch_to(2)
             random.setstate(before[0])
             np.random.set_state(before[1])
 
@@ -78,14 +80,27 @@ def _switch_to(major: int) -> None:
 
 
 @contextmanager
-def _own_default_graph() -> Iterator[None]:
-    """Begin without a default graph, and leave none behind."""
-    _V1.reset_default_graph()
+def _own_stacks() -> Iterator[None]:
+    """Begin with nothing entered, and leave eager execution and what was entered before."""
+    context, sessions = _CONTEXT.context(), _STACK._default_session_stack
+    stacks = (_OPS._default_graph_stack, sessions, context.context_switches)
+    before, was_eager = [each.stack for each in stacks], context.executing_eagerly()
+
+    def clear() -> None:
+        for each, entered in zip(stacks, ([], [], before[-1][:1]), strict=True):  # the first switch is to eager mode
+            each.stack = entered
+        _V1.reset_default_graph()
+
+    clear()
     try:
         yield
     finally:
-        if _OPS._default_graph_stack.is_cleared():
-            _V1.reset_default_graph()
+        _LEFT_ENTERED.extend(sessions.stack)
+        clear()
+        _switch_to(2)
+        for each, entered in zip(stacks, before, strict=True):
+            each.stack = entered
+        context._thread_local_data.is_eager = was_eager
 
 
 @contextmanager

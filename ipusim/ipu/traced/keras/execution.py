@@ -276,6 +276,7 @@ class Execution:
             names=names,
             mask=(False,) * len(names),
             buffer_depth=placement.buffer_depth,
+            accumulate=placement.sums_results and self._kind.name != "predict",
             element_bytes=sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs),
         )
         results = StepResults()
