@@ -373,4 +373,3 @@ def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] |
 
     checks.function("func", func, optional=True)
     return decorated if func is None else decorated(func)
-

@@ -141,4 +141,3 @@ def partials_type(override_type: Any) -> Iterator[None]:
             "IPUConfig.matmuls.poplar_options"
         )
     yield
-

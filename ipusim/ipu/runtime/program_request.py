@@ -25,7 +25,6 @@ from ipusim.base.errors import OutOfMemoryError, ProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.runtime.devices import device_ordinal
-from ipusim.ipu.runtime.distribution import Distribution
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
 from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.runtime.program_state import configured
@@ -39,21 +38,8 @@ _NOT_OVERLAPPED: Final = (
 )
 
 
-def job_of(
-    arguments: Arguments,
-    config: IPUConfig | None,
-    distribution: Distribution | None,
-    request: Callable[[Mapping[str, Any]], Request],
-    ordinal: int | None = None,
-) -> Job:
-    """Return what runs a program.
-
-    Args:
-        arguments: those of the pipeline or loop.
-        config: the configuration in effect; None for the smallest device.
-        distribution: on which of several hosts it trains; None alone.
-        request: makes the request of its options, by the keys of a scenario.
-        ordinal: number of the device; by default of that in whose scope the caller is.
+def placed_job(request: Request) -> Job:
+    """Return what runs a program on the configured device.
 
     Raises:
         ProgramError: for what a request may not ask for; UnsupportedProgramError and CountError as the schedule does.
@@ -61,26 +47,13 @@ def job_of(
         RemoteMemoryError: for offloads without Streaming Memory.
         OutOfMemoryError: for a program that does not fit its IPUs.
     """
-    chosen = IPUConfig() if config is None else config
-    job = _assembled(request(request_options(arguments, chosen, distribution, config is not None, ordinal)))
-    sent = () if arguments.outfeed is None else arguments.outfeed.notes
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
-    return replace(job, notes=(*job.notes, *chosen.notes(), *sent, *notes(), *left))
-
-
-def placed_job(request: Request) -> Job:
-    """Return what runs a program on the configured device.
-
-    Raises:
-        ProgramError: for what a request may not ask for, and other errors as :func:`job_of`.
-    """
     job, chosen = _assembled(request), configured() or IPUConfig()
     left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
     return replace(job, notes=(*job.notes, *chosen.notes(), *notes(), *left))
 
 
 def _assembled(request: Request) -> Job:
-    """Return the Job of a request; raises ProgramError and others as :func:`job_of`, in the names of Graphcore."""
+    """Return the Job of a request; raises as :func:`placed_job`, in the names of Graphcore."""
     try:
         return assemble(request)
     except RequestMemoryError as error:
@@ -132,9 +105,7 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
     return options
 
 
-def request_options(
-    arguments: Arguments, config: IPUConfig, distribution: Distribution | None, configured: bool, ordinal: int | None
-) -> dict[str, Any]:
+def request_options(arguments: Arguments, config: IPUConfig, configured: bool, ordinal: int | None) -> dict[str, Any]:
     """Return the options of a program's request, by the keys of a scenario."""
     schedule = schedules.find(arguments.schedule.value)
     if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
@@ -143,8 +114,6 @@ def request_options(
     number = device_ordinal() if ordinal is None else ordinal
     device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=number)
     options = _options_of_device(config, device, schedule)
-    if distribution is not None:
-        options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
     options["pipeline"] |= _pipeline(arguments)
     if arguments.infeed is not None:
         options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
