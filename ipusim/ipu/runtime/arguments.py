@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ipusim.api import models, rules, runs
+from ipusim.api import rules, runs
 from ipusim.base.errors import CountError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime import checks
@@ -190,7 +190,7 @@ def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
 
 
 def _inputs(values: Any) -> tuple[Any, ...]:
-    result = models.as_results(values)
+    result = checks.as_results(values)
     for position, value in enumerate(result):
         checks.numbers(f"inputs[{position}]", value)
     return result

@@ -27,7 +27,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     Outside of compiled computations the host runs it.
 
     Args:
-        operation: passes and costs on arrays, as those of ``ipusim.api.functions.operate``.
+        operation: passes and costs on arrays, as those of ``ipusim.ipu.runtime.operations``.
         tensors: arguments; those of whole numbers have no gradient.
         forms: dtype and static shape of each result.
         name: name of the node.

@@ -45,13 +45,11 @@ class Replica:
 
     Attributes:
         index: which it is.
-        known: whether that is the one that will run; not where a function is written down once for all replicas.
         meet: takes a collective and this replica's array, and returns its result when all replicas have come.
     """
 
     index: int = 0
     meet: Callable[[CollectiveCall, Array], Array] = among_equals
-    known: bool = True
 
 
 #: The replica outside of a run.

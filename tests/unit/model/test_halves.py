@@ -8,7 +8,6 @@ from fractions import Fraction
 from itertools import pairwise
 
 import autograd.numpy as anp
-import numpy as np
 import pytest
 
 from ipusim.hardware.generations import GC200
@@ -28,8 +27,6 @@ from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.build_stages import build_stages
-from ipusim.model.stages.function_profile import profile_function as function_profile
-from ipusim.model.stages.function_stage import FunctionStage
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stage_options import PlanOptions, StageOptions, with_options
 from ipusim.model.stages.stash import saved_bytes
@@ -247,20 +244,3 @@ def test_what_stays_of_tokens_sums_and_functions():
     # Whole numbers and their rows' gradient, which is the sum of both ways'; x of the product, which stands in the sum,
     # and the gradient behind it; of the function the gradient of its parameter, however many samples.
     assert saved_bytes(stage, 5, 4).rest == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
-
-
-def test_a_function_of_a_user_leaves_the_gradients_of_its_variables():
-    weights = {"w": np.ones((WIDTH, 2)), "b": np.ones(2)}
-    stage = FunctionStage("f", lambda x: anp.tanh(anp.dot(x, looked("w")) + looked("b")), weights, (True,))
-    x = np.ones((BATCH, WIDTH))
-
-    def looked(name):
-        from ipusim.ipu import get_variable  # noqa: PLC0415
-
-        return get_variable(name, weights[name])
-
-    found = function_profile(stage, (x,), (np.ones((BATCH, 2)),), is_last=False, optimizer=SGD(0.1), owned=weights)
-    first, second = found.halves
-    assert (*first, *second) == found.backward
-    assert len(second) == 2  # each variable's gradient is added to its accumulator
-    assert found.rest_bytes == 8 * (WIDTH * 2 + 2)
