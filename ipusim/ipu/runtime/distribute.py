@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.api import machine, runs
-from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_strategy import strategy
 from ipusim.ipu.runtime.offered import in_module, rows
@@ -17,11 +16,6 @@ from ipusim.ipu.runtime.offered import in_module, rows
 #: The name of the variable, which messages begin with.
 VARIABLE: Final = "TF_CONFIG"
 _CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
-
-
-def read_only(path: str, doc: str) -> Any:
-    """Return a property whose value is the attribute at ``path`` of the object that has it."""
-    return property(attrgetter(path), doc=doc)
 
 
 class ClusterSpec:
@@ -170,74 +164,6 @@ def _refuse(text: str, value: object) -> NoReturn:
     raise ProgramError(f"{VARIABLE}: {text}, got {value!r}")
 
 
-class _Fields(NamedTuple):
-    train_distribute: Any
-    eval_distribute: Any
-    remote_cluster: object
-
-
-class DistributeConfig(_Fields):
-    """The strategies of a RunConfig.
-
-    Args:
-        train_distribute, eval_distribute: as of RunConfig.
-        remote_cluster: must be None.
-
-    Raises UnsupportedProgramError for a remote cluster.
-    """
-
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        train_distribute: Any = None,
-        eval_distribute: Any = None,
-        remote_cluster: object = None,
-    ) -> DistributeConfig:
-        """Check the arguments."""
-        if remote_cluster is not None:
-            raise UnsupportedProgramError(
-                f"remote_cluster: expected None, as workers are the simulated hosts of one process, got "
-                f"{remote_cluster!r}"
-            )
-        return super().__new__(cls, train_distribute, eval_distribute, remote_cluster)
-
-
-class InputContext:
-    """Which of several workers reads.
-
-    Args:
-        num_input_pipelines: the workers.
-        input_pipeline_id: the number of this one.
-        num_replicas_in_sync: the workers that train together.
-
-    Raises ProgramError and ProgramTypeError for what are no whole numbers.
-    """
-
-    num_input_pipelines: int = read_only("_count", "The workers.")
-    input_pipeline_id: int = read_only("_number", "The number of this one.")
-    num_replicas_in_sync: int = read_only("_in_sync", "The workers that train together.")
-
-    def __init__(self, num_input_pipelines: int = 1, input_pipeline_id: int = 0, num_replicas_in_sync: int = 1) -> None:
-        """Check the arguments."""
-        self._count = checks.whole("num_input_pipelines", num_input_pipelines, 1)
-        self._number = checks.whole("input_pipeline_id", input_pipeline_id)
-        self._in_sync = checks.whole("num_replicas_in_sync", num_replicas_in_sync, 1)
-
-    def __repr__(self) -> str:
-        """Return the number of the input pipeline, as TensorFlow writes it."""
-        return f"tf.distribute.InputContext(input pipeline id {self._number}, total: {self._count})"
-
-    def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """Return this worker's part of a batch; raises ProgramError in TensorFlow's words where there is none."""
-        size = checks.whole("global_batch_size", global_batch_size)
-        if size % self._in_sync:
-            raise ProgramError(
-                f"The `global_batch_size` {size} is not divisible by `num_replicas_in_sync` {self._in_sync} "
-            )
-        return size // self._in_sync
-
-
 class TFConfigClusterResolver:
     """The cluster of TF_CONFIG, whose chief and workers are the simulated hosts, by rank.
 
@@ -271,12 +197,6 @@ class TFConfigClusterResolver:
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
         """Return the empty text: a session runs in this process."""
         return ""
-
-
-class experimental:  # noqa: N801 - TensorFlow's name of a module
-    """What programs use of ``tf.distribute.experimental``."""
-
-    DistributeConfig = DistributeConfig
 
 
 class Server:

@@ -163,4 +163,5 @@ class LayerOperation:
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""
         batch, *shape = arrays[0].shape
-        return self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
+        cost: LayerCost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
+        return cost if any(argnums) else LayerCost(cost.forward, cost.halves.input)
