@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ipusim.pipeline.plan import Plan, Sync
     from ipusim.pipeline.program import PipelineProgram
     from ipusim.pricing.costs import Costs
-    from ipusim.runs import checkpoint
     from ipusim.runs.assemble.assemble import assemble
     from ipusim.runs.assemble.memory import RequestMemoryError
     from ipusim.runs.execute import execute
@@ -80,7 +79,6 @@ __all__ = [
     "Workload",
     "analysis",
     "assemble",
-    "checkpoint",
     "datasets",
     "execute",
     "functions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
@@ -11,13 +12,7 @@ from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu import loops
 from ipusim.ipu.estimators.calls import check_model_fn, features_and_labels
 from ipusim.ipu.estimators.on_ipus import EstimatorOnIpus, last_of, mean_of, run_and_dequeue
-from ipusim.ipu.estimators.spec import (
-    EstimatorSpec,
-    ModeKeys,
-    checked_hooks,
-    checked_metrics,
-    checked_results,
-)
+from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.reading import read_node
 from ipusim.ipu.graph.registry import entry_of
@@ -35,65 +30,47 @@ _LOSS: Final = "loss"
 
 class _Fields(NamedTuple):
     mode: str
-    predictions: Any
-    loss: Any
-    train_op: Any
-    eval_metric_ops: dict[str, tuple[Any, Any]]
-    eval_metrics: tuple[Any, Any] | None
-    host_call: tuple[Any, list[Any]] | None
-    training_hooks: tuple[Any, ...]
-    evaluation_hooks: tuple[Any, ...]
-    prediction_hooks: tuple[Any, ...]
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Mapping[str, tuple[Any, Any]] | None = None
+    eval_metrics: tuple[Any, Any] | None = None
+    host_call: tuple[Any, list[Any]] | None = None
+    training_hooks: Any = None
+    evaluation_hooks: Any = None
+    prediction_hooks: Any = None
 
 
 class IPUEstimatorSpec(_Fields):
-    """What the model function of an IPUEstimator returns."""
+    """What the model function of an IPUEstimator returns.
+
+    Attributes:
+        mode: a ModeKeys.
+        predictions: a tensor, or a dictionary of tensors; for PREDICT.
+        loss: a tensor of one number; for TRAIN and EVAL.
+        train_op: an operation that trains; for TRAIN.
+        eval_metric_ops: pairs of a value and its update, by name, computed on the IPU; for EVAL. A metric is what its
+            update is behind the last mini-batch, over replicas the mean.
+        eval_metrics: a function and the tensors that it is given on the host, a list or a dictionary; it returns such
+            pairs. The tensors have an axis for the mini-batches of a run in front. For EVAL, in the place of
+            eval_metric_ops.
+        host_call: a function and a list of tensors that it is given on the host, where each run is one mini-batch; the
+            function returns an operation, or nothing.
+        training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
+
+    Raises:
+        ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+    """
 
     __slots__ = ()
+    __signature__ = signature(_Fields)
 
-    def __new__(
-        cls,
-        mode: str,
-        predictions: Any = None,
-        loss: Any = None,
-        train_op: Any = None,
-        eval_metric_ops: dict[str, tuple[Any, Any]] | None = None,
-        eval_metrics: tuple[Any, Any] | None = None,
-        host_call: tuple[Any, list[Any]] | None = None,
-        training_hooks: Any = None,
-        evaluation_hooks: Any = None,
-        prediction_hooks: Any = None,
-    ) -> IPUEstimatorSpec:
-        """Check the arguments.
-
-        Args:
-            mode: a ModeKeys.
-            predictions: a tensor, or a dictionary of tensors; for PREDICT.
-            loss: a tensor of one number; for TRAIN and EVAL.
-            train_op: an operation that trains; for TRAIN.
-            eval_metric_ops: pairs of a value and its update, by name, computed on the IPU; for EVAL. A metric is what
-                its update is behind the last mini-batch, over replicas the mean.
-            eval_metrics: a function and the tensors that it is given on the host, a list or a dictionary; it returns
-                such pairs. The tensors have an axis for the mini-batches of a run in front. For EVAL, in the place of
-                eval_metric_ops.
-            host_call: a function and a list of tensors that it is given on the host, where each run is one mini-batch;
-                the function returns an operation, or nothing.
-            training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
-
-        Raises:
-            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
-        """
-        _check_call("host_call", host_call, (list,))
-        _check_call("eval_metrics", eval_metrics, (list, dict))
-        return super().__new__(
-            cls,
-            mode,
-            *checked_results(mode, predictions, loss, train_op),
-            checked_metrics(eval_metric_ops),
-            eval_metrics,
-            host_call,
-            *map(checked_hooks, (training_hooks, evaluation_hooks, prediction_hooks)),
-        )
+    def __new__(cls, *args: Any, **kwargs: Any) -> IPUEstimatorSpec:
+        """Check the arguments."""
+        result = super().__new__(cls, *args, **kwargs)
+        _check_call("host_call", result.host_call, (list,))
+        _check_call("eval_metrics", result.eval_metrics, (list, dict))
+        return result
 
 
 def _check_call(name: str, value: Any, kinds: tuple[type, ...]) -> None:
@@ -230,7 +207,7 @@ class _Body:
             raise ProgramError("EstimatorSpec must contain either eval_metric_ops or eval_metrics when evaluating")
         if spec.eval_metric_ops and eval_metrics:
             raise ProgramError("EstimatorSpec cannot contain both eval_metric_ops and eval_metrics")
-        updates = {name: update for name, (_, update) in spec.eval_metric_ops.items()}
+        updates = {name: update for name, (_, update) in (spec.eval_metric_ops or {}).items()}
         return result | _named("metric", eval_metrics[1] if eval_metrics else updates)
 
 

@@ -10,7 +10,7 @@ from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgra
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.estimators.calls import arguments_of, call_with
 from ipusim.ipu.estimators.on_ipus import EstimatorOnIpus, mean_of, run_and_dequeue
-from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys, check_mode, checked_hooks
+from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -31,9 +31,9 @@ class _Fields(NamedTuple):
     optimizer_function: Callable[..., Any] | None
     device_mapping: Sequence[Any] | None
     loss_accumulator_dtype: Any
-    training_hooks: tuple[Any, ...]
-    evaluation_hooks: tuple[Any, ...]
-    prediction_hooks: tuple[Any, ...]
+    training_hooks: Any
+    evaluation_hooks: Any
+    prediction_hooks: Any
     pipeline_op_kwargs: dict[str, Any]
 
 
@@ -73,7 +73,6 @@ class IPUPipelineEstimatorSpec(_Fields):
         Raises:
             ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
         """
-        check_mode(mode)
         begin = "`IPUPipelineEstimatorSpec` must contain"
         if mode == ModeKeys.TRAIN and optimizer_function is None:
             raise ProgramError(f"{begin} `optimizer_function` when training")
@@ -100,9 +99,9 @@ class IPUPipelineEstimatorSpec(_Fields):
             optimizer_function,
             device_mapping,
             loss_accumulator_dtype,
-            checked_hooks(training_hooks),
-            checked_hooks(evaluation_hooks),
-            checked_hooks(prediction_hooks),
+            training_hooks,
+            evaluation_hooks,
+            prediction_hooks,
             pipeline_op_kwargs,
         )
 

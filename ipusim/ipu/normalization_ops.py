@@ -7,8 +7,7 @@ from typing import Any, Final
 from ipusim.api import layers
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.layer_operations import LayerOperation
-from ipusim.ipu.traced.operations import operate
+from ipusim.ipu.traced.operations import LayerOperation, operate
 
 tf = load()
 _V1: Final = tf.compat.v1

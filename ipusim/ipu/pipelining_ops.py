@@ -245,7 +245,7 @@ def pipeline(
     def options() -> Mapping[str, Any]:
         chosen = config or configured()
         (chosen or IPUConfig()).check()
-        return request_options(arguments, chosen or IPUConfig(), None, chosen is not None, ordinal)
+        return request_options(arguments, chosen or IPUConfig(), chosen is not None, ordinal)
 
     def finish(*outputs: Any) -> Training:
         assert arguments.optimizer_function is not None

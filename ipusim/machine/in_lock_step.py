@@ -22,7 +22,6 @@ from ipusim.hardware.system import System
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.functions.replica import Replica
-from ipusim.model.functions.running_trace import RunningTrace
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.costs import Costs, PassCollective
@@ -103,20 +102,18 @@ class _Turn:
     def __init__(self, run_pass: partial[None]) -> None:
         self._greenlet = greenlet(run_pass, parent=getcurrent())
         self._greenlet.gr_context = copy_context()
-        self._trace = RunningTrace()
 
     def next(self, answer: Array | None) -> tuple[CollectiveCall, Array] | None:
         """Resume the pass with the result of a collective; return its next call and array, None at its end."""
         if self._greenlet.dead:
             return None
-        with self._trace:
-            request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
+        request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
         return None if self._greenlet.dead else request
 
     def end(self) -> None:
         """Abandon the pass unless it has ended."""
         if self._greenlet and not self._greenlet.dead:
-            with self._trace, suppress(Exception):  # the pass tells of it as of any other error
+            with suppress(Exception):  # the pass tells of it as of any other error
                 self._greenlet.throw()
 
 

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from ipusim.model.learning.variable_work import Reduction, VariableSize, accumulation_work, with_variables
     from ipusim.model.profile import PassCost, StageProfile
     from ipusim.model.rows import Row
-    from ipusim.model.stages.function_profile import Summed, profile_function, summing_work
-    from ipusim.model.stages.function_stage import Arrays, FunctionStage, as_results, try_stage
     from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions
-    from ipusim.model.work import ID_BYTES, Convolution, MappingWork, MeasuredWork, Product, TableBytes, in_turn
+    from ipusim.model.work import ID_BYTES, Convolution, MeasuredWork, Product, TableBytes, in_turn
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -17,10 +17,9 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.estimators import calls, training
 from ipusim.ipu.estimators.predictions import chosen_of, samples_of
 from ipusim.ipu.estimators.run_config import RunConfig
-from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys, checked_hooks
+from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.savers import refuse_arrays
 
 tf = load()
@@ -59,8 +58,6 @@ class Estimator:
             ProgramError: in TensorFlow's words; ProgramTypeError for arguments of other types.
         """
         config = RunConfig() if config is None else config
-        if params is not None and not isinstance(params, dict):
-            raise ProgramError("`params` is expected to be of type `dict`")
         if params is not None and _INPUT_FN in params:
             raise ProgramError(f"{[_INPUT_FN]} are reserved keys but existed in params {params}.")
         if model_dir is not None and config.model_dir is not None and str(model_dir) != config.model_dir:
@@ -123,10 +120,8 @@ class Estimator:
 
         Raises:
             ProgramError: in TensorFlow's and Graphcore's words, and as programs do.
-            ProgramTypeError: for what are no hooks or listeners.
         """
         self._check_steps(steps, max_steps)
-        own, listeners = checked_hooks(hooks), training.checked_listeners(saving_listeners)
         workers = self._workers[ModeKeys.TRAIN]
         workers.check(self._config.num_worker_replicas)
         start = workers.of_chief("the first checkpoint", self.latest_checkpoint())
@@ -138,7 +133,8 @@ class Estimator:
             if start is None and self._warm_start is not None:
                 training.warm_start(self._warm_start)
             stop = [] if steps is None and max_steps is None else [training.StopAtStep(steps, max_steps)]
-            loss = training.train(spec, start, [*own, *stop], listeners, workers, self._config, self._steps_per_run)
+            own, listeners = [*(hooks or ()), *stop], saving_listeners or ()
+            loss = training.train(spec, start, own, listeners, workers, self._config, self._steps_per_run)
         _LOG.info(f"Loss for final step: {loss}.")
         return self
 
@@ -163,17 +159,17 @@ class Estimator:
             ProgramError: as :meth:`train` does.
         """
         self._check_steps(steps, None)
-        own, path = checked_hooks(hooks), self._checkpoint(checkpoint_path, "evaluate")
+        path = self._checkpoint(checkpoint_path, "evaluate")
         with self._graph(ModeKeys.EVAL) as workers:
             spec = self._built(ModeKeys.EVAL, input_fn, workers)
-            metrics = dict(spec.eval_metric_ops)
+            metrics = dict(spec.eval_metric_ops or {})
             metrics["loss"] = metrics.get("loss") or _V1.metrics.mean(workers.mean(spec.loss))
             values = {each: value for each, (value, _) in metrics.items()}
             values["global_step"] = _TRAIN.get_global_step()
             final, updates = _TRAIN.FinalOpsHook(values), [update for _, update in metrics.values()]
             stop = [] if steps is None else [training.StopAfterRuns(steps // self._steps_per_run)]
-            every = [*own, *stop, *spec.evaluation_hooks, final]
-            with _TRAIN.MonitoredSession(training.creator_of(spec, path, self._config), every) as session:
+            every = [*(hooks or ()), *stop, *(spec.evaluation_hooks or ()), final]
+            with _TRAIN.MonitoredSession(training.creator_of(spec.scaffold, path, self._config), every) as session:
                 while not session.should_stop():
                     session.run(updates)
             result = dict(sorted(final.final_ops_values.items()))
@@ -205,9 +201,6 @@ class Estimator:
         Raises:
             ProgramError: as :meth:`train` does.
         """
-        own, single = checked_hooks(hooks), checks.truth("yield_single_examples", yield_single_examples)
-        if num_predictions is not None:
-            checks.whole("num_predictions", num_predictions)
         path = self._checkpoint(checkpoint_path, "predict")
 
         def predictions() -> Iterator[Any]:
@@ -215,18 +208,19 @@ class Estimator:
                 spec = self._built(ModeKeys.PREDICT, input_fn, workers)
                 chosen = chosen_of(spec.predictions, predict_keys)
                 session = _TRAIN.MonitoredSession(
-                    training.creator_of(spec, path, self._config), [*own, *spec.prediction_hooks]
+                    training.creator_of(spec.scaffold, path, self._config),
+                    [*(hooks or ()), *(spec.prediction_hooks or ())],
                 )
             with session:
                 while not session.should_stop():
                     for batch in self._batches(session.run(chosen)):
-                        yield from samples_of(batch) if single else [batch]
+                        yield from samples_of(batch) if yield_single_examples else [batch]
 
         return itertools.islice(predictions(), num_predictions)
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return the folder of an evaluation's metrics."""
-        return str(Path(self._model_dir) / (f"eval_{checks.text('name', name)}" if name else "eval"))
+        return str(Path(self._model_dir) / (f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
         """Return the prefix of the latest checkpoint; None where there is none."""
@@ -297,7 +291,7 @@ class Estimator:
     def _checkpoint(self, value: str | None, verb: str) -> str | None:
         """Return the checkpoint to use, None for initial variables."""
         if value is not None:
-            refuse_arrays(checks.text("checkpoint_path", value))
+            refuse_arrays(value)
             if not _TRAIN.checkpoint_exists(value):
                 raise ProgramError(f"The passed save_path is not a valid checkpoint: {value}")
             return value

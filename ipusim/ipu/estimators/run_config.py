@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
-from typing import Any, Final, Self
+from os import PathLike, fspath
+from typing import Any, ClassVar, Final, Self
 
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.distribute import cluster_config, cluster_of
 
 
@@ -28,7 +27,12 @@ class RunConfig:
 
     Each argument of the constructor is an attribute; ``cluster_spec``, ``task_type``, ``task_id``, ``is_chief``,
     ``num_ps_replicas``, ``num_worker_replicas`` and ``master`` tell the cluster of ``TF_CONFIG``.
+
+    Attributes:
+        evaluation_master: no address, as evaluation is this process's own.
     """
+
+    evaluation_master: ClassVar[str] = ""
 
     def __init__(
         self,
@@ -62,11 +66,11 @@ class RunConfig:
             keep_checkpoint_every_n_hours: how often one stays for good.
             log_step_count_steps: how often the loss and the steps a second are logged.
             train_distribute, eval_distribute: strategies of several hosts.
-            experimental_distribute: a configuration that says either in its place.
+            experimental_distribute: an object with either as its attribute, in its place.
             device_fn, protocol, experimental_max_worker_delay_secs, session_creation_timeout_secs: without effect.
 
         Raises:
-            ProgramError: in TensorFlow's words; ProgramTypeError for what is no strategy.
+            ProgramError: in TensorFlow's words, for checkpoints by steps and by seconds.
         """
         options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
@@ -79,47 +83,23 @@ class RunConfig:
         elif steps is not None and seconds is not None:
             raise ProgramError("`save_checkpoints_steps` and `save_checkpoints_secs` cannot be both set.")
         self._arguments: dict[str, Any] = options | {"save_checkpoints_steps": steps, "save_checkpoints_secs": seconds}
-        self._arguments["model_dir"] = None if model_dir is None else _path(model_dir)
-        self._check()
+        self._arguments["model_dir"] = None if model_dir is None else fspath(model_dir)
         self._strategies = {
-            name: _strategy(name, options[name], experimental_distribute)
+            name: options[name] or getattr(experimental_distribute, name, None)
             for name in ("train_distribute", "eval_distribute")
         }
-        strategy = self.train_distribute
+        strategy = self._strategies["train_distribute"]
         self._cluster = cluster_config() if strategy is None else cluster_of(strategy)
 
     def __getattr__(self, name: str) -> Any:
         """Return an argument, or a fact of the cluster."""
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in self._strategies:
+            return self._strategies[name]
         if name in self._arguments:
             return self._arguments[name]
         return getattr(self._cluster, name)
-
-    @property
-    def train_distribute(self) -> Any:
-        """The strategy that trains."""
-        return self._strategies["train_distribute"]
-
-    @property
-    def eval_distribute(self) -> Any:
-        """The strategy that evaluates."""
-        return self._strategies["eval_distribute"]
-
-    @property
-    def evaluation_master(self) -> str:
-        """No address: evaluation is this process's own."""
-        return ""
-
-    def _check(self) -> None:
-        for name in ("save_summary_steps", "save_checkpoints_steps", "keep_checkpoint_max", "tf_random_seed"):
-            if self._arguments[name] is not None:
-                checks.whole(name, self._arguments[name])
-        if self.log_step_count_steps is not None:
-            checks.whole("log_step_count_steps", self.log_step_count_steps, 1)
-        if self.save_checkpoints_secs is not None:
-            checks.not_negative("save_checkpoints_secs", self.save_checkpoints_secs)
-        checks.not_negative("keep_checkpoint_every_n_hours", self.keep_checkpoint_every_n_hours)
 
     def replace(self, **kwargs: Any) -> Self:
         """Return another configuration in which these arguments are others.
@@ -139,23 +119,3 @@ class RunConfig:
 
     def _with_arguments(self, options: Mapping[str, Any]) -> Self:
         return type(self)(**options)
-
-
-def _strategy(name: str, value: Any, both: Any) -> Any:
-    """Return a strategy; raises ProgramError in TensorFlow's words where a configuration says it too."""
-    if both is not None and not hasattr(both, name):
-        checks.wrong_type("experimental_distribute", "a DistributeConfig, or None", both)
-    inside = getattr(both, name, None)
-    if value is not None and inside is not None:
-        raise ProgramError(f"Either `{name}` or `experimental_distribute.{name}` can be set.")
-    strategy = inside if value is None else value
-    if strategy is not None and not hasattr(strategy, "scope"):
-        checks.wrong_type(name, "a strategy of several hosts, such as IPUMultiWorkerStrategy, or None", strategy)
-    return strategy
-
-
-def _path(model_dir: Any) -> str:
-    result = checks.path("model_dir", model_dir)
-    if not result:
-        raise ProgramError("model_dir should be non-empty")
-    return result

@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from ipusim.api import machine
-from ipusim.base.errors import ProgramTypeError, UnsupportedProgramError
-from ipusim.ipu.estimators.calls import check_positive
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.estimators.estimator import Estimator
-from ipusim.ipu.estimators.spec import checked_hooks
-from ipusim.ipu.estimators.training import checked_listeners
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.runtime import checks
 
 tf = load()
 _TRAIN: Final = tf.compat.v1.train
@@ -19,84 +15,40 @@ _LISTENER: Any = _TRAIN.CheckpointSaverListener
 _LOG: Final = tf.compat.v1.logging
 
 
-class _TrainFields(NamedTuple):
-    input_fn: Any
-    max_steps: int | None
-    hooks: tuple[Any, ...]
-    saving_listeners: tuple[Any, ...]
-
-
-class TrainSpec(_TrainFields):
+class TrainSpec(NamedTuple):
     """What to train on.
 
-    Args:
+    Attributes:
         input_fn: as of an estimator's ``train``.
         max_steps: those at which training ends, counted from the first call.
         hooks: SessionRunHooks.
         saving_listeners: CheckpointSaverListeners.
-
-    Raises ProgramError and ProgramTypeError in TensorFlow's words.
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls, input_fn: Any, max_steps: int | None = None, hooks: Any = None, saving_listeners: Any = None
-    ) -> TrainSpec:
-        """Check the arguments."""
-        _check_function(input_fn)
-        check_positive("max_steps", max_steps)
-        return super().__new__(cls, input_fn, max_steps, checked_hooks(hooks), checked_listeners(saving_listeners))
-
-
-class _EvalFields(NamedTuple):
     input_fn: Any
-    steps: int | None
-    name: str | None
-    hooks: tuple[Any, ...]
-    exporters: tuple[object, ...]
-    start_delay_secs: float
-    throttle_secs: float
+    max_steps: int | None = None
+    hooks: Any = None
+    saving_listeners: Any = None
 
 
-class EvalSpec(_EvalFields):
+class EvalSpec(NamedTuple):
     """What to evaluate on, and how often.
 
-    Args:
+    Attributes:
         input_fn, steps, name, hooks: as of an estimator's ``evaluate``.
-        exporters: must be None, or empty.
+        exporters: none, or an empty list.
         start_delay_secs: without effect, as in TensorFlow where one process trains and evaluates.
         throttle_secs: of this computer's clock between evaluations; the first checkpoint that has been trained, and the
             last, are evaluated in any case.
-
-    Raises ProgramError and ProgramTypeError in TensorFlow's words, UnsupportedProgramError for exporters.
     """
 
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        input_fn: Any,
-        steps: int | None = 100,
-        name: str | None = None,
-        hooks: Any = None,
-        exporters: Any = None,
-        start_delay_secs: float = 120,
-        throttle_secs: float = 600,
-    ) -> EvalSpec:
-        """Check the arguments."""
-        _check_function(input_fn)
-        check_positive("steps", steps)
-        if name is not None:
-            checks.text("name", name)
-        if exporters is not None and not (isinstance(exporters, list | tuple) and not exporters):
-            raise UnsupportedProgramError(
-                "exporters: expected None, as there is no compiled graph to export and checkpoints in model_dir hold "
-                f"the variables, got {exporters!r}"
-            )
-        for argument, value in (("start_delay_secs", start_delay_secs), ("throttle_secs", throttle_secs)):
-            checks.not_negative(argument, value)
-        return super().__new__(cls, input_fn, steps, name, checked_hooks(hooks), (), start_delay_secs, throttle_secs)
+    input_fn: Any
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Any = None
+    exporters: Any = None
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
 
 
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple[dict[str, Any] | None, list[object]]:
@@ -107,16 +59,13 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
         the chief alone evaluates, and has metrics.
 
     Raises:
-        ProgramTypeError: in TensorFlow's words, for what is no estimator or specification.
-        UnsupportedProgramError: for an eval_distribute of several hosts.
+        UnsupportedProgramError: for exporters, and for an eval_distribute of several hosts.
     """
-    for name, value, kind in (
-        ("eval_spec", eval_spec, EvalSpec),
-        ("estimator", estimator, Estimator),
-        ("train_spec", train_spec, TrainSpec),
-    ):
-        if not isinstance(value, kind):
-            raise ProgramTypeError(f"`{name}` must have type `tf.estimator.{kind.__name__}`. Got: {type(value)}")
+    if eval_spec.exporters:
+        raise UnsupportedProgramError(
+            "exporters: expected None, as there is no compiled graph to export and checkpoints in model_dir hold "
+            f"the variables, got {eval_spec.exporters!r}"
+        )
     config = estimator.config
     if config.eval_distribute is not None and machine.host_count() > 1:
         raise UnsupportedProgramError(
@@ -131,9 +80,9 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     listener = _Evaluates(estimator, eval_spec)
     estimator.train(
         train_spec.input_fn,
-        hooks=list(train_spec.hooks),
+        hooks=train_spec.hooks,
         max_steps=train_spec.max_steps,
-        saving_listeners=[*train_spec.saving_listeners, listener],
+        saving_listeners=[*(train_spec.saving_listeners or ()), listener],
     )
     return listener.metrics, []
 
@@ -168,9 +117,4 @@ class _Evaluates(_LISTENER):  # type: ignore[misc]
     def _evaluate(self, step: int) -> None:
         self._timer.update_last_triggered_step(step)
         spec = self._spec
-        self.metrics = self._estimator.evaluate(spec.input_fn, spec.steps, list(spec.hooks), name=spec.name)
-
-
-def _check_function(input_fn: Any) -> None:
-    if not callable(input_fn):
-        raise ProgramTypeError(f"`input_fn` must be callable, given: {input_fn}")
+        self.metrics = self._estimator.evaluate(spec.input_fn, spec.steps, spec.hooks, name=spec.name)

@@ -58,16 +58,17 @@ def train(
     Raises:
         ProgramError: in TensorFlow's words, for listeners without a hook that saves.
     """
-    loss = workers.mean(spec.loss)
+    loss, scaffold = workers.mean(spec.loss), spec.scaffold or _TRAIN.Scaffold()
     every = [*own, _TRAIN.NanTensorHook(loss)]
     if config.log_step_count_steps is not None and workers.is_chief:
         tensors = {"loss": loss, "step": _TRAIN.get_global_step()}
         every.append(_TRAIN.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
-    every += spec.training_hooks
-    saving = [hook for hook in (*every, *spec.training_chief_hooks) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
+    every += spec.training_hooks or ()
+    of_chief = spec.training_chief_hooks or ()
+    saving = [hook for hook in (*every, *of_chief) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
     chief: list[Any] = []
     if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
-        saving = [_saving(spec.scaffold, config)]
+        saving = [_saving(scaffold, config)]
         chief = [*saving]
     if listeners:
         if not saving:
@@ -76,12 +77,12 @@ def train(
                 "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
             )
         saving[0]._listeners.extend(listeners)
-    chief += [*spec.training_chief_hooks, *_counting(spec.scaffold, config)]
+    chief += [*of_chief, *_counting(scaffold, config)]
     hooks = [*(chief if workers.is_chief else ()), *every, *workers.hooks()]
     for hook in hooks:
         if hasattr(hook, "_set_steps_per_run"):
             hook._set_steps_per_run(steps_per_run)
-    with _TRAIN.MonitoredSession(creator_of(spec, start, config), hooks) as session:
+    with _TRAIN.MonitoredSession(creator_of(scaffold, start, config), hooks) as session:
         last = None
         while not session.should_stop():
             _, last = session.run([spec.train_op, loss])
@@ -115,9 +116,8 @@ def _saving(scaffold: Any, config: Any) -> Any:
     return _TRAIN.CheckpointSaverHook(config.model_dir, seconds, steps, scaffold=scaffold)
 
 
-def creator_of(spec: Any, path: str | None, config: Any) -> Any:
+def creator_of(scaffold: Any, path: str | None, config: Any) -> Any:
     """Return what makes a session with the values of a checkpoint, or initial values."""
-    scaffold = spec.scaffold or _TRAIN.Scaffold()
     return _TRAIN.ChiefSessionCreator(scaffold, config=config.session_config, checkpoint_filename_with_path=path)
 
 
@@ -155,15 +155,6 @@ class StopAfterRuns(_HOOK):  # type: ignore[misc]
         self._left -= 1
         if self._left <= 0:
             run_context.request_stop()
-
-
-def checked_listeners(listeners: Any) -> tuple[Any, ...]:
-    """Return listeners; raises ProgramTypeError for what is none."""
-    kind = _TRAIN.CheckpointSaverListener
-    given = () if listeners is None else listeners
-    if not isinstance(given, list | tuple) or not all(isinstance(each, kind) for each in given):
-        checks.wrong_type("saving_listeners", "a list of CheckpointSaverListener instances", listeners)
-    return tuple(given)
 
 
 def settings_of(value: Any) -> WarmStartSettings | None:

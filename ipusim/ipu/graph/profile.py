@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ipusim.api import Array, functions, models
+from ipusim.api import Array, VectorWork, Work, functions, models
 from ipusim.ipu.graph.checkpoints import Sections
 from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
 from ipusim.ipu.graph.executable import Invocation
@@ -25,6 +25,21 @@ from ipusim.ipu.graph.update import GraphUpdate
 
 #: Bytes of an element of a stage without floating-point values.
 _DEFAULT_ITEMSIZE = 4
+
+
+class Summed(NamedTuple):
+    """What an accumulated outfeed adds up for each micro-batch: elements, and the bytes of one in the sum."""
+
+    elements: int
+    itemsize: int
+
+
+def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
+    """Yield the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+    if summed is None:
+        return
+    moved = summed.elements * (itemsize + 2 * summed.itemsize)
+    yield Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +180,7 @@ def profile_stage(
     reduction: models.Reduction,
     graph: Graph,
     sections: Sections | None = None,
-    summed: models.Summed | None = None,
+    summed: Summed | None = None,
 ) -> models.StageProfile:
     """Return the profile of a stage for one micro-batch.
 
@@ -186,7 +201,7 @@ def profile_stage(
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
         name=name,
-        forward=(*observed.work.forward, *models.summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
+        forward=(*observed.work.forward, *summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
         output_bytes=0 if is_last else _bytes(observed.gives),
         label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
         parameter_bytes=_bytes(trained[each] for each in owned),

@@ -18,7 +18,7 @@ from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut, with_sums
 from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
 from ipusim.ipu.graph.node import Graph, Output
-from ipusim.ipu.graph.profile import ObservedStage, computed_again, observe, profile_stage
+from ipusim.ipu.graph.profile import ObservedStage, Summed, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -234,12 +234,12 @@ class StepFunctions:
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
 
-    def _summed(self, last: ObservedStage) -> models.Summed:
+    def _summed(self, last: ObservedStage) -> Summed:
         """Return what an execution sums up of the results of the last stage."""
         sent = [np.asarray(last.gives[place]) for place in self.outfeed.sent]
         chosen = self.outfeed.accumulate_dtype
         width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
-        return models.Summed(sum(value.size for value in sent), width)
+        return Summed(sum(value.size for value in sent), width)
 
     def _sent_bytes(self) -> int:
         """Return the bytes of an element of the outfeed whose shape is known when the program runs."""

@@ -164,7 +164,6 @@ class ModelPlacement:
         options = request_options(
             self._arguments(stages, count, repeats, kind),
             IPUConfig() if config is None else config,
-            None,
             config is not None,
             None,
         )

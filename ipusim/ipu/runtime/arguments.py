@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ipusim.api import models, rules, runs
+from ipusim.api import rules, runs
 from ipusim.base.errors import CountError, ProgramTypeError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime import checks
@@ -42,9 +42,6 @@ class Arguments:
         outfeed_mask: of the last stage's outputs, true for what the outfeed leaves out; None where it carries all.
         accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
         name: the pipeline's.
-        enqueued_in: what holds an element of a loop's outfeed; None for a pipeline.
-        captures: the tensors of the host that a loop's body uses; None for none.
-        host_gradients: the gradients in it, which the host applies; None for none.
     """
 
     stages: tuple[tuple[Callable[..., Any], ...], ...]
@@ -65,25 +62,6 @@ class Arguments:
     update_options: PipelineStageOptions = field(default_factory=PipelineStageOptions)
     outfeed_mask: tuple[bool, ...] | None = None
     accumulate_outfeed_dtype: Any = None
-    enqueued_in: Any = None
-    host_gradients: Any = None
-    captures: Any = None
-
-    @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The functions of all stages, and the optimizer function where there is one."""
-        result = tuple(function for functions in self.stages for function in functions)
-        return result if self.optimizer_function is None else (*result, self.optimizer_function)
-
-    def with_functions(self, functions: Sequence[Callable[..., Any]]) -> Arguments:
-        """Return these arguments with other functions, in the order of :attr:`functions`."""
-        rest = iter(functions)
-        stages = tuple(tuple(next(rest) for _ in stage) for stage in self.stages)
-        return replace(self, stages=stages, optimizer_function=next(rest, None))
-
-    def with_inputs(self, inputs: Any) -> Arguments:
-        """Return these arguments with other inputs; raises ProgramTypeError for one of another type."""
-        return replace(self, inputs=_inputs(inputs))
 
     @property
     def training(self) -> bool:
@@ -212,7 +190,7 @@ def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
 
 
 def _inputs(values: Any) -> tuple[Any, ...]:
-    result = models.as_results(values)
+    result = checks.as_results(values)
     for position, value in enumerate(result):
         checks.numbers(f"inputs[{position}]", value)
     return result

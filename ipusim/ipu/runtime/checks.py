@@ -139,3 +139,10 @@ def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
     if result is None or result.dtype.kind not in "biuf":
         wrong_type(name, "an array or a number", value)
     return result
+
+
+def as_results(value: Any) -> tuple[Any, ...]:
+    """Return results of a function as a tuple: one value as a tuple of one, None as an empty one."""
+    if value is None:
+        return ()
+    return tuple(value) if isinstance(value, tuple | list) else (value,)

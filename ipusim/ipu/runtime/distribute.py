@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.api import machine, runs
-from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_strategy import strategy
@@ -134,39 +134,6 @@ def _is_cluster(cluster: Any) -> bool:
 
 def _refuse(text: str, value: object) -> NoReturn:
     raise ProgramError(f"{VARIABLE}: {text}, got {value!r}")
-
-
-class _Fields(NamedTuple):
-    train_distribute: Any
-    eval_distribute: Any
-    remote_cluster: object
-
-
-class DistributeConfig(_Fields):
-    """The strategies of a RunConfig.
-
-    Args:
-        train_distribute, eval_distribute: as of RunConfig.
-        remote_cluster: must be None.
-
-    Raises UnsupportedProgramError for a remote cluster.
-    """
-
-    __slots__ = ()
-
-    def __new__(
-        cls,
-        train_distribute: Any = None,
-        eval_distribute: Any = None,
-        remote_cluster: object = None,
-    ) -> DistributeConfig:
-        """Check the arguments."""
-        if remote_cluster is not None:
-            raise UnsupportedProgramError(
-                f"remote_cluster: expected None, as workers are the simulated hosts of one process, got "
-                f"{remote_cluster!r}"
-            )
-        return super().__new__(cls, train_distribute, eval_distribute, remote_cluster)
 
 
 class TFConfigClusterResolver:

@@ -1,13 +1,12 @@
-"""Operations with a backward pass and a cost of their own: CTC, recurrent layers, and sending to the host."""
+"""Operations with a backward pass and a cost of their own: CTC and recurrent layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from autograd.extend import defvjp_argnums, primitive
 
 from ipusim.api import Array, LayerCost, VectorWork, Work, layers
 
@@ -276,18 +275,3 @@ class ContinuedRecurrence:
         batch, *shape = arrays[0].shape
         cost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
         return cost.with_partials(self.partials_itemsize)
-
-
-@primitive  # type: ignore[untyped-decorator]
-def send(receive: Callable[[tuple[Array, ...]], None], *values: Any) -> Any:
-    """Give copies of the values to ``receive``; nothing uses the result."""
-    receive(tuple(np.array(value) for value in values))
-    return np.zeros((), np.float32)
-
-
-def _nothing_back(*_: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Return the gradient, which is never asked for as nothing uses the result."""
-    return lambda _: ()
-
-
-defvjp_argnums(send, _nothing_back)

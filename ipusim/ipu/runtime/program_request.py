@@ -25,7 +25,6 @@ from ipusim.base.errors import OutOfMemoryError, ProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime.arguments import BACKWARD_OPTIONS, FORWARD_OPTIONS, UPDATE_OPTIONS, Arguments
 from ipusim.ipu.runtime.devices import device_ordinal
-from ipusim.ipu.runtime.distribution import Distribution
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, poplar_options
 from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.runtime.program_state import configured
@@ -115,9 +114,7 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
     return options
 
 
-def request_options(
-    arguments: Arguments, config: IPUConfig, distribution: Distribution | None, configured: bool, ordinal: int | None
-) -> dict[str, Any]:
+def request_options(arguments: Arguments, config: IPUConfig, configured: bool, ordinal: int | None) -> dict[str, Any]:
     """Return the options of a program's request, by the keys of a scenario."""
     schedule = schedules.find(arguments.schedule.value)
     if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
@@ -126,8 +123,6 @@ def request_options(
     number = device_ordinal() if ordinal is None else ordinal
     device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=number)
     options = _options_of_device(config, device, schedule)
-    if distribution is not None:
-        options["system"]["host"] = {**options["system"].get("host", {}), **distribution.options()}
     options["pipeline"] |= _pipeline(arguments)
     if arguments.infeed is not None:
         options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}

@@ -48,7 +48,7 @@ class UserOperation:
         """Return the results; raises ModelError for others than were said, and for what the function raises."""
         with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
-        result = tuple(map(np.asarray, models.as_results(made)))
+        result = tuple(map(np.asarray, checks.as_results(made)))
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
@@ -121,7 +121,7 @@ class Expression:
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
-        with functions.Failing("vertex_expression"), functions.Surrounded(ipu_alone="a vertex_expression"):
+        with functions.Failing("vertex_expression"):
             result = np.asarray(self.function(*arrays))
             if result.dtype.kind not in "biuf" or result.shape != np.broadcast_shapes(
                 *(array.shape for array in arrays)

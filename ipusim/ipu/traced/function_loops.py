@@ -230,10 +230,6 @@ def _by_data(graph: Graph, fetches: Sequence[Output]) -> Graph:
     return Graph(nodes, graph.functions, tuple(read), tuple(fetches))
 
 
-def _is_handle(node: Node) -> bool:
-    return node.output_types[0] == _HANDLE
-
-
 class _Runner:
     """Runs a loop on the machine."""
 

@@ -27,7 +27,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     Outside of compiled computations the host runs it.
 
     Args:
-        operation: passes and costs on arrays, as those of ``ipusim.api.functions.operate``.
+        operation: passes and costs on arrays, as those of ``ipusim.ipu.runtime.operations``.
         tensors: arguments; those of whole numbers have no gradient.
         forms: dtype and static shape of each result.
         name: name of the node.
@@ -163,4 +163,5 @@ class LayerOperation:
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the layer's own work."""
         batch, *shape = arrays[0].shape
-        return self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
+        cost: LayerCost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
+        return cost if any(argnums) else LayerCost(cost.forward, cost.halves.input)

@@ -9,8 +9,6 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.model.data.dataset_files import read_idx
-    from ipusim.model.data.datasets import Dataset
-    from ipusim.model.data.feed import Feed
     from ipusim.model.data.synthetic import synthetic_classes
 else:
     __getattr__, __dir__ = lazy(__name__)

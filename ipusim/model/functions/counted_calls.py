@@ -5,7 +5,6 @@
   operands at once, whatever order it contracts them in);
 - sums, means, maxima and the like: a reduction for each element read;
 - exp, log, tanh and other elementary functions: a transcendental for each element; divisions: a quotient;
-- collectives: no arithmetic, as what they add costs nothing beside the links (:mod:`ipusim.pricing.collectives`);
 - views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
   ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
 - anything else: an element-wise operation for each element written.
@@ -44,15 +43,11 @@ _QUOTIENTS: Final = _names("divide true_divide floor_divide mod remainder fmod r
 VIEWS: Final = _names(
     "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
     "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
-    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args collective"
+    "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args"
 )
 _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
-    "tile full astype sort partition sparse_add diag make_diagonal tril triu where rows_of learn_rows"
-)
-#: Calls that look at an array's form alone.
-OF_THE_FORM: Final = _names(
-    "shape ndim size result_type iscomplexobj isscalar zeros_like ones_like full_like empty_like"
+    "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
 )
 #: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
 REFUSED: Final = _names(

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.base.errors import ModelError, UntraceableError
-from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.users_code import first_line, line_of, message_of, name_of
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, initial_parameter
 from ipusim.model.layers.outline import Outline
@@ -70,8 +69,7 @@ class _PythonFunction:
     def _explained(self, *arrays: Array) -> Iterator[None]:
         """Turn any error of the function into a ModelError with its line, and the shapes that it was tried on."""
         try:
-            with Surrounded(ipu_alone=f"the layer {self._label}"):
-                yield
+            yield
         except UntraceableError as error:
             raise ModelError(f"{self._label}: {error}") from error
         except (ModelError, KeyboardInterrupt):

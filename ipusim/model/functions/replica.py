@@ -45,14 +45,12 @@ class Replica:
 
     Attributes:
         index: which it is.
-        known: whether that is the one that will run; not where a function is written down once for all replicas.
         meet: takes a collective and this replica's array, and returns its result when all replicas have come.
         count: number of replicas; 1 where a function is tried.
     """
 
     index: int = 0
     meet: Callable[[CollectiveCall, Array], Array] = among_equals
-    known: bool = True
     count: int = 1
 
 

@@ -21,7 +21,6 @@ from autograd.tracer import getval
 
 from ipusim.base.errors import UntraceableError
 from ipusim.model.functions.users_code import LIBRARIES, package_of
-from ipusim.model.functions.variables import Readable
 
 #: What Python's own operators call when a plain array is on their left.
 _OPERATORS: Final = frozenset(
@@ -98,18 +97,6 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
         _refuse("assignment to elements", "build a new array, as with autograd.numpy.where")
 
 
-def _reading(inherited: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def method(self: TracedArray, other: Any) -> Any:
-        return inherited(self, other.read_value() if isinstance(other, Readable) else other)
-
-    return method
-
-
-for _operator in ("add", "sub", "mul", "truediv", "mod", "pow", "matmul"):
-    for _method in (f"__{_operator}__", f"__r{_operator}__"):
-        setattr(TracedArray, _method, _reading(getattr(ArrayBox, _method)))
-for _comparison in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(TracedArray, f"__{_comparison}__", _reading(getattr(ArrayBox, f"__{_comparison}__")))
 TracedArray.__hash__ = ArrayBox.__hash__  # type: ignore[method-assign]
 TracedArray.register(TracedArray)
 for _scalar in (np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64):  # which are written down too, as by shards

@@ -1,7 +1,6 @@
 """Variables that functions read and change while they run, and no optimizer trains: counters, moving statistics.
 
-As with :mod:`ipusim.model.functions.variables`, a function's caller says what such a name stands for. A value is
-replaced and never changed in place, so that one that was read stays as it is.
+A value is replaced and never changed in place, so that one that was read stays as it is.
 """
 
 from __future__ import annotations
@@ -24,17 +23,15 @@ class Untrained:
         changed: the names of those that have been changed through this.
     """
 
-    def __init__(self, values: dict[str, Array], names: Collection[str] | None = None, *, takes_new: bool = False):
-        """Go on with ``values``, of which only ``names`` may be asked for; those that ``takes_new`` are added."""
+    def __init__(self, values: dict[str, Array], names: Collection[str] | None = None):
+        """Go on with ``values``, of which only ``names`` may be asked for."""
         self.values = values
         self.changed: set[str] = set()
         self._names = names
-        #: Whether the function is tried, and what it asks for is not known yet.
-        self.takes_new = takes_new
 
     def copy(self) -> Untrained:
         """Return the same values, whose changes are for itself."""
-        return Untrained(dict(self.values), self._names, takes_new=self.takes_new)
+        return Untrained(dict(self.values), self._names)
 
     def read(self, name: str, initial: Array) -> Array:
         """Return a value, which is read-only.
@@ -42,18 +39,14 @@ class Untrained:
         Raises ModelError for a variable that was not asked for when the function was first tried, and for one asked
         for in two shapes or dtypes.
         """
-        if name not in self.values and self.takes_new:
-            self.values[name] = frozen(initial)
         self._check(name)
         check_same(name, self.values[name], initial)
         return self.values[name]
 
     def write(self, name: str, value: Any) -> None:
-        """Replace a value, also by what a trace computes with in its place; raises ModelError as :meth:`read` does."""
-        from autograd.tracer import getval  # noqa: PLC0415 - autograd takes a while to import
-
+        """Replace a value; raises ModelError as :meth:`read` does."""
         self._check(name)
-        value, before = np.asarray(getval(value)), self.values[name]
+        value, before = np.asarray(value), self.values[name]
         check_same(name, before, value)
         self.values[name] = frozen(value)
         self.changed.add(name)

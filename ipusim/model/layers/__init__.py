@@ -11,23 +11,20 @@ from ipusim.base.lazy import lazy
 if TYPE_CHECKING:
     from ipusim.model.layers.attention import MultiHeadAttention
     from ipusim.model.layers.augru import AUGRU
-    from ipusim.model.layers.convolution import Conv1D, Conv2D
+    from ipusim.model.layers.convolution import Conv2D
     from ipusim.model.layers.ctc import CTC
-    from ipusim.model.layers.depthwise import DepthwiseConv2D
-    from ipusim.model.layers.dropout import DROP, DROP_SETS, Dropout, check_rate, keep_mask
+    from ipusim.model.layers.dropout import Dropout
     from ipusim.model.layers.embedding import Embedding
     from ipusim.model.layers.gru import GRU
     from ipusim.model.layers.keys import EarlierLayer
-    from ipusim.model.layers.layer import Key, Layer, Loss, Parameters, Saved, SharesParameters, TakesTokens
-    from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
+    from ipusim.model.layers.layer import Layer, Saved, TakesTokens
+    from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
     from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
     from ipusim.model.layers.lstm import LSTM
     from ipusim.model.layers.normalisation import BatchNorm, GroupNorm, InstanceNorm, LayerNorm
     from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
-    from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS, Recurrent, orthogonal
+    from ipusim.model.layers.recurrent import RECURRENT_ACTIVATIONS, Recurrent
     from ipusim.model.layers.serialized_matmul import SerializedMatmul
     from ipusim.model.layers.table import rows
-    from ipusim.model.layers.transposed_convolution import Conv2DTranspose
-    from ipusim.model.layers.windows import Padding
 else:
     __getattr__, __dir__ = lazy(__name__)

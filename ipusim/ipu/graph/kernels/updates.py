@@ -67,43 +67,21 @@ def _adam(node: Node) -> Kernel:
     return run
 
 
-@register("ResourceApplyRMSProp", effect=True)
+@register("ResourceApplyRMSProp ResourceApplyCenteredRMSProp", effect=True)
 def _rms_prop(node: Node) -> Kernel:
-    def run(
-        variable: Variable,
-        square: Variable,
-        moment: Variable,
-        rate: Array,
-        decay: Array,
-        momentum: Array,
-        epsilon: Array,
-        grad: Array,
-    ) -> None:
-        square.assign(square.value + (grad * grad - square.value) * (grad.dtype.type(1) - decay))
-        moment.assign(moment.value * momentum + rate * grad / np.sqrt(square.value + epsilon))
-        variable.assign(variable.value - moment.value)
+    """Divide by the root of the squares' moving mean, or of the moving variance, which has a slot of means too."""
+    centered = node.type == "ResourceApplyCenteredRMSProp"
 
-    return run
-
-
-@register("ResourceApplyCenteredRMSProp", effect=True)
-def _centered_rms_prop(node: Node) -> Kernel:
-    def run(
-        variable: Variable,
-        mean: Variable,
-        square: Variable,
-        moment: Variable,
-        rate: Array,
-        decay: Array,
-        momentum: Array,
-        epsilon: Array,
-        grad: Array,
-    ) -> None:
-        rest = grad.dtype.type(1) - decay
-        square.assign(square.value + (grad * grad - square.value) * rest)
-        mean.assign(mean.value + (grad - mean.value) * rest)
-        spread = square.value - mean.value * mean.value + epsilon
-        moment.assign(moment.value * momentum + rate * grad / np.sqrt(spread))
+    def run(variable: Variable, *rest: Any) -> None:
+        *means, square, moment, rate, decay, momentum, epsilon, grad = rest
+        share = grad.dtype.type(1) - decay
+        square.assign(square.value + (grad * grad - square.value) * share)
+        spread = square.value
+        if centered:
+            (mean,) = means
+            mean.assign(mean.value + (grad - mean.value) * share)
+            spread = square.value - mean.value * mean.value
+        moment.assign(moment.value * momentum + rate * grad / np.sqrt(spread + epsilon))
         variable.assign(variable.value - moment.value)
 
     return run
