@@ -5,7 +5,6 @@ A scenario's layers are written here as users write them for TensorFlow, with Ke
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -17,6 +16,7 @@ from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
 from tests.effort import sampled
 from tests.tensorflow_tests import needs_tensorflow
+from tests.traced_layers import layers_of, stage_of
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,
@@ -139,81 +139,10 @@ def _tensorflow():
     needs_tensorflow()
 
 
-def _batch_norm(tf, x, name):
-    """TensorFlow's fused batch normalisation with variables of its own."""
-    v1 = tf.compat.v1
-    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
-    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
-    return v1.nn.fused_batch_norm(x, scale, offset)[0]
-
-
-def _layer_norm(tf, x, name):
-    """Layer normalisation as programs write it with TensorFlow's functions."""
-    v1 = tf.compat.v1
-    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
-    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
-    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
-    return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
-
-
-def _attention(tf, x, heads, causal=False):
-    """Self-attention of several heads with a dense layer for queries, keys, values and the result."""
-    batch, positions, elements = x.shape
-
-    def projected(name):
-        split = tf.reshape(tf.keras.layers.Dense(elements, name=name)(x), [batch, positions, heads, elements // heads])
-        return tf.transpose(split, [0, 2, 1, 3])
-
-    query, key, value = map(projected, ("query", "key", "value"))
-    scores = tf.matmul(query, key, transpose_b=True) / math.sqrt(elements // heads)
-    if causal:
-        scores += np.triu(np.full((positions, positions), -1e9, np.float32), 1)
-    joined = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3])
-    return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
-
-
-def _call(tf, layer, x, labels):
-    """A layer of a scenario, called as a program of TensorFlow writes it."""
-    keras, kind, options = tf.keras.layers, layer["type"], dict(layer)
-    name = options.pop("name")
-    del options["type"]
-    calls = {
-        "flatten": lambda: keras.Flatten()(x),
-        "dense": lambda: keras.Dense(**options)(x),
-        "conv2d": lambda: keras.Conv2D(**options)(x),
-        "max_pool2d": lambda: keras.MaxPool2D(**options)(x),
-        "average_pool2d": lambda: keras.AveragePooling2D(**options)(x),
-        "activation": lambda: getattr(tf.nn, options["activation"])(x),
-        "batch_norm": lambda: _batch_norm(tf, x, name),
-        "layer_norm": lambda: _layer_norm(tf, x, name),
-        "lstm": lambda: keras.LSTM(**options)(x),
-        "multi_head_attention": lambda: _attention(tf, x, options["num_heads"], options.get("causal", False)),
-        "dropout": lambda: tf.nn.dropout(x, options["rate"]),
-        "softmax_cross_entropy": lambda: tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)
-        ),
-    }
-    return calls[kind]()
-
-
-def _stage(layers):
-    """A stage's function, which hands labels on until the loss."""
-
-    def function(x, labels):
-        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-        tf = load()
-        for layer in layers:
-            x = _call(tf, layer, x, labels)
-        return x if layers[-1]["type"] == "softmax_cross_entropy" else (x, labels)
-
-    return function
-
-
 def _model(job, layers, optimizer):
     """The model of a scenario, cut as the scenario is."""
     by_name = {layer["name"]: layer for layer in layers}
-    stages = [_stage([by_name[name] for name in profile.layers]) for profile in job.program.stages]
+    stages = [stage_of([by_name[name] for name in profile.layers]) for profile in job.program.stages]
     options = job.request.options
     batch, shape = options.pipeline.micro_batch_size, tuple(options.data.shape)
     return Model(stages, [((batch, *shape), np.float32), ((batch,), np.int32)], optimizer)
@@ -228,11 +157,7 @@ def _of(name):
 
 def _of_file(name):
     job = load_job(SCENARIOS / name)
-    layers = [
-        layer.model_dump(exclude_none=True, exclude_defaults=True, by_alias=True)
-        for layer in job.request.options.model.layers
-    ]
-    return job, _model(job, layers, lambda v1: v1.train.GradientDescentOptimizer(0.01))
+    return job, _model(job, layers_of(job), lambda v1: v1.train.GradientDescentOptimizer(0.01))
 
 
 def _check_work(job, model):

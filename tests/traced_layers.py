@@ -1,0 +1,97 @@
+"""A scenario's layers as users write them for TensorFlow, with Keras' layers and TensorFlow's functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+#: A layer as a scenario writes it.
+Layer = Mapping[str, Any]
+
+
+def _batch_norm(tf: Any, x: Any, name: str) -> Any:
+    """TensorFlow's fused batch normalisation with variables of its own."""
+    v1 = tf.compat.v1
+    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
+    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
+    return v1.nn.fused_batch_norm(x, scale, offset)[0]
+
+
+def _layer_norm(tf: Any, x: Any, name: str) -> Any:
+    """Layer normalisation as programs write it with TensorFlow's functions."""
+    v1 = tf.compat.v1
+    scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
+    offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
+
+
+def _attention(tf: Any, x: Any, heads: int, causal: bool = False) -> Any:
+    """Self-attention of several heads with a dense layer for queries, keys, values and the result."""
+    batch, positions, elements = x.shape
+
+    def projected(name: str) -> Any:
+        split = tf.reshape(tf.keras.layers.Dense(elements, name=name)(x), [batch, positions, heads, elements // heads])
+        return tf.transpose(split, [0, 2, 1, 3])
+
+    query, key, value = map(projected, ("query", "key", "value"))
+    scores = tf.matmul(query, key, transpose_b=True) / math.sqrt(elements // heads)
+    if causal:
+        scores += np.triu(np.full((positions, positions), -1e9, np.float32), 1)
+    joined = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3])
+    return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
+
+
+def _call(tf: Any, layer: Layer, x: Any, labels: Any) -> Any:
+    """A layer of a scenario, called as a program of TensorFlow writes it."""
+    keras, kind, options = tf.keras.layers, layer["type"], dict(layer)
+    name = options.pop("name")
+    del options["type"]
+    calls = {
+        "flatten": lambda: keras.Flatten()(x),
+        "dense": lambda: keras.Dense(**options)(x),
+        "conv2d": lambda: keras.Conv2D(**options)(x),
+        "max_pool2d": lambda: keras.MaxPool2D(**options)(x),
+        "average_pool2d": lambda: keras.AveragePooling2D(**options)(x),
+        "activation": lambda: getattr(tf.nn, options["activation"])(x),
+        "batch_norm": lambda: _batch_norm(tf, x, name),
+        "layer_norm": lambda: _layer_norm(tf, x, name),
+        "lstm": lambda: keras.LSTM(**options)(x),
+        "multi_head_attention": lambda: _attention(tf, x, options["num_heads"], options.get("causal", False)),
+        "dropout": lambda: tf.nn.dropout(x, options["rate"]),
+        "softmax_cross_entropy": lambda: tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)
+        ),
+    }
+    return calls[kind]()
+
+
+def stage_of(layers: Sequence[Layer], *, labelled: bool = True, predictions: bool = False) -> Callable[..., Any]:
+    """Return a stage's function.
+
+    Args:
+        layers: the stage's layers.
+        labelled: whether labels come in, which the function hands on until the loss.
+        predictions: whether the stage with the loss gives what the loss is taken of, too.
+    """
+
+    def function(x: Any, labels: Any = None) -> Any:
+        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+        tf, before = load(), x
+        for layer in layers:
+            before, x = x, _call(tf, layer, x, labels)
+        if layers[-1]["type"] == "softmax_cross_entropy":
+            return (before, x) if predictions else x
+        return (x, labels) if labelled else x
+
+    return function
+
+
+def layers_of(job: Any) -> list[Layer]:
+    """Return the layers of a scenario as it writes them."""
+    options = {"exclude_none": True, "exclude_defaults": True, "by_alias": True}
+    return [layer.model_dump(**options) for layer in job.request.options.model.layers]
