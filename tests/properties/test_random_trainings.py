@@ -1,4 +1,4 @@
-"""Random trainings of every kind of layer, in stages that share variables, against a plain loop with autograd.
+"""Random trainings of every kind of layer, as scenarios, against a plain loop with autograd.
 
 The loop shares no layer, loss or optimizer with ipusim, knows no stages, replicas or parts, and takes its
 gradients of textbook formulas. Every layer keeps the form of what it gets, so that any may follow any.
@@ -7,71 +7,42 @@ gradients of textbook formulas. Every layer keeps the form of what it gets, so t
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass, field
 from functools import partial
-from unittest import mock
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import autograd.numpy as anp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ipusim.ipu import get_variable
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.optimizers import (
-    AdadeltaOptimizer,
-    CrossReplicaOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    IpuOptimizer,
-    LAMBOptimizer,
-    MapGradientOptimizer,
-    MomentumOptimizer,
-    Optimizer,
-    RMSPropOptimizer,
-)
-from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, RecomputationMode, pipeline
-from ipusim.ipu.runtime import layers, program_request
-from ipusim.model.layers.attention import MultiHeadAttention
-from ipusim.model.layers.augru import AUGRU
-from ipusim.model.layers.convolution import Conv1D, Conv2D
-from ipusim.model.layers.depthwise import DepthwiseConv2D
-from ipusim.model.layers.glu import GLU
-from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layers import Dense
-from ipusim.model.layers.losses import SoftmaxCrossEntropy
-from ipusim.model.layers.lstm import LSTM
-from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
-from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
-from ipusim.model.learning.accumulating_optimizers import Adagrad
-from ipusim.model.learning.adaptive_optimizers import Adam
+from ipusim.runs.execute import execute
 from tests import formulas
 from tests.effort import slowest
 from tests.house_schedules import COMPUTING, is_a_v, is_halved, is_mirrored
+from tests.scenario_data import job_from
 from tests.sharded import SOME_SHARDS, among, check_shard, drawn, some
 from tests.special_points import with_special_points
 
 EXAMPLES = 300
 
 BATCH, TIME, WIDTH, CLASSES, RATE = 2, 3, 4, 3, 0.05
-#: Multiples of the two never cancel: LAMB tells a sum that is zero from one that is zero but for rounding.
-CLIP = -0.02, 0.02 * math.sqrt(2)
-SCALE = np.linspace(0.5, 1.5, WIDTH)
-PRODUCT = np.random.default_rng(3).normal(size=(WIDTH, WIDTH)) / 2
+#: Norm of a variable's gradient of a micro-batch, about a half of what most have.
+CLIP = 0.05
+DECAY = 0.1
+MAPS = {"": None, "decay": {"decay": DECAY}, "clip": {"clip_by_norm": CLIP}}
 RULES = {
-    "sgd": lambda: GradientDescentOptimizer(RATE),
-    "momentum": lambda: MomentumOptimizer(RATE, 0.75),
+    "sgd": {"type": "sgd"},
+    "momentum": {"type": "momentum", "momentum": 0.75},
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
-    "adam": lambda: Optimizer(Adam(RATE, epsilon=0.01, weight_decay=0.1)),
-    "nesterov": lambda: MomentumOptimizer(RATE, 0.75, use_nesterov=True),
-    "rmsprop": lambda: RMSPropOptimizer(RATE, 0.75, 0.5, 0.01, centered=True),
-    "adagrad": lambda: Optimizer(Adagrad(RATE, 0.01, 0.01)),
-    "adadelta": lambda: AdadeltaOptimizer(1.0, 0.75, 0.01),
-    "ftrl": lambda: FtrlOptimizer(RATE, -0.5, 0.01, 0.01, 0.1),
-    "lamb": lambda: LAMBOptimizer(RATE, 0.1, epsilon=0.01),
+    "adam": {"type": "adam", "epsilon": 0.01, "weight_decay": 0.1},
+    "nesterov": {"type": "momentum", "momentum": 0.75, "nesterov": True},
+    "rmsprop": {"type": "rmsprop", "decay": 0.75, "momentum": 0.5, "epsilon": 0.01, "centered": True},
+    "adagrad": {"type": "adagrad", "initial_accumulator": 0.01, "epsilon": 0.01},
+    "adadelta": {"type": "adadelta", "learning_rate": 1.0, "rho": 0.75, "epsilon": 0.01},
+    "ftrl": {"type": "ftrl", "initial_accumulator": 0.01, "l1": 0.01, "l2": 0.1},
+    "lamb": {"type": "lamb", "weight_decay": 0.1, "epsilon": 0.01},
 }
 
 #: Hypothesis draws the first of many most often: those that each kind of layer must meet come first, and again.
@@ -85,11 +56,6 @@ SUMMED = {
 }
 
 
-def doubled(h):
-    """Activations, and beside them the same in reverse order."""
-    return anp.concatenate([h, h[..., ::-1]], axis=-1)
-
-
 def positive(z):
     """Numbers above 0, and 0 for others: blank steps, which meet biases of 0, have no slope."""
     return anp.where(z > 0, z, 0 * z)
@@ -100,27 +66,58 @@ def image(of):
     return lambda h, *rest: anp.reshape(of(anp.reshape(h, (*h.shape, 1)), *rest), h.shape)
 
 
-#: Of each kind the layer in a stage and its formula; both take a name, the activations, and give activations.
+IMAGE, SEQUENCE = (
+    {"type": "reshape", "target_shape": [TIME, WIDTH, 1]},
+    {"type": "reshape", "target_shape": [TIME, WIDTH]},
+)
+STEPS = {"units": WIDTH, "return_sequences": True}
+#: Of each kind the layers of a scenario, of which the last but a change of form has the name, and the formula of all.
 KINDS = {
-    "dense": (Dense(WIDTH, "tanh"), lambda h, W, b: anp.tanh(formulas.dense(h, W, b))),
-    "rectified": (Dense(WIDTH, "relu"), lambda h, W, b: positive(formulas.dense(h, W, b))),
-    "lstm": (LSTM(WIDTH, return_sequences=True), formulas.lstm),
-    "gru": (GRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True)),
-    "gru before": (GRU(WIDTH, return_sequences=True, reset_after=False), lambda *a: formulas.gru(*a, False)),
-    "augru": (AUGRU(WIDTH, return_sequences=True), lambda *a: formulas.gru(*a, True, attended=True)),
-    "masked": (GRU(WIDTH, return_sequences=True, masked=True), lambda *a: formulas.gru(*a, True, masked=True)),
-    "attention": (MultiHeadAttention(2), lambda *a: formulas.attention(*a, 2, False)),
-    "relative": (RelativeMultiHeadAttention(2), lambda *a: formulas.relative_attention(*a, 2)),
-    "causal": (MultiHeadAttention(2, causal=True), lambda *a: formulas.attention(*a, 2, True)),
-    "convolution": (Conv2D(1, (2, 3), padding="same"), image(formulas.convolution)),
-    "sequence convolution": (Conv1D(WIDTH, 3, padding="same"), formulas.convolution_1d),
-    "depthwise images": (DepthwiseConv2D((2, 3), padding="same"), image(formulas.convolution)),
-    "depthwise": (Conv1D(WIDTH, 2, padding="same", groups=WIDTH), lambda *a: formulas.convolution_1d(*a, WIDTH)),
-    "layer norm": (LayerNorm(), formulas.layer_norm),
-    "batch norm": (BatchNorm(), formulas.batch_norm),
-    "gated": (GLU(), lambda h: formulas.glu(doubled(h))),
+    "dense": (
+        [{"type": "dense", "units": WIDTH, "activation": "tanh"}],
+        lambda h, W, b: anp.tanh(formulas.dense(h, W, b)),
+    ),
+    "rectified": (
+        [{"type": "dense", "units": WIDTH, "activation": "relu"}],
+        lambda h, W, b: positive(formulas.dense(h, W, b)),
+    ),
+    "lstm": ([{"type": "lstm", **STEPS}], formulas.lstm),
+    "gru": ([{"type": "gru", **STEPS}], lambda *a: formulas.gru(*a, True)),
+    "gru before": ([{"type": "gru", **STEPS, "reset_after": False}], lambda *a: formulas.gru(*a, False)),
+    "augru": ([{"type": "augru", **STEPS}], lambda *a: formulas.gru(*a, True, attended=True)),
+    "masked": ([{"type": "gru", **STEPS, "masked": True}], lambda *a: formulas.gru(*a, True, masked=True)),
+    "attention": ([{"type": "multi_head_attention", "num_heads": 2}], lambda *a: formulas.attention(*a, 2, False)),
+    "relative": (
+        [{"type": "relative_multi_head_attention", "num_heads": 2}],
+        lambda *a: formulas.relative_attention(*a, 2),
+    ),
+    "causal": (
+        [{"type": "multi_head_attention", "num_heads": 2, "causal": True}],
+        lambda *a: formulas.attention(*a, 2, True),
+    ),
+    "convolution": (
+        [IMAGE, {"type": "conv2d", "filters": 1, "kernel_size": [2, 3], "padding": "same"}, SEQUENCE],
+        image(formulas.convolution),
+    ),
+    "sequence convolution": (
+        [{"type": "conv1d", "filters": WIDTH, "kernel_size": 3, "padding": "same"}],
+        formulas.convolution_1d,
+    ),
+    "depthwise images": (
+        [IMAGE, {"type": "depthwise_conv2d", "kernel_size": [2, 3], "padding": "same"}, SEQUENCE],
+        image(formulas.convolution),
+    ),
+    "depthwise": (
+        [{"type": "conv1d", "filters": WIDTH, "kernel_size": 2, "padding": "same", "groups": WIDTH}],
+        lambda *a: formulas.convolution_1d(*a, WIDTH),
+    ),
+    "layer norm": ([{"type": "layer_norm"}], formulas.layer_norm),
+    "batch norm": ([{"type": "batch_norm"}], formulas.batch_norm),
+    "gated": (
+        [{"type": "dense", "units": 2 * WIDTH}, {"type": "glu"}],
+        lambda h, W, b: formulas.glu(formulas.dense(h, W, b)),
+    ),
 }
-SHARED = ("shared scale", "shared product", "shared dense")
 
 
 @dataclass
@@ -136,7 +133,6 @@ class Training:
     executions: int = 2
     reduction: str = "SUM"
     mapped: str = ""
-    outside: bool = False
     seed: int = 0
     recompute: bool = False
     serialization: int = 1
@@ -153,28 +149,24 @@ class Training:
 def trainings(draw):
     schedule = draw(among("Grouped", "Interleaved", "Sequential"))
     drawn = draw(st.lists(st.lists(among(*sorted(KINDS)), min_size=1, max_size=2), min_size=2, max_size=4))
-    if schedule != "Interleaved" and draw(st.booleans()):
-        kind = draw(among(*SHARED))
-        for at in draw(st.sets(st.sampled_from(range(len(drawn))), min_size=2)):
-            drawn[at].append(kind)
-    stages = [
-        [(kind, kind if kind in SHARED else f"l{at}_{place}") for place, kind in enumerate(stage)]
-        for at, stage in enumerate(drawn)
-    ]
-    mapping = place(draw, drawn, schedule)
+    stages = [[(kind, f"l{at}_{place}") for place, kind in enumerate(stage)] for at, stage in enumerate(drawn)]
+    mapping = (
+        [0] * len(stages)
+        if schedule == "Sequential" and draw(st.booleans())
+        else [*draw(st.permutations(range(len(stages))))]
+    )
     serialization = draw(st.integers(2, 3)) if schedule == "Sequential" and set(mapping) == {0} else 1
     overlap = {"Grouped": 2 * len(stages), "Interleaved": len(stages), "Sequential": 1}[schedule]
     shards = 1 << max(mapping).bit_length()
     replicas = draw(among(1, 2, 4 if shards == 1 else 2))
     sharding = {}
-    own = beyond_graphcore(draw, schedule, mapping)
+    own = others(draw, schedule, mapping)
     if own["variables_on_host"]:
         sharding["replicated_weight_sharding"] = False
     elif replicas > 1:
         sharding["offload_weight_update_variables"] = True
         sharding["replicated_optimizer_state_sharding"] = draw(st.booleans())
-        in_parts = not any(kind in SHARED for stage in drawn for kind in stage) and draw(st.booleans())
-        sharding["replicated_weight_sharding"] = in_parts
+        sharding["replicated_weight_sharding"] = draw(st.booleans())
     return Training(
         stages,
         mapping,
@@ -184,8 +176,7 @@ def trainings(draw):
         overlap * draw(st.integers(1, 2)),
         draw(st.integers(1, 2)),
         "SUM" if serialization > 1 else draw(among("SUM", "MEAN", "RUNNING_MEAN")),
-        draw(among("", "decay", "clip")),
-        draw(st.booleans()),
+        draw(among(*MAPS)),
         draw(st.integers(0, 99)),
         not is_halved(own.get("schedule", schedule.lower())) and draw(st.booleans()),
         serialization,
@@ -194,8 +185,8 @@ def trainings(draw):
     )
 
 
-def beyond_graphcore(draw, schedule, mapping):
-    """Return options for which Graphcore's API has no argument: how IPUs wait, who updates, and others' schedules."""
+def others(draw, schedule, mapping):
+    """Return options that Graphcore does not have: how IPUs wait, who updates, and schedules of the GPU world."""
     own = {"sync": draw(among("lock_step", "point_to_point")), "overlap_copies": draw(st.booleans())}
     own["variables_on_host"] = draw(among(False, False, True))
     own["overlapped"] = draw(among("sum", "max", 20_000))
@@ -211,71 +202,35 @@ def beyond_graphcore(draw, schedule, mapping):
     return own
 
 
-def place(draw, stages, schedule):
-    """Return an IPU for each stage: stages that share a variable, and only under schedules that allow it, share it."""
-    mapping = list(draw(st.permutations(range(len(stages)))))
-    if schedule == "Sequential" and draw(st.booleans()):
-        return [0] * len(stages)
-    for name in SHARED:
-        users = [at for at, stage in enumerate(stages) if name in stage]
-        homes = {mapping[at] for at in users}
-        mapping = [mapping[users[0]] if ipu in homes else ipu for ipu in mapping]
-    used = sorted(set(mapping))
-    return [used.index(ipu) for ipu in mapping]
-
-
-def run_layer(kind, name, h, seed):
-    """A layer inside a stage."""
-    if kind == "shared scale":
-        return h * get_variable(name, SCALE)
-    if kind == "shared product":
-        return anp.tanh(anp.dot(h, get_variable(name, PRODUCT)))
-    layer = KINDS["dense" if kind == "shared dense" else kind][0]
-    if kind in ("convolution", "depthwise images"):
-        h = anp.reshape(h, (*h.shape, 1))
-    if kind == "gated":
-        h = doubled(h)
-    y = layers.layer(name, layer, h, seed=seed)
-    return anp.reshape(y, y.shape[:3]) if kind in ("convolution", "depthwise images") else y
-
-
-def stage_of(training, at):
-    """The function of a stage; the last ends in the loss."""
-    last = at == len(training.stages) - 1
-
-    def stage(h, labels):
-        for kind, name in training.stages[at]:
-            h = run_layer(kind, name, h, training.seed)
-        if not last:
-            return h, labels
-        logits = layers.layer("logits", Dense(CLASSES), anp.reshape(h, (BATCH, -1)), seed=training.seed)
-        return layers.loss("cel", SoftmaxCrossEntropy(), logits, labels)
-
-    return stage
+def layers_of(kind, name):
+    """Return a kind's layers as a scenario writes them, with names."""
+    found = KINDS[kind][0]
+    names = {1: [name], 2: [f"{name}_in", name], 3: [f"{name}_in", name, f"{name}_out"]}[len(found)]
+    return [{"name": each, **layer} for each, layer in zip(names, found, strict=True)]
 
 
 def losses_of(weights, training, x, labels):
     """The losses of the unsplit model by formulas, on each of several micro-batches, with weights of its own."""
     h = x
     for kind, name in training.every:
-        if kind == "shared scale":
-            h = h * weights[name][:, None, None]
-        elif kind == "shared product":
-            h = anp.tanh(anp.matmul(h, weights[name][:, None]))
-        else:
-            formula = KINDS["dense" if kind == "shared dense" else kind][1]
-            own = {key.partition("/")[2]: value for key, value in weights.items() if key.startswith(f"{name}/")}
-            attention = ("Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "Wp", "content_bias", "position_bias")
-            order = ("W", "U", *attention, "b", "gamma", "beta")
-            h = formula(h, *(own[key] for key in order if key in own))
+        own = {
+            key.partition("/")[2]: value for key, value in weights.items() if key.split("/")[0] in (name, f"{name}_in")
+        }
+        attention = ("Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "Wp", "content_bias", "position_bias")
+        order = ("W", "U", *attention, "b", "gamma", "beta")
+        h = KINDS[kind][1](h, *(own[key] for key in order if key in own))
     flat = anp.reshape(h, (*labels.shape, -1))
     return formulas.cross_entropy(anp.matmul(flat, weights["logits/W"]) + weights["logits/b"][:, None], labels)
 
 
-def mapped(training, gradient, weight):
+def mapped(training, gradients, weight):
+    """The gradients of several micro-batches, each mapped by itself."""
     if training.mapped == "decay":
-        return gradient + 0.1 * weight
-    return np.clip(gradient, *CLIP) if training.mapped == "clip" else gradient
+        return gradients + DECAY * weight
+    if training.mapped == "clip":
+        norms = np.sqrt(np.sum(gradients**2, axis=tuple(range(1, gradients.ndim)), keepdims=True))
+        return gradients * (CLIP / np.maximum(norms, CLIP))
+    return gradients
 
 
 def stepped(rule, weight, gradient, slots):
@@ -318,68 +273,51 @@ def plain_loop(training, weights, elements):
     return losses, weights
 
 
-def mapping(opt, function):
-    """Do as MapGradientOptimizer does, in compute_gradients of a class of one's own."""
+def scenario_of(training):
+    """The training as a scenario, with data in a file beside it."""
+    stages = [[layer for kind, name in stage for layer in layers_of(kind, name)] for stage in training.stages]
+    end = [{"name": "flat", "type": "flatten"}, {"name": "logits", "type": "dense", "units": CLASSES}]
+    layers = [*itertools.chain(*stages), *end, {"name": "cel", "type": "softmax_cross_entropy"}]
+    rule = {"learning_rate": RATE, **RULES[training.rule]}
+    return {
+        "system": {
+            "name": "pod16",
+            "auto_select_ipus": training.replicas * (1 << max(training.mapping).bit_length()),
+            "enable_remote_buffers": True,
+            "minimum_remote_tensor_size": 1,
+        },
+        "data": {"type": "npz", "file": "data.npz", "shuffle": False},
+        "model": {"layers": layers},
+        "pipeline": {
+            "schedule": training.schedule.lower(),
+            "splits": [stage[0]["name"] for stage in stages[1:]],
+            "device_mapping": training.mapping,
+            "micro_batch_size": BATCH,
+            "gradient_accumulation_count": training.count,
+            "repeat_count": training.executions,
+            "batch_serialization_iterations": training.serialization,
+            "reduction_method": training.reduction,
+            "allow_recompute": training.recompute,
+            **training.sharding,
+            **training.own,
+        },
+        "optimizer": rule if MAPS[training.mapped] is None else {**rule, "map_gradient": MAPS[training.mapped]},
+        "precision": "float64",
+        "seed": training.seed,
+    }
 
-    class Mapping(IpuOptimizer):
-        def compute_gradients(self, loss, var_list=None, **kwargs):
-            pairs = super().compute_gradients(loss, var_list, **kwargs)
-            return [(function(gradient, variable.array), variable) for gradient, variable in pairs]
 
-    return Mapping(opt)
-
-
-def in_pipeline(training, elements):
+def simulated(training, elements):
     """The losses, the initial and the last weights of the simulated machine."""
-    initial = {}
-
-    def learn(loss):
-        inner = RULES[training.rule]()
-        apply = inner.apply_gradients
-
-        def noting(grads_and_vars, global_step=None, name=None):
-            pairs = list(grads_and_vars)
-            if not initial:
-                initial.update({variable.name: variable.numpy() for _, variable in pairs})
-            apply(pairs, global_step, name)
-
-        inner.apply_gradients = noting
-        chain = [CrossReplicaOptimizer] if training.replicas > 1 else []
-        if training.mapped:
-            way = mapping if training.outside else MapGradientOptimizer
-            chain.append(lambda opt: way(opt, lambda g, v: mapped(training, g, v)))
-        for wrap in chain if training.outside else reversed(chain):
-            inner = wrap(inner)
-        return OptimizerFunctionOutput(inner, loss)
-
-    config = IPUConfig()
-    config.auto_select_ipus = training.replicas * (1 << max(training.mapping).bit_length())
-    config.allow_recompute = training.recompute
-    config.device_connection.enable_remote_buffers = True
-    config.optimizations.minimum_remote_tensor_size = 1
-    queue = IPUOutfeedQueue()
-    asked = program_request._pipeline
-    with mock.patch.object(program_request, "_pipeline", lambda *given: asked(*given) | training.own):
-        found = run(training, elements, queue, learn, config)
-    return np.ravel(queue.dequeue()[0]), initial, found.variables
-
-
-def run(training, elements, queue, learn, config):
-    return pipeline(
-        [stage_of(training, at) for at in range(len(training.stages))],
-        training.count,
-        repeat_count=training.executions,
-        batch_serialization_iterations=training.serialization,
-        infeed_queue=IPUInfeedQueue(elements),
-        outfeed_queue=queue,
-        optimizer_function=learn,
-        pipeline_schedule=PipelineSchedule[training.schedule],
-        device_mapping=training.mapping,
-        recomputation_mode=RecomputationMode.Auto,
-        reduction_method=training.reduction,
-        config=config,
-        **training.sharding,
-    )
+    x, labels = map(np.concatenate, zip(*elements, strict=True))
+    with TemporaryDirectory() as folder:
+        np.savez(Path(folder, "data.npz"), x=x, y=labels.astype(np.int32))
+        job = job_from(scenario_of(training), Path(folder))
+        workload = job.workload(0)
+        stages = range(len(training.stages))
+        initial = {name: array.copy() for at in stages for name, array in workload.initial_parameters(at).items()}
+        learning = execute(job).learning
+    return [each.loss for each in learning.losses], initial, learning.weights
 
 
 @pytest.mark.parametrize("shard", SOME_SHARDS)
@@ -395,7 +333,7 @@ def check_training(training):
         (with_special_points(rng.normal(size=(BATCH, TIME, WIDTH))), rng.integers(0, CLASSES, BATCH))
         for _ in range(total)
     ]
-    losses, initial, learned = in_pipeline(training, elements)
+    losses, initial, learned = simulated(training, elements)
     expected, weights = plain_loop(training, initial, elements)
     assert np.isfinite(losses).all()
     np.testing.assert_allclose(losses, expected, rtol=1e-10, atol=1e-12)
@@ -426,9 +364,7 @@ def test_every_kind_and_option_is_drawn_together():
         }
         options |= {"replicas"} if training.replicas > 1 else set()
         seen.update((kind, option) for kind, _ in training.every for option in options)
-        if any(kind in SHARED for kind, _ in training.every):
-            seen.update(("shared", option) for option in options)
     options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
     options += ["variables_on_host"]
-    assert {(kind, option) for kind in [*KINDS, "shared"] for option in options} <= seen
+    assert {(kind, option) for kind in KINDS for option in options} <= seen
     assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen
