@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
 import pytest
 
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, RecomputationMode
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from tests.effort import sampled
 from tests.graphcore_programs import configure, hosted_names, run
 
@@ -171,6 +172,22 @@ def test_offloads_take_time_and_change_no_number(names):
     equal(found)
     assert found.job.program.offload.weight_update_variables
     assert found.timeline.end.max() > plain.timeline.end.max()
+
+
+def planned(passes):
+    return {(work.memory_proportion, work.partials_itemsize) for work in passes if work.products}
+
+
+def test_options_of_products_reach_their_plans(names):
+    share = {"availableMemoryProportion": "0.001"}
+    options = [PipelineStageOptions(matmul_options={**share, "partialsType": "half"})] * 3
+    found = train(names, forward_propagation_stages_poplar_options=options)
+    equal(found)
+    assert planned(found.job.program.stages[0].forward) == {(Fraction(1, 1000), 2)}
+    assert planned(found.job.program.stages[0].backward) == {(None, 4)}
+    names.tf.reset_default_graph()
+    found = train(names, device={"matmuls__poplar_options": share})
+    assert planned(found.job.program.stages[2].backward) == {(Fraction(1, 1000), 4)}
 
 
 @sampled(2)
