@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.config import IPUConfig
-from tests.tensorflow_tests import needs_tensorflow
+from tests.graphcore_programs import hosted_names
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
@@ -19,29 +19,16 @@ Y = (X @ [[1.0], [-2.0], [0.5]]).astype(np.float32)
 @pytest.fixture
 def names():
     """TensorFlow and Graphcore's names, on a device of two IPUs that each program takes one or both of."""
-    needs_tensorflow()
-    from ipusim.ipu import graphcore  # noqa: PLC0415 - which imports TensorFlow
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-    from ipusim.ipu import (  # noqa: F401, PLC0415
-        ipu_infeed_queue,
-        ipu_outfeed_queue,
-        ipu_strategy,
-        loops,
-        pipelining_ops,
-        scopes,
-    )
-    from ipusim.ipu.runtime.program_state import configure  # noqa: PLC0415
 
     def device(ipus):
         config = IPUConfig()
         config.auto_select_ipus = ipus
         config.configure_ipu_system()
 
-    device(1)
-    yield SimpleNamespace(
-        tf=load(), ipu=graphcore, strategy=graphcore.ipu_strategy.IPUStrategy(), device=device, keras=load().keras
-    )
-    configure(None)
+    with hosted_names(2) as found:
+        device(1)
+        strategy = found.ipu.ipu_strategy.IPUStrategy()
+        yield SimpleNamespace(**vars(found), strategy=strategy, device=device)
 
 
 def dataset(tf):
