@@ -1,11 +1,10 @@
 """Images of bytes: normalised on the IPU, the first rows of each cut out, and the logits counted in a histogram."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ops import image_ops, pipelining_ops, slicing_ops, statistics_ops
-from ipusim.ipu.tensorflow import keras
+import tensorflow.compat.v1 as tf
+from tensorflow import keras
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, scopes
+from tensorflow.python.ipu.ops import image_ops, pipelining_ops, slicing_ops, statistics_ops
 
 BATCH_SIZE, COUNT, KEPT = 8, 16, 20
 

@@ -1,11 +1,10 @@
 """Four replicas that normalise their activations over the samples of all of them, and watch their mean loss."""
 
 import numpy as np
-
-from ipusim.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, optimizers
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ops import cross_replica_ops, pipelining_ops, replication_ops
-from ipusim.ipu.keras import datasets, layers
+import tensorflow.compat.v1 as tf
+from tensorflow.keras import datasets, layers
+from tensorflow.python.ipu import config, ipu_compiler, ipu_infeed_queue, ipu_outfeed_queue, optimizers
+from tensorflow.python.ipu.ops import cross_replica_ops, pipelining_ops, replication_ops
 
 REPLICAS = 4
 

@@ -5,10 +5,10 @@ The optimizer's slots take no memory of the IPU. Several hosts (`mpirun -np 2`) 
 
 import argparse
 
-from ipusim import ipu
-from ipusim.ipu import tensorflow as tf
-from ipusim.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
-from ipusim.ipu.keras import datasets, layers
+import tensorflow.compat.v1 as tf
+from tensorflow.keras import datasets, layers
+from tensorflow.python import ipu
+from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 
 GLOBAL_BATCH_SIZE = 64
 
