@@ -211,7 +211,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
     return broadcast_variables(_V1.global_variables(), root_rank)
 
 
-class BroadcastGlobalVariablesHook(_TRAIN.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+class BroadcastGlobalVariablesHook(_TRAIN.SessionRunHook):  # type: ignore[misc, name-defined]  # TensorFlow has no types
     """Gives all global variables the values of one host, when a session has begun."""
 
     def __init__(self, root_rank: int, device: str = "") -> None:

@@ -107,7 +107,7 @@ class Workers:
         return [] if self._host is None else [_StopTogether(self._host)]
 
 
-class _StopTogether(_TRAIN.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+class _StopTogether(_TRAIN.SessionRunHook):  # type: ignore[misc, name-defined]  # TensorFlow has no types
     """Stops all hosts when a hook of one asks to; it takes no simulated time."""
 
     def __init__(self, host: machine.Host) -> None:
