@@ -44,7 +44,7 @@ def allgather(value: Any, tensor_name: str | None = None) -> Any:
 
 def allreduce(
     value: Any,
-    reduce_op: tf.distribute.ReduceOp | horovod.Operation | str | None = None,
+    reduce_op: Any = None,
     tensor_name: str | None = None,
     op: horovod.Operation | None = None,
 ) -> Any:

@@ -65,7 +65,7 @@ class HostStrategy(IPUStrategyV1):
 
     experimental_run_v2 = run
 
-    def reduce(self, reduce_op: tf.distribute.ReduceOp | str, value: Any, axis: int | None = None) -> Any:
+    def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """Return the sum or the mean of a value over all hosts.
 
         Args:

@@ -136,7 +136,7 @@ _TRACED: Final = Scoped("traced_program", "")
 
 
 @contextmanager
-def alone(kind: str) -> Iterator[None]:
+def exclusive_program(kind: str) -> Iterator[None]:
     """Trace the stages of a pipeline, or the body of a loop, in the block.
 
     Args:
@@ -146,12 +146,12 @@ def alone(kind: str) -> Iterator[None]:
         ProgramError: for a pipeline in a pipeline, in Graphcore's words.
         UnsupportedProgramError: for a loop in another program, and a pipeline in a loop.
     """
-    around = _TRACED()
-    if around == kind == "pipeline":
+    outer_kind = _TRACED()
+    if outer_kind == kind == "pipeline":
         raise ProgramError(ONE_PIPELINE)
-    if around:
+    if outer_kind:
         raise UnsupportedProgramError(
-            f"expected no {kind} of Graphcore's inside of a {around}, which is a program: use tf.while_loop"
+            f"expected no {kind} of Graphcore's inside of a {outer_kind}, which is a program: use tf.while_loop"
         )
     with _TRACED.set_to(kind):
         yield

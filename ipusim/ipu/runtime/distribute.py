@@ -32,7 +32,7 @@ class ClusterConfig(NamedTuple):
         is_chief: whether it is the chief.
     """
 
-    cluster_spec: tf.train.ClusterSpec
+    cluster_spec: Any
     task_type: str
     task_id: int
     master: str
@@ -41,7 +41,7 @@ class ClusterConfig(NamedTuple):
     is_chief: bool
 
 
-def cluster_spec() -> tf.train.ClusterSpec:
+def cluster_spec() -> Any:
     """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
     cluster, task, kind, index = _environment()
     if cluster.jobs and "type" in task:
@@ -80,7 +80,7 @@ def cluster_of(strategy: Any) -> ClusterConfig:
     return ClusterConfig(spec, resolver.task_type, resolver.task_id, resolver.master(), servers, count, rank == 0)
 
 
-def _environment() -> tuple[tf.train.ClusterSpec, Mapping[str, Any], str, int]:
+def _environment() -> tuple[Any, Mapping[str, Any], str, int]:
     """Return the cluster that the variable says, this process's task, and the type and index of that.
 
     Raises ProgramError where one is not of its form.
@@ -162,7 +162,7 @@ class TFConfigClusterResolver:
         self._spec = tf.train.ClusterSpec(cluster)
         self.task_type, self.task_id = tasks[rank] if tasks else ("worker", 0)
 
-    def cluster_spec(self) -> tf.train.ClusterSpec:
+    def cluster_spec(self) -> Any:
         """Return the cluster."""
         return self._spec
 
@@ -216,7 +216,7 @@ class Server:
         """Return at once: the hosts end with their programs."""
 
 
-def reduce_op_of(name: str, value: Any) -> tf.distribute.ReduceOp:
+def reduce_op_of(name: str, value: Any) -> Any:
     """Return an operation, also by its name in any case; raises ProgramTypeError, and ProgramError for another name."""
     operations = tf.distribute.ReduceOp
     if isinstance(value, str):

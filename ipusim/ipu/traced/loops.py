@@ -18,7 +18,7 @@ from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import is_fed_by_session
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import alone
+from ipusim.ipu.runtime.devices import exclusive_program
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
@@ -75,7 +75,7 @@ def add_loop(
         named = dict(element) if isinstance(element, Mapping) else {}
         values += [] if named else tf.nest.flatten(element)
     check_takes("body", body, values, named)
-    with alone("loop"):
+    with exclusive_program("loop"):
         returned = [each for each in listed(body(*values, **named)) if each is not None]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
     if carried and len(tensors) != len(carried):

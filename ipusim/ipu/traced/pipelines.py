@@ -26,7 +26,7 @@ from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer, variable_name
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import alone
+from ipusim.ipu.runtime.devices import exclusive_program
 from ipusim.ipu.traced import python_functions as _python_functions  # noqa: F401 - registers their kernel
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -142,7 +142,7 @@ def add_pipeline(
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
-    with alone("pipeline"):
+    with exclusive_program("pipeline"):
         traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
     step = traced.step
     written = {node.name for node in graph.get_operations()[start:]}

@@ -12,8 +12,8 @@ from tests.tensorflow_tests import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 
-from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
 from ipusim.ipu import distributed  # noqa: E402 - as above
+from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
 
 tf = load()
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN

@@ -64,7 +64,8 @@ def learn(loss):
     return OptimizerFunctionOutput(sgd(), loss)
 
 
-def train(**arguments):
+def arguments_with(**arguments):
+    """Arguments of a small pipeline that trains."""
     given = {
         "computational_stages": [times_w, identity],
         "gradient_accumulation_count": 4,
@@ -72,7 +73,16 @@ def train(**arguments):
         "outfeed_queue": IPUOutfeedQueue(),
         "optimizer_function": learn,
     }
-    return pipeline(**given | arguments)
+    return given | arguments
+
+
+def train(**arguments):
+    return pipeline(**arguments_with(**arguments))
+
+
+def compiled(**arguments):
+    given = arguments_with(**arguments)
+    return ipu_compiler.compile(lambda: pipeline(**given))
 
 
 def fetched(fetches, *first):
@@ -95,7 +105,8 @@ def replicated():
 
 
 def two_pipelines():
-    ipu_compiler.compile(lambda: (train(), train())[0])
+    first, second = arguments_with(), arguments_with()
+    ipu_compiler.compile(lambda: (pipeline(**first), pipeline(**second))[0])
 
 
 def enqueued_twice():
@@ -104,12 +115,12 @@ def enqueued_twice():
 
 
 def not_initialized():
-    fetched(ipu_compiler.compile(train))
+    fetched(compiled())
 
 
 def last_before_it_ran():
     queue = IPUOutfeedQueue(IPUOutfeedMode.LAST)
-    ipu_compiler.compile(lambda: train(outfeed_queue=queue))
+    compiled(outfeed_queue=queue)
     fetched(queue.dequeue())
 
 
@@ -285,7 +296,7 @@ RAISED = [
         "`batch_serialization_iterations "
         "> 1`.",
         NotImplementedError,
-        lambda: fetched(ipu_compiler.compile(lambda: train(offload_activations=True))),
+        lambda: fetched(compiled(offload_activations=True)),
     ),
     *(
         (

@@ -19,8 +19,8 @@ from tests.tensorflow_tests import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 
-from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
 from ipusim.ipu import horovod as hvd  # noqa: E402 - as above
+from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
 from ipusim.ipu.host_strategies import (  # noqa: E402 - as above
     IPUHorovodStrategy,
     IPUMultiReplicaStrategy,
