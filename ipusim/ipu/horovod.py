@@ -59,7 +59,7 @@ __all__ = [
 
 tf = load()
 _V1: Final = tf.compat.v1
-_TRAIN: Final = _V1.train
+_HOOK: Any = _V1.train.SessionRunHook
 #: Hosts of a program at most, as in a scenario.
 MOST: Final = 1024
 #: Calls a function on so many hosts, for the program that runs; None outside of programs.
@@ -211,7 +211,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
     return broadcast_variables(_V1.global_variables(), root_rank)
 
 
-class BroadcastGlobalVariablesHook(_TRAIN.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+class BroadcastGlobalVariablesHook(_HOOK):  # type: ignore[misc]  # TensorFlow has no types
     """Gives all global variables the values of one host, when a session has begun."""
 
     def __init__(self, root_rank: int, device: str = "") -> None:

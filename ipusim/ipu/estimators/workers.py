@@ -17,7 +17,7 @@ from ipusim.ipu.traced.host_collectives import reduced
 
 T = TypeVar("T")
 tf = load()
-_TRAIN: Final = tf.compat.v1.train
+_HOOK: Any = tf.compat.v1.train.SessionRunHook
 
 
 class Workers:
@@ -107,7 +107,7 @@ class Workers:
         return [] if self._host is None else [_StopTogether(self._host)]
 
 
-class _StopTogether(_TRAIN.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
+class _StopTogether(_HOOK):  # type: ignore[misc]  # TensorFlow has no types
     """Stops all hosts when a hook of one asks to; it takes no simulated time."""
 
     def __init__(self, host: machine.Host) -> None:
