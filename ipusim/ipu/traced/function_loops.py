@@ -12,6 +12,7 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.base.errors import EndOfDataError
+from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
@@ -74,8 +75,8 @@ class _Loop:
 def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: Any) -> Graph:
     """Return a function's graph with its loops over queues as programs of the machine.
 
-    A loop becomes a program if it takes elements of one queue and its number of iterations follows from values that are
-    known before; any other loop remains a node.
+    A loop becomes a program if it takes elements of one queue, or only sends to one, and its number of iterations
+    follows from values that are known before; any other loop remains a node.
 
     Args:
         graph: the graph.
@@ -96,11 +97,13 @@ def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]],
     """Return the node of a loop as a program; None for any other loop."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
     counted = _counter(loop)
-    if len(feeds) != 1 or counted is None:
+    sends = any(enqueued_of(node) is not None for node in loop.body.nodes.values())
+    if len(feeds) > 1 or not (feeds or sends) or counted is None:
         return None
-    feed = feeds[0]
-    entry = entry_of(feed)
-    infeed: Infeed = IteratorFeed(feed) if entry is None or feed.type == "IteratorGetNext" else entry.value
+    infeed: Infeed | None = None
+    for feed in feeds:
+        entry = entry_of(feed)
+        infeed = IteratorFeed(feed) if entry is None or feed.type == "IteratorGetNext" else entry.value
     body, carried, outside = _as_body(graph, loop, infeed, counted.alone, owner)
     program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
     runner = _Runner(loop, program, infeed, carried, outside, counted)
@@ -122,7 +125,7 @@ def _takes_element(node: Node) -> bool:
 
 
 def _as_body(
-    graph: Graph, loop: _Loop, infeed: Infeed, counters: Collection[int], owner: Any
+    graph: Graph, loop: _Loop, infeed: Infeed | None, counters: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
     """Return a loop's body whose values lie in variables, the names of these by place, and outer values' places.
 
@@ -151,7 +154,7 @@ def _as_body(
             behind.append(Node(f"{carried[place]}/assign", "AssignVariableOp", {}, (*handle.outputs, value)))
     for name, node in loop.body.nodes.items():
         taken = isinstance(infeed, IteratorFeed) and node.type == "IteratorGetNext"
-        nodes.setdefault(name, _dequeue(node, infeed, owner) if taken else node)
+        nodes.setdefault(name, _dequeue(node, infeed, owner) if infeed is not None and taken else node)
     nodes |= {node.name: node for node in behind}
     return Graph(nodes, loop.body.functions), carried, outside
 
@@ -237,7 +240,7 @@ class _Runner:
         self,
         loop: _Loop,
         program: DeviceProgram,
-        infeed: Infeed,
+        infeed: Infeed | None,
         carried: Mapping[int, str],
         outside: Mapping[Output, int],
         counter: _Counter,
