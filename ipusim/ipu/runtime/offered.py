@@ -79,6 +79,5 @@ def lack(module: str, name: str, known: list[str]) -> NoReturn:
 
     few = f", in {module} {', '.join(sorted(known))}" if len(known) <= _LISTED else ""
     raise MissingNameError(
-        f"{module}.{name} is not simulated{did_you_mean(name, known)}: ipusim.ipu.tensorflow offers what programs of "
-        f"pipelines use{few}; reports/graphcore_api.md lists all names"
+        f"{module}.{name} is not simulated{did_you_mean(name, known)}{few}: reports/graphcore_api.md lists all names"
     )
