@@ -72,6 +72,22 @@ ATTENTION = [
     {"name": "loss", "type": "softmax_cross_entropy"},
 ]
 CAUSAL = [{**layer, "causal": True} if layer["name"] == "heads" else layer for layer in ATTENTION]
+#: Encoder layers of BERT with normalisations behind the sums, and scores of all tokens of a vocabulary.
+BERT = [
+    {"name": "tokens", "type": "embedding", "input_dim": 40, "output_dim": 16},
+    {"name": "positions", "type": "position_embedding"},
+    {"name": "embedded", "type": "layer_norm"},
+    {"name": "heads", "type": "multi_head_attention", "num_heads": 2, "split_qkv": True},
+    {"name": "skip", "type": "add", "from": "embedded"},
+    {"name": "attended", "type": "layer_norm"},
+    {"name": "up", "type": "dense", "units": 32, "activation": "gelu"},
+    {"name": "down", "type": "dense", "units": 16},
+    {"name": "second_skip", "type": "add", "from": "attended"},
+    {"name": "norm", "type": "layer_norm"},
+    {"name": "transform", "type": "dense", "units": 16, "activation": "gelu_erf"},
+    {"name": "scores", "type": "dense", "units": 40},
+    {"name": "loss", "type": "softmax_cross_entropy"},
+]
 #: Layers, shape of a sample, first layers of later stages, the optimizer, and that of TensorFlow 1.
 MODELS = {
     "dense": (DENSE, (9, 5), ["second", "last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
@@ -80,6 +96,7 @@ MODELS = {
     "lstm": (LSTM, (5, 6), ["last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
     "two_lstms": (TWO_LSTMS, (5, 6), ["lstm"], "rmsprop", lambda v1: v1.train.RMSPropOptimizer(1e-3)),
     "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
+    "bert": (BERT, (6,), ["attended", "norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
 #: Options of a scenario's optimizers that have no default; none of them changes the work of an update.
@@ -125,14 +142,29 @@ def _attention(tf, x, heads, causal=False):
     return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
 
 
-def _call(tf, layer, x, labels):
+def _gelu(tf, x):
+    """GELU as programs for BERT write it out."""
+    return x * 0.5 * (1.0 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * tf.pow(x, 3))))
+
+
+def _dense(tf, x, options):
+    """A dense layer of Keras with an activation of Keras or of TensorFlow's functions."""
+    written = {"gelu": lambda z: _gelu(tf, z), "gelu_erf": tf.nn.gelu}
+    activation = options.get("activation")
+    return tf.keras.layers.Dense(**{**options, "activation": written.get(activation, activation)})(x)
+
+
+def _call(tf, layer, x, labels, outputs):
     """A layer of a scenario, called as a program of TensorFlow writes it."""
     keras, kind, options = tf.keras.layers, layer["type"], dict(layer)
     name = options.pop("name")
     del options["type"]
     calls = {
         "flatten": lambda: keras.Flatten()(x),
-        "dense": lambda: keras.Dense(**options)(x),
+        "dense": lambda: _dense(tf, x, options),
+        "embedding": lambda: keras.Embedding(**options)(x),
+        "position_embedding": lambda: x + tf.compat.v1.get_variable(name, x.shape[1:]),
+        "add": lambda: x + outputs[options["from"]],
         "conv2d": lambda: keras.Conv2D(**options)(x),
         "max_pool2d": lambda: keras.MaxPool2D(**options)(x),
         "average_pool2d": lambda: keras.AveragePooling2D(**options)(x),
@@ -156,8 +188,9 @@ def _stage(layers):
         from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
         tf = load()
+        outputs = {}
         for layer in layers:
-            x = _call(tf, layer, x, labels)
+            x = outputs[layer["name"]] = _call(tf, layer, x, labels, outputs)
         return x if layers[-1]["type"] == "softmax_cross_entropy" else (x, labels)
 
     return function
@@ -168,13 +201,18 @@ def _model(job, layers, optimizer):
     by_name = {layer["name"]: layer for layer in layers}
     stages = [_stage([by_name[name] for name in profile.layers]) for profile in job.program.stages]
     options = job.request.options
-    batch, shape = options.pipeline.micro_batch_size, tuple(options.data.shape)
-    return Model(stages, [((batch, *shape), np.float32), ((batch,), np.int32)], optimizer)
+    batch, data = options.pipeline.micro_batch_size, options.data
+    if data.type == "synthetic_tokens":
+        tokens = ((batch, data.length), np.int32)
+        return Model(stages, [tokens, tokens], optimizer, data.vocabulary)
+    return Model(stages, [((batch, *data.shape), np.float32), ((batch,), np.int32)], optimizer)
 
 
 def _of(name):
     layers, shape, splits, rule, optimizer = MODELS[name]
     data = {"type": "synthetic", "shape": list(shape), "classes": 10}
+    if layers[0]["type"] == "embedding":
+        data = {"type": "synthetic_tokens", "length": shape[0], "vocabulary": layers[0]["input_dim"]}
     job = job_of(layers, data, splits, 8, {"type": rule, "learning_rate": 0.1, **OPTIONS.get(rule, {})})
     return job, _model(job, layers, optimizer)
 

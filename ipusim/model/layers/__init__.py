@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
+    from ipusim.model.layers.add import Add
     from ipusim.model.layers.attention import MultiHeadAttention
     from ipusim.model.layers.augru import AUGRU
     from ipusim.model.layers.convolution import Conv1D, Conv2D
     from ipusim.model.layers.ctc import CTC
     from ipusim.model.layers.depthwise import DepthwiseConv2D
     from ipusim.model.layers.dropout import DROP, DROP_SETS, Dropout, check_rate, keep_mask
-    from ipusim.model.layers.embedding import Embedding
+    from ipusim.model.layers.embedding import Embedding, PositionEmbedding
     from ipusim.model.layers.gru import GRU
     from ipusim.model.layers.keys import EarlierLayer
     from ipusim.model.layers.layer import Key, Layer, Loss, Parameters, Saved, SharesParameters, TakesTokens
