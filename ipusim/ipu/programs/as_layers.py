@@ -47,13 +47,7 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
     flat = [layer for stage in chain for layer in stage]
     flat_names = [name for stage in names for name in stage]
     named = dict(zip(flat, flat_names, strict=True))
-    specs = [
-        {
-            "name": name,
-            **_said(layers.Add(named[each.skipped_from]) if each.skipped_from else each.layer, layers.rows()),
-        }
-        for each, name in named.items()
-    ]
+    specs = [{"name": name, **_said(_joined(each, named), layers.rows())} for each, name in named.items()]
     dtypes = {functions.variables[name].dtype for layer in flat for name in layer.variables}
     if len(dtypes) > 1:
         raise NotLayersError("variables are of several types")

@@ -190,7 +190,7 @@ class _Pricing:
         return next(iter(owners.values())) if len(owners) == 1 else None
 
     def _layer_that_makes(self, maker: Node) -> FoundLayer | None:
-        """Return the layer that a node is of, or of whose gradient; of a view, that of what is seen."""
+        """Return the layer of a node, of a node of its gradient, or of the source of a view."""
         layer = self._layer_of.get(maker.name) or self._layer_behind(maker)
         return self._layer_of_inputs(maker) if layer is None and maker.type in FREE else layer
 

@@ -30,9 +30,9 @@ class Written(NamedTuple):
 
     Attributes:
         activation: its name.
-        x: the tensor that it is computed of.
+        x: its argument.
         nodes: names of its nodes.
-        last: the node that makes its result.
+        last: the last of these nodes.
     """
 
     activation: str
