@@ -45,14 +45,29 @@ def _attention(tf: Any, x: Any, heads: int, causal: bool = False) -> Any:
     return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
 
 
-def _call(tf: Any, layer: Layer, x: Any, labels: Any) -> Any:
+def _gelu(tf: Any, x: Any) -> Any:
+    """GELU as programs for BERT write it out."""
+    return x * 0.5 * (1.0 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * tf.pow(x, 3))))
+
+
+def _dense(tf: Any, x: Any, options: Mapping[str, Any]) -> Any:
+    """A dense layer of Keras with an activation of Keras or of TensorFlow's functions."""
+    written = {"gelu": lambda z: _gelu(tf, z), "gelu_erf": tf.nn.gelu}
+    activation = options.get("activation")
+    return tf.keras.layers.Dense(**{**options, "activation": written.get(activation, activation)})(x)
+
+
+def _call(tf: Any, layer: Layer, x: Any, labels: Any, outputs: Mapping[str, Any]) -> Any:
     """A layer of a scenario, called as a program of TensorFlow writes it."""
     keras, kind, options = tf.keras.layers, layer["type"], dict(layer)
     name = options.pop("name")
     del options["type"]
     calls = {
         "flatten": lambda: keras.Flatten()(x),
-        "dense": lambda: keras.Dense(**options)(x),
+        "dense": lambda: _dense(tf, x, options),
+        "embedding": lambda: keras.Embedding(**options)(x),
+        "position_embedding": lambda: x + tf.compat.v1.get_variable(name, x.shape[1:]),
+        "add": lambda: x + outputs[options["from"]],
         "conv2d": lambda: keras.Conv2D(**options)(x),
         "max_pool2d": lambda: keras.MaxPool2D(**options)(x),
         "average_pool2d": lambda: keras.AveragePooling2D(**options)(x),
@@ -82,8 +97,10 @@ def stage_of(layers: Sequence[Layer], *, labelled: bool = True, predictions: boo
         from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
         tf, before = load(), x
+        outputs: dict[str, Any] = {}
         for layer in layers:
-            before, x = x, _call(tf, layer, x, labels)
+            before, x = x, _call(tf, layer, x, labels, outputs)
+            outputs[layer["name"]] = x
         if layers[-1]["type"] == "softmax_cross_entropy":
             return (before, x) if predictions else x
         return (x, labels) if labelled else x

@@ -580,7 +580,11 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
     found = ipu.ipu_run_config.RunConfig()
     assert (found.master, found.evaluation_master) == (master, "")
     assert (found.task_type, found.task_id, found.is_chief) == (kind, place, chief)
-    assert (found.num_ps_replicas, found.num_worker_replicas, found.cluster_spec.as_dict()) == (servers, workers, cluster)
+    assert (found.num_ps_replicas, found.num_worker_replicas, found.cluster_spec.as_dict()) == (
+        servers,
+        workers,
+        cluster,
+    )
     if workers > 1:
         with pytest.raises(UnsupportedProgramError, match="TF_CONFIG: expected one worker of a RunConfig with"):
             ipu.ipu_estimator.IPUEstimator(model_fn, "unused", ipu.ipu_run_config.RunConfig())

@@ -209,6 +209,34 @@ def test_layers_with_what_they_are_made_with(ran):
     assert given["data"] == {"type": "synthetic_targets", "shape": [8, 8, 3], "target_shape": [2], "samples": 16}
 
 
+def test_tokens_and_a_skip_connection(ran, tmp_path):
+    def first(ids, labels):
+        with tf.variable_scope("tokens"):
+            x = tf.gather(tf.get_variable("table", [20, 6]), ids)
+        with tf.variable_scope("places"):
+            x += tf.get_variable("rows", [5, 6])
+        return x + layers.Dense(6, tf.nn.gelu, name="inner")(x), labels
+
+    def last(y, labels):
+        logits = layers.Dense(20, name="scores")(y)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+
+    ids = np.ones((2, 5), np.int32)
+    program = ran(first, last, x=ids, labels=ids)
+    said = as_scenario(program.as_job())
+    assert said.request.without_defaults()["model"]["layers"] == [
+        {"name": "tokens", "type": "embedding", "input_dim": 20, "output_dim": 6},
+        {"name": "places", "type": "position_embedding"},
+        {"name": "inner", "type": "dense", "units": 6, "activation": "gelu_erf"},
+        {"name": "add", "type": "add", "from": "places"},
+        {"name": "scores", "type": "dense", "units": 20},
+        {"name": "softmax_cross_entropy", "type": "softmax_cross_entropy"},
+    ]
+    (tmp_path / "said.yaml").write_text(scenario_text(said.request, tmp_path), encoding="utf-8")
+    twin, own = map(said_so._time_alone, (load_job(tmp_path / "said.yaml", ["numerics=off"]), program.job))
+    assert twin.end.tolist() == own.end.tolist()
+
+
 def shared(x, labels):
     weight = tf.get_variable("w", [6, 6])
     return tf.matmul(tf.matmul(x, weight), weight), labels

@@ -75,6 +75,22 @@ ATTENTION = [
     {"name": "loss", "type": "softmax_cross_entropy"},
 ]
 CAUSAL = [{**layer, "causal": True} if layer["name"] == "heads" else layer for layer in ATTENTION]
+#: Encoder layers of BERT with normalisations behind the sums, and scores of all tokens of a vocabulary.
+BERT = [
+    {"name": "tokens", "type": "embedding", "input_dim": 40, "output_dim": 16},
+    {"name": "positions", "type": "position_embedding"},
+    {"name": "embedded", "type": "layer_norm"},
+    {"name": "heads", "type": "multi_head_attention", "num_heads": 2, "split_qkv": True},
+    {"name": "skip", "type": "add", "from": "embedded"},
+    {"name": "attended", "type": "layer_norm"},
+    {"name": "up", "type": "dense", "units": 32, "activation": "gelu"},
+    {"name": "down", "type": "dense", "units": 16},
+    {"name": "second_skip", "type": "add", "from": "attended"},
+    {"name": "norm", "type": "layer_norm"},
+    {"name": "transform", "type": "dense", "units": 16, "activation": "gelu_erf"},
+    {"name": "scores", "type": "dense", "units": 40},
+    {"name": "loss", "type": "softmax_cross_entropy"},
+]
 #: Layers, shape of a sample, first layers of later stages, the optimizer, and that of TensorFlow 1.
 MODELS = {
     "dense": (DENSE, (9, 5), ["second", "last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
@@ -83,6 +99,7 @@ MODELS = {
     "lstm": (LSTM, (5, 6), ["last"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.1)),
     "two_lstms": (TWO_LSTMS, (5, 6), ["lstm"], "rmsprop", lambda v1: v1.train.RMSPropOptimizer(1e-3)),
     "attention": (ATTENTION, (6, 12), ["norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
+    "bert": (BERT, (6,), ["attended", "norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
 #: Optimizers of a scenario, and those of TensorFlow 1. A first sum of FTRL that is small takes weights for gradients.
@@ -144,13 +161,18 @@ def _model(job, layers, optimizer):
     by_name = {layer["name"]: layer for layer in layers}
     stages = [stage_of([by_name[name] for name in profile.layers]) for profile in job.program.stages]
     options = job.request.options
-    batch, shape = options.pipeline.micro_batch_size, tuple(options.data.shape)
-    return Model(stages, [((batch, *shape), np.float32), ((batch,), np.int32)], optimizer)
+    batch, data = options.pipeline.micro_batch_size, options.data
+    if data.type == "synthetic_tokens":
+        tokens = ((batch, data.length), np.int32)
+        return Model(stages, [tokens, tokens], optimizer, data.vocabulary)
+    return Model(stages, [((batch, *data.shape), np.float32), ((batch,), np.int32)], optimizer)
 
 
 def _of(name):
     layers, shape, splits, rule, optimizer = MODELS[name]
     data = {"type": "synthetic", "shape": list(shape), "classes": 10}
+    if layers[0]["type"] == "embedding":
+        data = {"type": "synthetic_tokens", "length": shape[0], "vocabulary": layers[0]["input_dim"]}
     job = job_of(layers, data, splits, 8, {"type": rule, "learning_rate": 0.1, **OPTIONS.get(rule, {})})
     return job, _model(job, layers, optimizer)
 

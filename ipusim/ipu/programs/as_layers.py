@@ -46,7 +46,8 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
     names = short_names_of([[layer.scoped for layer in stage] for stage in chain])
     flat = [layer for stage in chain for layer in stage]
     flat_names = [name for stage in names for name in stage]
-    specs = [{"name": name, **_said(layer.layer, layers.rows())} for name, layer in zip(flat_names, flat, strict=True)]
+    named = dict(zip(flat, flat_names, strict=True))
+    specs = [{"name": name, **_said(_joined(each, named), layers.rows())} for each, name in named.items()]
     dtypes = {functions.variables[name].dtype for layer in flat for name in layer.variables}
     if len(dtypes) > 1:
         raise NotLayersError("variables are of several types")
@@ -61,6 +62,12 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
         **({"optimizer": _optimizer(functions)} if functions.training else {}),
         **({"precision": precision} if precision != "float32" else {}),
     }
+
+
+def _joined(chained: Chained, names: Mapping[Chained, str]) -> Any:
+    """Return a layer or loss; a sum by the name of the layer whose output it adds."""
+    source = chained.skipped_from
+    return chained.layer if source is None else layers.Add(layers.EarlierLayer(names[source]))
 
 
 def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
@@ -86,7 +93,7 @@ def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
     arguments = {
         key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default
     }
-    if len(row.keys) != len(fields(thing)):
+    if len(row.keys) != len([field for field in fields(thing) if field.init]):
         raise NotLayersError(f"a scenario cannot say all of {type(thing).__name__}")
     return {"type": row.kind, **{name: _plain(value, thing) for name, value in arguments.items()}}
 

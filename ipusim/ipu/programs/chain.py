@@ -20,6 +20,9 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 #: Nodes whose results are the same for all data of one form.
 _OF_FORMS: Final = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
 
+#: Nodes that make a gradient a dense tensor: views, and the sum of the gradients of an embedding's rows.
+_OF_GRADIENTS: Final = VIEWS | {"UnsortedSegmentSum"}
+
 
 class NotLayersError(UnsupportedProgramError):
     """A program that does other things than to run layers, one after the other; the text says which."""
@@ -35,6 +38,7 @@ class Chained:
         variables: shared names of its variables.
         input: form of its input, with the axis of samples.
         labels: form of the labels; None for a layer that is no loss.
+        skipped_from: the earlier layer whose output a sum adds; None for any other layer.
     """
 
     layer: Any
@@ -42,6 +46,7 @@ class Chained:
     variables: tuple[str, ...]
     input: Form
     labels: Form | None = None
+    skipped_from: Chained | None = None
 
 
 def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
@@ -97,6 +102,7 @@ class _StageChain:
         observed, self._view = self.observed, _view(self.graph, self.observed)
         if observed.work.alone:
             raise NotLayersError(f"stage {self.name!r} calls {observed.work.alone[0]}, which is no layer")
+        self._ends: dict[str, Chained] = {}
         self._takes = {tensor: form_of(value) for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)}
         if self.before is None and not observed.work.layers:
             raise NotLayersError(f"stage {self.name!r} runs no layer")
@@ -106,6 +112,7 @@ class _StageChain:
         for found in observed.work.layers:
             shape = self._add(found, end, shape)
             end = found.nodes
+            self._ends |= dict.fromkeys(end, self.layers[-1])
         ends = [number for number, tensor in enumerate(observed.cut.gives) if self._is_from(tensor, end)]
         if not ends:
             raise NotLayersError(f"stage {self.name!r} does not give what its last layer does")
@@ -120,7 +127,7 @@ class _StageChain:
         """Refuse gradients that no layer gives as they are."""
         for tensor in self.observed.cut.gradients.values():
             maker = self.graph.nodes[tensor.node]
-            while maker.type in VIEWS and not maker.origin and maker.inputs:
+            while maker.type in _OF_GRADIENTS and not maker.origin and maker.inputs:
                 maker = self.graph.nodes[maker.inputs[0].node]
             if not maker.origin:
                 raise NotLayersError("the optimizer changes gradients by functions of its own")
@@ -133,6 +140,10 @@ class _StageChain:
         is_loss = isinstance(found.layer, _LOSSES)
         if end is None and self.before is None and is_loss is False:
             on_chain, others = inputs, []
+        earlier = None
+        if isinstance(found.layer, layers.Add) and len(others) == 1:
+            earlier = self._ends.get(self._source(others[0]).node)
+            others = others if earlier is None else []
         sources = {self._source(tensor) for tensor in on_chain}
         if len(sources) != 1 or (others and not is_loss):
             raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
@@ -146,7 +157,7 @@ class _StageChain:
         labels = self._takes[self._source(others[0])] if others else None
         names = tuple(_variables(self.graph, self._view, found))
         taken = Form((found.batch, *found.input_shape), form.dtype)
-        self.layers.append(Chained(found.layer, _scoped(self.graph, self._view, found), names, taken, labels))
+        self.layers.append(Chained(found.layer, _scoped(self.graph, self._view, found), names, taken, labels, earlier))
         return (found.batch, *((1,) if is_loss else found.layer.output_shape(found.input_shape)))
 
     def _flatten(self, tensor: Output, shape: tuple[int, ...]) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
+    from ipusim.model.layers.add import Add
     from ipusim.model.layers.attention import MultiHeadAttention
     from ipusim.model.layers.augru import AUGRU
     from ipusim.model.layers.convolution import Conv2D
     from ipusim.model.layers.ctc import CTC
     from ipusim.model.layers.dropout import Dropout
-    from ipusim.model.layers.embedding import Embedding
+    from ipusim.model.layers.embedding import Embedding, PositionEmbedding
     from ipusim.model.layers.gru import GRU
     from ipusim.model.layers.keys import EarlierLayer
     from ipusim.model.layers.layer import Layer, Saved, TakesTokens

@@ -18,8 +18,8 @@ T = np.array([1, -2, 3], np.float32)
 def names():
     """TensorFlow 1's names in a graph of their own, and Graphcore's modules."""
     needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
     from ipusim.ipu import ipu_compiler, scopes  # noqa: PLC0415
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
     from ipusim.ipu.runtime.program_state import configure  # noqa: PLC0415
 
     def device(ipus):

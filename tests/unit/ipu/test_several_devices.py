@@ -15,8 +15,8 @@ from tests.tensorflow_tests import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 
-from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
 from ipusim.ipu import ipu_compiler, loops  # noqa: E402 - as above
+from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - which needs TensorFlow
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: E402 - as above

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.prices import kernel_layers, recurrent_layers, whole_layers
+from ipusim.ipu.graph.prices import kernel_layers, recurrent_layers, whole_layers, written_layers
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import PassView
 
@@ -25,6 +25,9 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
     whole_layers.cross_entropy,
     whole_layers.squared_error,
     whole_layers.activation,
+    written_layers.embedding,
+    written_layers.positions,
+    written_layers.add,
 )
 
 

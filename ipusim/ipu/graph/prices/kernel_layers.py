@@ -10,6 +10,7 @@ from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
+from ipusim.ipu.graph.prices.written_layers import written_behind
 
 #: Names of the simulator's activations by operation type.
 ACTIVATIONS: Final = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
@@ -40,6 +41,19 @@ class Tail:
         if following is not None and following.type in ACTIVATIONS:
             self._take(view, following)
             self.activation = ACTIVATIONS[following.type]
+        else:
+            self._take_written(view)
+
+    def _take_written(self, view: PassView) -> None:
+        """Take an activation that is written out, with the views before it."""
+        end, views = self.last, set[str]()
+        while (following := view.only_reader(end)) is not None and following.type in VIEWS:
+            views.add(following.name)
+            end = following
+        written = written_behind(view, end.outputs[0])
+        if written is not None:
+            self.nodes |= views | written.nodes
+            self.last, self.activation = written.last, written.activation
 
     def _following(self, view: PassView) -> Node | None:
         """Return the one node that reads the result so far, beyond changes of view."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ipusim.api import Work
+from ipusim.api import Work, layers
 from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.found import find_layers
@@ -58,6 +58,7 @@ class _Pricing:
         self._known: dict[str, bool] = {}
         self._alone: dict[str, None] = {}
         self._behind: dict[str, FoundLayer | None] = {}
+        self._added_up: set[str] = set()
         self._read: set[Output] | None = None
 
     def work(self) -> StageWork:
@@ -94,10 +95,20 @@ class _Pricing:
             if layer is None or layer.name not in groups:
                 yield from self._add(run, seen)
             elif layer.name not in priced and not self._costs_nothing(seen.node):
-                priced.add(layer.name)
                 yield from run.end()
-                yield self._backward_of(by_name[layer.name], groups[layer.name])
+                for each in (*self._skips_behind(layer, groups, priced), layer.name):
+                    priced.add(each)
+                    yield self._backward_of(by_name[each], groups[each])
         yield from run.end()
+
+    def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced: set[str]) -> list[str]:
+        """Return the names of sums behind a layer, the last first, whose gradient is not priced yet.
+
+        The gradient of a sum goes through it before the layers in front, but is added up behind all of them.
+        """
+        behind = self._found[self._found.index(layer) + 1 :]
+        skips = [each.name for each in behind if isinstance(each.layer, layers.Add)]
+        return [name for name in reversed(skips) if name in groups and name not in priced]
 
     def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
         """Add a node that no layer has to a run of such nodes; yield the run if the node begins another."""
@@ -129,15 +140,44 @@ class _Pricing:
     def _layer_behind(self, node: Node) -> FoundLayer | None:
         """Return the layer that a node is a part of the gradient of.
 
-        A node without an origin, such as a sum of gradients, belongs to the common layer of all its inputs.
+        A node without an origin, such as a sum of gradients, belongs to the common layer of all its inputs, or is the
+        gradient of the sum that ends a skip connection.
         """
         if node.name not in self._behind:
             origin = self._nodes.get(node.origin)
             while origin is not None and origin.name not in self._view.seen:
                 origin = self._nodes.get(origin.origin)
+            self._behind[node.name] = None  # also ends a circle
             found = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
+            if found is None and origin is None and node.type == "AddN":
+                found = self._skip_behind(node)
             self._behind[node.name] = found
         return self._behind[node.name]
+
+    def _skip_behind(self, node: Node) -> FoundLayer | None:
+        """Return the sum whose earlier operand a sum of gradients is the gradient of; None without one.
+
+        The other readers of the operand, where the skip connection begins, give the other gradients.
+        """
+        makers = (self._nodes[tensor.node] for tensor in node.inputs if tensor.node in self._nodes)
+        behind = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
+        for skip in self._found:
+            if isinstance(skip.layer, layers.Add) and skip.name not in self._added_up:
+                for tensor in self._nodes[skip.name].inputs:
+                    others = self._readers_of(self._view.source(tensor)) - {skip.name}
+                    if others & behind:
+                        self._added_up.add(skip.name)
+                        return skip
+        return None
+
+    def _readers_of(self, source: Output) -> set[str]:
+        """Return the names of the layers that read a tensor, in any view."""
+        return {
+            layer.name
+            for layer in self._found
+            for name in layer.nodes
+            if any(self._view.source(tensor) == source for tensor in self._nodes[name].inputs)
+        }
 
     def _layer_of_inputs(self, node: Node) -> FoundLayer | None:
         """Return the layer that all inputs of a node come from but constants; None for several."""
@@ -145,11 +185,14 @@ class _Pricing:
         for tensor in node.inputs:
             maker = self._nodes.get(tensor.node)
             if maker is not None and not is_constant(self._nodes, maker, self._known):
-                layer = self._layer_of.get(maker.name) or self._layer_behind(maker)
-                if layer is None and maker.type in FREE:
-                    layer = self._layer_of_inputs(maker)
+                layer = self._layer_that_makes(maker)
                 owners[layer.name if layer else ""] = layer
         return next(iter(owners.values())) if len(owners) == 1 else None
+
+    def _layer_that_makes(self, maker: Node) -> FoundLayer | None:
+        """Return the layer of a node, of a node of its gradient, or of the source of a view."""
+        layer = self._layer_of.get(maker.name) or self._layer_behind(maker)
+        return self._layer_of_inputs(maker) if layer is None and maker.type in FREE else layer
 
     def _backward_of(self, layer: FoundLayer, group: list[ObservedNode]) -> Work:
         """Return the work of a layer's gradient, of the halves that are computed."""

@@ -18,12 +18,14 @@ class PassView:
     """The nodes of a forward pass that have run.
 
     Attributes:
+        graph: the graph.
         seen: the nodes by name, in the order in which they ran.
         claimed: names of nodes that a layer stands for already.
     """
 
     def __init__(self, graph: Graph, seen: Iterable[ObservedNode]) -> None:
         """Take the nodes in order."""
+        self.graph = graph
         self._nodes: Mapping[str, Node] = graph.nodes
         self.seen = {each.node.name: each for each in seen}
         self.claimed: set[str] = set()

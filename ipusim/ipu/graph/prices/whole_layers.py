@@ -11,6 +11,7 @@ from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.kernel_layers import ACTIVATIONS, Tail, sample_shape
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
+from ipusim.ipu.graph.prices.written_layers import written_activation
 
 _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
 #: Nodes between the product of queries and keys and the softmax: scales and masks.
@@ -164,12 +165,14 @@ def squared_error(view: PassView, node: Node) -> FoundLayer | None:
 
 def activation(view: PassView, node: Node) -> FoundLayer | None:
     """Return an activation that no product stands before."""
-    if node.type not in ACTIVATIONS:
+    written = written_activation(view, node)
+    if written is None and node.type not in ACTIVATIONS:
         return None
     form = view.form(node.outputs[0])
     batch, shape = sample_shape(form.shape)
-    layer = layers.ActivationLayer(ACTIVATIONS[node.type])
-    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, frozenset({node.name}))
+    layer = layers.ActivationLayer(ACTIVATIONS[node.type] if written is None else written.activation)
+    nodes = frozenset({node.name}) if written is None else written.nodes
+    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, nodes)
 
 
 def attention(view: PassView, node: Node) -> FoundLayer | None:

@@ -1,0 +1,158 @@
+"""Patterns of activations that programs write out in arithmetic, embeddings, and sums of two values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ipusim.api import layers
+from ipusim.ipu.graph.executable import Executable, Invocation
+from ipusim.ipu.graph.node import Node, Output
+from ipusim.ipu.graph.prices.layer import FoundLayer
+from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
+
+#: The simulator's activations by the type of the elementary function in them.
+_WRITTEN: Final = {"Tanh": "gelu", "Erf": "gelu_erf", "Erfc": "gelu_erf", "Sigmoid": "swish"}
+_ARITHMETIC: Final = SAME_VALUE | {"Mul", "RealDiv", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", *_WRITTEN}
+_SUMS: Final = frozenset({"Add", "AddV2"})
+#: Nodes of the longest activation: the tanh form of GELU with its cube as two products has ten.
+_MOST_NODES: Final = 16
+#: Largest difference of an activation from its definition in float32; both forms of GELU differ by 5e-4.
+_CLOSE: Final = 2e-5
+#: The same in float16, whose constants have three digits.
+_CLOSE_IN_HALF: Final = 1e-2
+
+
+class Written(NamedTuple):
+    """An activation as arithmetic.
+
+    Attributes:
+        activation: its name.
+        x: its argument.
+        nodes: names of its nodes.
+        last: the last of these nodes.
+    """
+
+    activation: str
+    x: Output
+    nodes: frozenset[str]
+    last: Node
+
+
+def written_activation(view: PassView, node: Node) -> Written | None:
+    """Return the activation around an elementary function, such as GELU around its tanh.
+
+    Arithmetic in any form counts that follows from one tensor and constants, and has the values of the activation.
+    """
+    if node.type not in _WRITTEN:
+        return None
+    for x in _upstream(view, node.inputs[0]):
+        nodes: set[str] = set()
+        if _follows(view, node.outputs[0], x, nodes):
+            last: Node | None = node
+            while last is not None and len(nodes) <= _MOST_NODES:
+                if (
+                    last.type in ("Mul", "RealDiv")
+                    and last is not node
+                    and _has_values(view, _WRITTEN[node.type], x, last)
+                ):
+                    return Written(_WRITTEN[node.type], x, frozenset(nodes), last)
+                last = view.only_reader(last)
+                if last is None or last.type not in _ARITHMETIC or not _follows(view, last.outputs[0], x, nodes):
+                    break
+    return None
+
+
+def written_behind(view: PassView, tensor: Output) -> Written | None:
+    """Return the written activation of a tensor; None without one."""
+    ahead, met = [tensor.node], dict.fromkeys([tensor.node])
+    while ahead and len(met) <= _MOST_NODES:
+        for node in view.readers(view.seen[ahead.pop(0)].node):
+            if node.name in met or node.type not in _ARITHMETIC:
+                continue
+            met[node.name] = None
+            ahead.append(node.name)
+            written = written_activation(view, node)
+            if written is not None and view.source(written.x) == view.source(tensor):
+                return written
+    return None
+
+
+def _upstream(view: PassView, tensor: Output) -> Iterator[Output]:
+    """Yield a tensor and those that arithmetic makes it from, the nearest first."""
+    ahead, met = [tensor], {tensor}
+    while ahead and len(met) <= _MOST_NODES:
+        tensor = ahead.pop(0)
+        yield tensor
+        node = view.node(tensor)
+        if node is not None and node.type in _ARITHMETIC:
+            new = [each for each in node.inputs if each not in met and not view.is_constant(each)]
+            ahead += new
+            met |= {*new}
+
+
+def _follows(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool:
+    """Tell whether a tensor follows from ``x`` and constants alone, and add the nodes between to ``nodes``."""
+    if tensor == x or view.is_constant(tensor):
+        return True
+    node = view.node(tensor)
+    if node is None or node.type not in _ARITHMETIC or len(nodes) > _MOST_NODES:
+        return False
+    nodes.add(node.name)
+    return all(_follows(view, each, x, nodes) for each in node.inputs)
+
+
+def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
+    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by its values at points."""
+    dtype = view.form(x).dtype
+    points: Any = np.linspace(-4.0, 4.0, 33).astype(dtype)
+    executable = Executable(view.graph, [x], [last.outputs[0]])
+    (result,) = executable.run(Invocation({}), [points])
+    expected, _ = layers.ActivationLayer(activation).forward({}, points.astype(np.float64))
+    close = _CLOSE if dtype.itemsize >= np.dtype(np.float32).itemsize else _CLOSE_IN_HALF
+    return np.shape(result) == points.shape and bool(np.allclose(result.astype(np.float64), expected, close, close))
+
+
+def embedding(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the embedding that takes rows of a table: TensorFlow's ``gather`` and ``embedding_lookup``."""
+    if node.type == "ResourceGather":
+        table = view.seen[node.name].inputs[0]
+    elif node.type in ("Gather", "GatherV2") and view.is_weight(node.inputs[0]):
+        table = view.form(node.inputs[0])
+    else:
+        return None
+    ids, rows = view.seen[node.name].inputs[1], view.form(node.outputs[0])
+    if len(table.shape) != 2 or len(ids.shape) < 1 or rows.shape != (*ids.shape, table.shape[1]):
+        return None
+    layer = layers.Embedding(*table.shape)
+    return FoundLayer(node.name, layer, ids.shape[1:], ids.shape[0], rows.dtype.itemsize, frozenset({node.name}))
+
+
+def positions(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the sum of samples and a variable that has a row for each position."""
+    if node.type not in _SUMS:
+        return None
+    form = view.form(node.outputs[0])
+    rows = [tensor for tensor in node.inputs if view.is_weight(tensor)]
+    if len(rows) != 1 or len(form.shape) != 3 or form.shape[1:] != _without_ones(view.form(rows[0]).shape):
+        return None
+    nodes = frozenset({node.name})
+    return FoundLayer(node.name, layers.PositionEmbedding(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without the axis of samples that a table of positions may have, of length 1."""
+    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
+
+
+def add(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the sum of two values of one form, as at the end of a skip connection."""
+    if node.type not in _SUMS or any(view.is_weight(each) or view.is_constant(each) for each in node.inputs):
+        return None
+    form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))
+    if forms != [form, form] or len(form.shape) < 2 or form.dtype.kind not in "fV":
+        return None
+    nodes, layer = frozenset({node.name}), layers.Add(layers.EarlierLayer("")).with_beside(form.shape[1:])
+    return FoundLayer(node.name, layer, form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
