@@ -42,6 +42,8 @@ _STRATEGIES: Final = """
 """
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
+#: Modules of TensorFlow's estimators.
+_OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
 #: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
 _ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
 #: Modules of the optimizers' package, each with the names of that.
@@ -86,6 +88,9 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": ("tensorflow.python",),
+        "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+        "tensorflow.python.estimator": f"{_OURS}.estimators",
+        **{f"tensorflow.python.estimator.{name}": f"{_OURS}.estimators" for name in _OF_ESTIMATORS.split()},
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
         "horovod": f"{_OURS}.horovod",
         "horovod.tensorflow": f"{_OURS}.horovod",
@@ -104,6 +109,8 @@ def rows_for(major: int) -> dict[str, Row]:
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
         rows[f"{parent}.nn.compute_average_loss"] = f"{_OURS}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
+    for parent in ("keras", "tf_keras", "tensorflow.python.keras"):
+        rows[f"{parent}.optimizer_v2"] = (f"{_KERAS_SOURCE}.optimizers.legacy",)
     for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
         rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
         rows[f"{parent}.ipu"] = f"{_OURS}.keras"
