@@ -16,13 +16,13 @@ import csv
 import json
 import os
 import re
-import subprocess
 import sys
 import unittest
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module, util
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -177,7 +177,7 @@ class _Outcomes(unittest.TestResult):
 
 
 def _name(test: unittest.TestCase) -> str:
-    return ".".join(test.id().split(".")[-2:])
+    return f"{type(test).__name__}.{test._testMethodName}"
 
 
 class _Poplar:
@@ -264,27 +264,31 @@ def run_file(checkout: Path, file: str) -> list[Row]:
     """Run a test file in a process of its own, and return its tests' rows by name."""
     with TemporaryDirectory() as temporary:
         told = Path(temporary, "told")
-        command = [sys.executable, "-m", "reports.graphcore_tests", str(checkout), file, str(told)]
-        environment = {"PYTHONPATH": str(OUTCOMES.parent.parent), "TF_IPU_COUNT": "64", "HOME": temporary}
-        try:
-            done = subprocess.run(
-                command,
-                cwd=temporary,
-                env=os.environ | environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_LIMIT,
-            )
-            end = f"the process ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1]}"
-        except subprocess.TimeoutExpired:
-            end = f"not done after {_LIMIT} s of its file"
-        lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
+        told.touch()
+        process = get_context("fork").Process(target=_in_process, args=(checkout, file, told))
+        process.start()
+        process.join(_LIMIT)
+        if (late := process.is_alive()) or process.exitcode:
+            process.kill()
+            process.join()
+        end = f"not done after {_LIMIT} s of its file" if late else f"the process ended with {process.exitcode}"
+        lines = told.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):
         if not test.endswith(".test_session"):  # a method of TensorFlow's TestCase, which is no test
-            rows[test] = Row(file, test, outcome or "failed", why if outcome else message(end))
-    return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", message(end))]
+            rows[test] = Row(file, test, outcome or "failed", why if outcome else end)
+    return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", end)]
+
+
+def _in_process(checkout: Path, file: str, told: Path) -> None:
+    """Run a test file in this process, begun for it, in a folder of its own; tell outcomes as lines of JSON."""
+    os.chdir(told.parent)
+    os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(told.parent)}
+    silent = os.open(told.with_name("output"), os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(silent, stream)
+    with told.open("w", encoding="utf-8", buffering=1) as lines:
+        run_here(checkout, file, lambda *words: print(json.dumps(words), file=lines))
 
 
 def read_rows() -> list[Row]:
@@ -314,6 +318,7 @@ def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
 
 def main(checkout: Path, part: str = "") -> None:
     """Run the files whose path contains ``part``, write the file of outcomes after each, and print a summary."""
+    import_module("ipusim.ipu.imports.hosted")  # TensorFlow, once for the processes of all files
     files = files_of(checkout)
     rows = {file: list[Row]() for file in files}
     for row in read_rows() if OUTCOMES.exists() else ():
@@ -327,11 +332,6 @@ def main(checkout: Path, part: str = "") -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3, 4):
+    if len(sys.argv) not in (2, 3):
         sys.exit(f"python -m reports.graphcore_tests CHECKOUT [PART]: of graphcore/tensorflow at {COMMIT[:7]}")
-    place = Path(sys.argv[1]).resolve()
-    if len(sys.argv) == 4:
-        with Path(sys.argv[3]).open("w", encoding="utf-8", buffering=1) as told_to:
-            run_here(place, sys.argv[2], lambda *words: print(json.dumps(words), file=told_to))
-    else:
-        main(place, *sys.argv[2:])
+    main(Path(sys.argv[1]).resolve(), *sys.argv[2:])

@@ -137,6 +137,7 @@ def add_pipeline(
     CLAIMED.setdefault(graph, set()).update(node.name for node in graph.get_operations()[start:])
     _check_users(step, mapping)
     outside = outside_of(step)
+    _check_captures(outside, inputs)
     program = DeviceProgram(
         name,
         step,
@@ -268,6 +269,22 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
                     "stages need to placed onto the same IPU using the `device_mapping` argument to "
                     "`tf.python.ipu.pipelining_ops.pipeline`."
                 )
+
+
+def _check_captures(outside: Sequence[Output], inputs: Sequence[Any]) -> None:
+    """Refuse a tensor from outside of a pipeline that is no input of it; raises ProgramError in Graphcore's words.
+
+    A function of TensorFlow 2 may capture constants: it has placeholders for all that it captures.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    passed = {each.name for each in tf.nest.flatten(list(inputs)) if tf.is_tensor(each)}
+    for tensor in outside:
+        name = f"{tensor.node}:{tensor.number}"
+        if name not in passed and not hasattr(graph, "captures"):
+            raise ProgramError(
+                f"Trying to capture the tensor {name} which is not a resource. This tensor needs to be passed as "
+                "either part of the `input` or `infeed_queue` of the pipeline."
+            )
 
 
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
