@@ -149,23 +149,23 @@ class _Outcomes(unittest.TestResult):
         super().__init__()
         self._tell, self._said = tell, set[str]()
 
-    def startTest(self, test: unittest.TestCase) -> None:
+    def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         super().startTest(test)
         self._tell(_name(test), "", "")
 
-    def stopTest(self, test: unittest.TestCase) -> None:
+    def stopTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         super().stopTest(test)
         self._say(test, "passed", "")
 
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:  # noqa: N802 - unittest's name
         self._say(test, "skipped", message(reason))
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
+    def addError(self, test: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's name
         self._say(test, "failed", message(err[1]))
 
-    addFailure = addError
+    addFailure = addError  # noqa: N815 - as above
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:
+    def addSubTest(self, test: unittest.TestCase, _: unittest.TestCase, err: Any) -> None:  # noqa: N802 - as above
         if err is not None:
             self.addError(test, err)
 
@@ -230,9 +230,24 @@ def _imports(checkout: Path) -> Iterator[None]:
     with hosted(2, _ROWS):
         helpers = import_module("graphcore_helpers.test_utils")
         helpers.ReportJSON = helpers.ReportHelper = _Report  # type: ignore[attr-defined]
+        _give_model_an_ipu()
         helpers.enable_ipu_events = lambda _: None  # type: ignore[attr-defined]
         helpers.skip_on_hw = lambda test: test  # type: ignore[attr-defined]
         yield
+
+
+def _give_model_an_ipu() -> None:
+    """Let a configuration without devices have one IPU, as on the IPU Model that Graphcore runs these tests on."""
+    from ipusim.ipu import config  # noqa: PLC0415 - which imports TensorFlow
+
+    configure = config.configure_ipu_system
+
+    def configured(asked: Any, *arguments: Any, **options: Any) -> None:
+        if isinstance(asked, config.IPUConfig) and not config.device_count(asked):
+            asked.auto_select_ipus = 1
+        configure(asked, *arguments, **options)
+
+    config.configure_ipu_system = configured
 
 
 def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -> None:
@@ -249,7 +264,8 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
     with _imports(checkout):
         try:
             spec = util.spec_from_file_location(path.stem, path)
-            assert spec is not None and spec.loader is not None
+            assert spec is not None
+            assert spec.loader is not None
             module = sys.modules[path.stem] = util.module_from_spec(spec)
             spec.loader.exec_module(module)
             flags.FLAGS(_FLAGS, known_only=True)
