@@ -167,6 +167,10 @@ class IPUMultiWorkerStrategy(HostStrategy):
         self.cluster_resolver = cluster_resolver
 
 
+#: The name of version 1, as Graphcore's last release has it.
+IPUMultiWorkerStrategyV1: Final = IPUMultiWorkerStrategy
+
+
 def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None) -> Any:
     """Return the sum of losses over the batch of all hosts: ``tf.nn.compute_average_loss`` in a strategy's scope.
 

@@ -23,6 +23,9 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 _TRAIN = load().compat.v1.train
 
+#: The key of the loss among the metrics of an evaluation.
+LOSS_METRIC_KEY = "loss"
+
 CheckpointSaverHook = _TRAIN.CheckpointSaverHook
 CheckpointSaverListener = _TRAIN.CheckpointSaverListener
 FeedFnHook = _TRAIN.FeedFnHook
@@ -43,6 +46,7 @@ SummarySaverHook = _TRAIN.SummarySaverHook
 VocabInfo = _TRAIN.VocabInfo
 
 __all__ = [
+    "LOSS_METRIC_KEY",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "Estimator",

@@ -7,12 +7,12 @@ import importlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from ipusim.ipu.imports.faces import Faces
 from ipusim.ipu.imports.hook import VERSIONS, importer, is_own
-from ipusim.ipu.imports.rows import rows_for
+from ipusim.ipu.imports.rows import Row, rows_for
 from ipusim.ipu.imports.switches import process_of
 
 #: Advice to use names that the program's version of TensorFlow does not have.
@@ -22,11 +22,12 @@ _OF_SEEDS: Final = "Seed .* from outer graph might be getting used by function"
 
 
 @contextmanager
-def hosted(major: int) -> Iterator[Faces]:
+def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Iterator[Faces]:
     """Let the program's own modules import TensorFlow as Graphcore's programs do, in the block.
 
     Args:
         major: the version of TensorFlow that the program is written for, 1 or 2.
+        further: more rows, of modules that the program brings along.
 
     Yields:
         The modules that it finds.
@@ -38,7 +39,7 @@ def hosted(major: int) -> Iterator[Faces]:
         >>> program["tf"].__version__
         '1.15.5'
     """
-    faces, imported = Faces(rows_for(major), VERSIONS[major]), builtins.__import__
+    faces, imported = Faces({**rows_for(major), **further}, VERSIONS[major]), builtins.__import__
     import_module = importlib.import_module
 
     def own_import(

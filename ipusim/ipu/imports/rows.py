@@ -45,6 +45,13 @@ _PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflo
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
+#: Modules of control flow, of which the first had all functions.
+_CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_flow_case"
+#: Layers of version 1, and their modules.
+_V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
+_OF_V1_LAYERS: Final = "convolutional core normalization pooling"
+#: Modules of TensorFlow's estimators.
+_OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
 #: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
 _ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
 #: Modules of the optimizers' package, each with the names of that.
@@ -91,6 +98,12 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": _PYTHON,
+        "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+        "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
+        "tensorflow.python.layers.layers": tuple(f"{_V1_LAYERS}.{name}" for name in _OF_V1_LAYERS.split()),
+        **{f"tensorflow.python.layers.{name}": f"{_V1_LAYERS}.{name}" for name in _OF_V1_LAYERS.split()},
+        "tensorflow.python.estimator": f"{_OURS}.estimators",
+        **{f"tensorflow.python.estimator.{name}": f"{_OURS}.estimators" for name in _OF_ESTIMATORS.split()},
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
         "horovod": f"{_OURS}.horovod",
         "horovod.tensorflow": f"{_OURS}.horovod",
@@ -113,6 +126,8 @@ def rows_for(major: int) -> dict[str, Row]:
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
         rows[f"{parent}.nn.compute_average_loss"] = f"{_OURS}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
+    for parent in ("keras", "tf_keras", "tensorflow.python.keras"):
+        rows[f"{parent}.optimizer_v2"] = (f"{_KERAS_SOURCE}.optimizers.legacy",)
     for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
         rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
         rows[f"{parent}.ipu"] = f"{_OURS}.keras"

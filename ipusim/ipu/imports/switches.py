@@ -24,6 +24,7 @@ _V1: Final = tf.compat.v1
 _OPS: Final = import_module("tensorflow.python.framework.ops")
 _CONTEXT: Final = import_module("tensorflow.python.eager.context")
 _STACK: Final = import_module("tensorflow.python.framework.stack")
+_VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").BaseResourceVariable
 
 #: Seed of Python, NumPy and TensorFlow where a program sets none: initial values are the same in every run.
 SEED: Final = 1
@@ -105,9 +106,10 @@ def _own_stacks() -> Iterator[None]:
 
 @contextmanager
 def _own_graphs() -> Iterator[None]:
-    """Give graphs that are made in the block seeds of their operations, and devices that are IPUs."""
+    """Give graphs of the block seeds of their operations, devices that are IPUs, and initialized values."""
     begin: Callable[..., None] = tf.Graph.__init__
     scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
+    initialized: Callable[..., Any] = _VARIABLE.initialized_value
 
     def seeded(graph: Any, *arguments: Any, **options: Any) -> None:
         begin(graph, *arguments, **options)
@@ -120,10 +122,18 @@ def _own_graphs() -> Iterator[None]:
         return scope(graph, name)
 
     tf.Graph.__init__, tf.Graph.device = seeded, device
+    _VARIABLE.initialized_value = _initialized_value
     try:
         yield
     finally:
         tf.Graph.__init__, tf.Graph.device = begin, scope
+        _VARIABLE.initialized_value = initialized
+
+
+def _initialized_value(variable: Any) -> Any:
+    """Return a variable's value, or its initial value as long as it has none, as TensorFlow 1 does."""
+    has_value = _V1.is_variable_initialized(variable)
+    return tf.cond(has_value, variable.read_value, lambda: variable.initial_value)
 
 
 def no_change() -> None:

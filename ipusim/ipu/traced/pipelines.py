@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -18,7 +18,6 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.needed import SHARED
 from ipusim.ipu.graph.node import Output
 from ipusim.ipu.graph.own_nodes import add_node
-from ipusim.ipu.graph.reading import output_of
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.stage_passes import StagePasses
 from ipusim.ipu.graph.tensorflow_import import load
@@ -150,7 +149,6 @@ def add_pipeline(
     _check_captures(graph, step, inputs, written)
     _check_users(step, mapping)
     outside = outside_of(step)
-    _check_captured(step, {output_of(tensor) for tensor in inputs})
     program = DeviceProgram(
         name,
         step,
@@ -307,19 +305,6 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
                 )
 
 
-def _check_captured(step: TracedStep, inputs: Collection[Output]) -> None:
-    """Refuse a stage that reads a tensor of the host but its inputs; raises ProgramError in Graphcore's words.
-
-    Keras' layers read a phase of learning, a placeholder with a default, of the graph.
-    """
-    for one in cut(step.trace):
-        for tensor in StagePasses(step.graph, one).constants:
-            kind = step.graph.nodes[tensor.node].type if tensor.node in step.graph.nodes else ""
-            if tensor not in inputs and tensor not in step.trace.handed and kind == "Placeholder":
-                raise ProgramError(
-                    f"Trying to capture the tensor {tensor.node}:{tensor.number} which is not a resource. This tensor "
-                    "needs to be passed as either part of the `input` or `infeed_queue` of the pipeline."
-                )
 
 
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
