@@ -9,7 +9,6 @@ from functools import cache
 from io import BytesIO
 from itertools import pairwise
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
@@ -20,11 +19,7 @@ from ipusim.base.errors import ModelError, ProgramTypeError
 from ipusim.hardware.host import M2000_HOST
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, RecomputationMode
 from ipusim.machine.extent import most_spans
-from ipusim.model.functions.counting import count_several
-from ipusim.model.functions.host_scope import on_host
-from ipusim.model.functions.python_layer import PythonLayer
-from ipusim.model.layers.layer import LayerCost
-from ipusim.model.work import VectorWork, Work
+from ipusim.model.work import VectorWork
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.waterfall import waterfall_of
 from ipusim.timeline.host_track import HostTrack
@@ -342,47 +337,9 @@ def test_outside_of_programs_and_with_synthetic_data_nothing_goes_to_the_host(tf
     assert not train(outside).job.costs.host_calls
 
 
-def counted(function, *arrays):
-    return count_several(lambda *a: [function(*a)], arrays, range(len(arrays)), [0], weights=[], itemsize=4)
-
-
-def test_the_core_counts_what_crosses_once_and_adds_gradients_up_where_they_are():
-    """For a scenario's ``python:`` layers, whose functions autograd traces."""
-    a, b = np.ones((2, 3), np.float32), np.ones(3, np.float32)
-
-    def function(a, b):
-        with on_host("one"):
-            c = a * b
-            d = anp.sin(a) + c
-        e = anp.exp(d) + c * d  # d and c back, once each
-        with on_host("two"):
-            return anp.sum(e * a * d)  # e out; a and d are there
-
-    found = counted(function, a, b)
-    crossed = [
-        [(each.sent_bytes, each.returned_bytes) for each in calls]
-        for calls in (
-            found.forward_host_calls,
-            found.backward_host_calls,
-        )
-    ]
-    # Back: the gradient of the sum out, that of e back; the IPU's parts of those of d and c out, those of a and b back.
-    assert crossed == [[(24 + 12, 48), (24, 4)], [(4, 24), (48, 24 + 12)]]
-
-
-def mine(array):
-    with on_host("mine"):
-        return array + 1.0
-
-
 def test_what_is_refused(tf):
-    from ipusim.ipu import cross_replica_ops, custom_ops, embedding_ops  # noqa: PLC0415
+    from ipusim.ipu import cross_replica_ops, embedding_ops  # noqa: PLC0415
 
-    words = "scope 'mine', whose operations run on the host, in {}, which runs on the IPU alone"
-    with pytest.raises(ModelError, match=words.format("the layer python function 'mine'")):
-        PythonLayer(mine, stated_cost=LayerCost(Work(), Work())).forward({}, np.ones(3))
-    with pytest.raises(Exception, match=words.format("a vertex_expression")):
-        custom_ops.codelet_expression_op(mine, np.ones(3))
     with pytest.raises(ProgramTypeError, match="name: expected a text, got 3"), outside(3):
         pass
     with tf.Graph().as_default(), outside("mine"):
