@@ -42,6 +42,9 @@ class IteratorFeed(Infeed):
     def connect(self, session: RunningSession | EagerHost) -> None:
         """Stay with the iterator, which the host has."""
 
+    def replicate(self, program: Any, replicas: int) -> None:
+        """Do nothing: each loop has a feed of its own."""
+
     def pull(self) -> list[Array]:
         """Return the next element; raises EndOfDataError at the end."""
         try:

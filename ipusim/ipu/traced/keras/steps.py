@@ -46,6 +46,9 @@ class BatchFeed(Infeed):
     def connect(self, session: RunningSession | EagerHost) -> None:
         """Do nothing: batches are put into the queue before an execution."""
 
+    def replicate(self, program: Any, replicas: int) -> None:
+        """Do nothing: an execution has a queue of its own."""
+
     def pull(self) -> list[Array]:
         """Return the next batch."""
         return self.elements.popleft()
