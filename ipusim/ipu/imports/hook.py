@@ -12,7 +12,6 @@ import builtins
 import importlib
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,31 +21,13 @@ from typing import Any, Final, Self
 
 from ipusim.base.errors import IpusimError, OptionError
 from ipusim.ipu.graph.tensorflow_import import check_first
+from ipusim.ipu.imports.own_modules import importer, is_own
 from ipusim.ipu.imports.rows import rows_for
 
-#: The releases of TensorFlow that Graphcore's last SDKs have, by major version.
-VERSIONS: Final = {1: "1.15.5", 2: "2.6.3"}
 #: The packages that programs import Graphcore's names from.
 ROOTS: Final = frozenset(name.partition(".")[0] for name in rows_for(2))
-#: Modules whose functions stand in the place of Python's own.
-_REPLACING: Final = ("ipusim.ipu.imports.hook", "ipusim.ipu.imports.hosted")
-#: Folders of modules that are no program's own.
-_LIBRARIES: Final = (sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), str(Path(__file__).parents[2]))
 #: Part of the names of files that Autograph writes a program's functions to.
 _CONVERTED: Final = "__autograph_generated_file"
-#: Folders of installed packages.
-_INSTALLED: Final = ("site-packages", "dist-packages")
-
-
-def is_own(importing: Mapping[str, Any] | None) -> bool:
-    """Tell whether the module with these names is the program's own: no library's, and not ipusim's."""
-    if importing is None:
-        return False
-    file = importing.get("__file__")
-    if file is None:
-        return importing.get("__name__") == "__main__" or "__main__" not in sys.modules
-    return not str(file).startswith(_LIBRARIES) and set(_INSTALLED).isdisjoint(Path(file).parts)
-
 
 #: Imports that hold to the end of the process or of their block.
 _IN_EFFECT: Final[list[install]] = []
@@ -117,14 +98,6 @@ class install:  # noqa: N801 - a function to callers
 
     def _import_module(self, name: str, package: str | None = None) -> ModuleType:
         return (importlib.import_module if self._begin(name, importer()) else self._before[1])(name, package)
-
-
-def importer() -> Mapping[str, Any]:
-    """Return the names of the module whose code calls a function that stands in the place of Python's own."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in _REPLACING:
-        frame = frame.f_back
-    return frame.f_globals
 
 
 def _version_of_main() -> int:

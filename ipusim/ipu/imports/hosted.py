@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from ipusim.ipu.imports.faces import Faces
-from ipusim.ipu.imports.hook import VERSIONS, importer, is_own
+from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import Row, rows_for
 from ipusim.ipu.imports.switches import process_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from ipusim import ipu
 from ipusim.base.errors import MissingImportError, OptionError
-from ipusim.ipu.imports.hook import VERSIONS
+from ipusim.ipu.imports.own_modules import VERSIONS
 from tests.tensorflow_tests import needs_tensorflow
 
 
