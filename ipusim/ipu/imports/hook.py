@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 
 from ipusim.base.errors import IpusimError, OptionError
 from ipusim.ipu.graph.tensorflow_import import check_first
-from ipusim.ipu.imports.own_modules import importer, is_own
+from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import rows_for
 
 #: The packages that programs import Graphcore's names from.
