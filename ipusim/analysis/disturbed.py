@@ -55,6 +55,7 @@ class DisturbanceCost:
         cables: the cables that are slower, late or dead.
         cable_cycles: further cycles in which IPUs, all together, wait for copies over these cables or round them. If
             cables alone are disturbed, these are all further idle cycles of the run, else those for copies.
+        cables_alone: whether nothing but cables is disturbed.
     """
 
     cycles: int
@@ -67,6 +68,7 @@ class DisturbanceCost:
     slow_ipus: tuple[int, ...] = ()
     cables: tuple[DisturbedCable, ...] = ()
     cable_cycles: int = 0
+    cables_alone: bool = False
 
     @property
     def slowdown(self) -> float:

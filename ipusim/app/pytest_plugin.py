@@ -6,7 +6,9 @@ uses it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +68,24 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
     return made
 
 
+@contextmanager
+def _refused_exits() -> Iterator[None]:
+    """Make `os._exit` raise an error in this process, where a scenario's code would end pytest.
+
+    Processes that this one forks keep the call.
+    """
+    pid, leave = os.getpid(), os._exit
+
+    def refuse(status: int) -> None:
+        if os.getpid() != pid:
+            leave(status)
+        raise RuntimeError(f"expected code that returns, got os._exit({status}), which would end all tests")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "_exit", refuse)
+        yield
+
+
 class ScenarioFile(pytest.File):
     """A scenario that expects something or has a pin."""
 
@@ -82,7 +102,8 @@ class ScenarioItem(pytest.Item):
         from ipusim.app.regression.file import write_pin  # noqa: PLC0415 - as above
         from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
-        outcome = hold(self.path, renew=self.config.getoption("ipusim_update"))
+        with _refused_exits():
+            outcome = hold(self.path, renew=self.config.getoption("ipusim_update"))
         if outcome.new_pin is not None:
             write_pin(self.path, outcome.new_pin)
         if outcome.ended != "held":
@@ -113,6 +134,7 @@ def ipusim_run(request: pytest.FixtureRequest) -> Callable[..., CheckedRun]:
 
         named = {name.replace("__", "."): value for name, value in changes.items()}
         update = request.config.getoption("ipusim_update")
-        return checked_run(request.path.parent / scenario, named, update=update)
+        with _refused_exits():
+            return checked_run(request.path.parent / scenario, named, update=update)
 
     return run

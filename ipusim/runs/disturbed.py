@@ -58,6 +58,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
         slow_ipus=_slow_ipus(job.system),
         cables=cables,
         cable_cycles=max(of_cables, 0) if cables else 0,
+        cables_alone=alone,
     )
 
 

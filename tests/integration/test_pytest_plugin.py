@@ -122,6 +122,24 @@ def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(project):
     assert "ipusim_scenarios: no pin: 1 scenario" in printed
 
 
+def test_a_schedule_that_ends_its_process_is_the_failure_of_its_tests_alone(project):
+    """In a process of its own, as a test that fails to hold this ends pytest."""
+    (project / "mine.py").write_text("import os\n\ndef ending(shape):\n    os._exit(0)\n")
+    ending = timed(2)
+    ending["pipeline"]["schedule"] = "../mine.py:ending"
+    (project / "plans" / "bad.yaml").write_text(dump(ending | {"expect": {"executions": 1}}))
+    (project / "test_mine.py").write_text("def test_run(ipusim_run):\n    ipusim_run('plans/bad.yaml')\n")
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", "--tb=short"]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout
+    assert re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE) == [
+        ("PASSED", "plans/good.yaml::holds"),
+        ("FAILED", "plans/bad.yaml::holds"),
+        ("FAILED", "test_mine.py::test_run"),
+    ]
+    assert done.stdout.count("expected code that returns, got os._exit(0), which would end all tests") >= 2
+
+
 def test_a_project_without_any_of_it(project):
     (project / "pytest.ini").write_text("[pytest]\n")
     assert "4 tests collected" in pytest_in(project, "--collect-only", "-q")[1]

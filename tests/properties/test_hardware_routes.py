@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import permutations
 from random import Random
 
 import networkx as nx
@@ -90,6 +91,24 @@ def check_shortest(system: System, source: int, target: int, route: Route) -> No
         here = direction.target
     assert here == system.ipus[target]
     assert len(route) == nx.shortest_path_length(graph, system.ipus[source], system.ipus[target])
+
+
+@given(systems().filter(lambda system: system.count > 2), st.data())
+def test_a_dead_cable_makes_no_route_faster(system: System, data: st.DataObject) -> None:
+    """Every route that is left has as many hops or more, and no more of a rate by itself; others stay as they are."""
+    joined = [(ipu, other) for ipu, others in system.topology.neighbours.items() for other in others if ipu < other]
+    cable = data.draw(st.sampled_from(joined))
+    cut = system.topology.without([cable])
+    for source, target in permutations(system.ipus, 2) if not cut.cut_off else ():
+        before, after = system.topology.route(source, target), cut.route(source, target)
+        assert sum(not link.is_limit for link in after) >= len(before)
+        assert rate_of(after) <= rate_of(before)
+        if cable not in {(min(link.source, link.target), max(link.source, link.target)) for link in before}:
+            assert after == before
+
+
+def rate_of(route: Route) -> Fraction:
+    return min(RATES[link.channel.removesuffix(" detour")] for link in route)
 
 
 @given(systems_with_traffic(), st.randoms(use_true_random=False))

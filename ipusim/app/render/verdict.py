@@ -132,7 +132,9 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
             yield f"IPUs together wait {more} longer for copies {ways}"
         else:
             yield f"IPUs wait no longer for copies {ways}"
-        if all(cable.dead for cable in used) and cost.slowdown < 1 + _LEAST_SHARE:
+        if cost.cables_alone and cost.cycles < cost.plain_cycles:
+            yield "the run is shorter, as copies share links with other copies than before; none is faster by itself"
+        elif all(cable.dead for cable in used) and cost.slowdown < 1 + _LEAST_SHARE:
             yield "the links of that detour have room for them"
         if not all(cable.dead for cable in used):
             yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
