@@ -30,6 +30,7 @@ from reports.figures_page import figures_page
 from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
+from reports.measured_page import measured_files
 from reports.programs_page import programs_page
 from reports.scenario_page import scenario_page
 from reports.stragglers_page import stragglers_page, stragglers_pictures
@@ -93,7 +94,13 @@ def main(folder: Path) -> None:
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures(), **bubbles_pictures()}
     pictures |= stragglers_pictures()
     pictures[PICTURE] = suggested_picture()
-    files = {**pictures, **zooms(), **explanation_files(), **{name: text.encode() for name, text in pages.items()}}
+    files = {
+        **pictures,
+        **zooms(),
+        **explanation_files(),
+        **measured_files(),
+        **{name: text.encode() for name, text in pages.items()},
+    }
     for name, content in files.items():
         write_file(folder / name, content)
 

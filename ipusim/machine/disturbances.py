@@ -27,7 +27,7 @@ from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
-from ipusim.machine.run_changes import Moved, Pause, Skip, Watched, moved_to, moves_of
+from ipusim.machine.run_changes import Moved, Pause, Skip, Stated, Watched, moved_to, moves_of
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -153,6 +153,18 @@ def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
         return Fraction(whole, longer), None
 
     return Rule(pace, None, touches=touches, passes=True, factor=factor)
+
+
+@rule.register
+def _stated(disturbance: Stated, system: System) -> Rule | None:  # noqa: ARG001
+    def factor(_: Resource, work: Work) -> tuple[int, int]:
+        return disturbance.factors[work.kind, work.stage, work.micro_batch]
+
+    def pace(worker: Resource, work: Work, _: int) -> Pace:
+        longer, whole = factor(worker, work)
+        return Fraction(whole, max(longer, 1)), None
+
+    return Rule(pace, None, touches=lambda worker: worker.kind == "IPU", passes=True, factor=factor)
 
 
 @rule.register

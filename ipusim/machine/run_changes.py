@@ -1,11 +1,11 @@
-"""Internal disturbances that a simulation adds to a System: pauses and moves after losses, skips, and watching.
+"""Internal disturbances of a simulation: pauses and moves after losses, stated lengths of passes, skips, watching.
 
 No scenario names these; :mod:`ipusim.machine.disturbances` has the rule of each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -68,6 +68,18 @@ class Moved(RunChange):
     ipu: int
     spare: int
     from_: int
+
+
+@dataclass(frozen=True)
+class Stated(RunChange):
+    """Passes of stated lengths, as a real run was measured to have.
+
+    Attributes:
+        factors: how many times as long as priced each pass takes, by kind of span, stage and micro-batch: a numerator
+            and a denominator.
+    """
+
+    factors: Mapping[tuple[SpanKind, int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ipusim.runs.second_times import TimesCheck, check_times
     from ipusim.runs.sensitive import Sensitivities, sensitivities
     from ipusim.runs.session import Hook
+    from ipusim.runs.stated_times import with_stated_times
     from ipusim.runs.time_alone import Priced, timeline_of
     from ipusim.runs.titles import title_of
     from ipusim.runs.waterfall import balanced, recomputed_shares, waterfall_of, with_host

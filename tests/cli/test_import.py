@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 
 import pytest
 
@@ -13,6 +15,7 @@ from ipusim.runs.request.profile import read_stages
 from tests.cli.commands import ipusim
 from tests.places import SCENARIOS
 
+TRACES = sorted((SCENARIOS.parent / "tests" / "golden" / "torch_traces").glob("1F1B_2_rank*.json.gz"))
 FILES = {"torch": SCENARIOS / "measured_trace.json", "megatron": SCENARIOS / "measured_timers.log"}
 
 
@@ -44,6 +47,53 @@ def test_the_table_of_what_was_believed_goes_to_stderr_and_into_the_scenario(tmp
         f"# measured_timers.log: rank 0 to 7, stage 0 to 3, micro-batches 8; {said}.\n"
         in (tmp_path / "plan.yaml").read_text()
     )
+
+
+def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tmp_path):
+    done = ipusim("import", *TRACES, "--replay", "--out", "replayed", cwd=tmp_path)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(
+        r"Step [123] of 3 measured, that of the median time, took [\d.]+ m?s; the simulation of its plan with the "
+        r"medians of all steps takes [\d.]+ m?s, [+-][\d.]+%\.",
+        lines[0],
+    )
+    assert lines[1].startswith("Most of the difference is ")
+    assert lines[2].startswith(
+        "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which"
+    )
+    for part in ("copies", "waits", "jitter", "stragglers", "not explained"):
+        assert any(re.match(rf" {part}\s+[+-]?[\d.]+ [mu]?s\s+[+-][\d.]+%\s+", line) for line in lines)
+    assert {"The step", "The difference by part", "Measured, in ms"} <= {*lines}
+    written = "replay.json, replay.png, idle_causes.png, critical_path.png, report.html"
+    assert lines[-1] == f"replayed: {written}; the runs measured and simulated"
+    page = (tmp_path / "replayed" / "report.html").read_text()
+    assert "2 runs: measured, simulated" in page
+    for name in ("measured", "simulated"):
+        folder = tmp_path / "replayed" / name
+        assert {"trace.png", "trace.pftrace.gz", "timeline.npz", "summary.json"} <= {
+            path.name for path in folder.iterdir()
+        }
+    assert not (tmp_path / "replayed" / "measured" / "scenario.yaml").exists()
+    again = ipusim("check", "replayed/simulated/scenario.yaml", cwd=tmp_path)
+    assert again.stdout.startswith("replayed/simulated/scenario.yaml: stages 2, schedule order.csv in point-to-point")
+    explained = ipusim("explain", "replayed/measured", cwd=tmp_path)
+    assert "What a change would give is not known: this run folder does not hold its scenario." in explained.stdout
+    said = json.loads(ipusim("import", *TRACES, "--replay", "--out", "replayed", "--json", cwd=tmp_path).stdout)
+    assert said == json.loads((tmp_path / "replayed" / "replay.json").read_text())
+    measured, simulated = (said[name]["cycles"] for name in ("measured", "simulated"))
+    assert sum(said["difference_cycles"].values()) == measured - simulated
+
+
+def test_what_cannot_be_replayed_is_one_message_and_nothing_is_written(tmp_path):
+    done = ipusim("import", FILES["megatron"], "--replay", "--out", "replayed", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    text = "expected spans with a begin to replay, got times alone of Megatron-LM's timers"
+    assert done.stderr.splitlines()[-1].endswith(text)
+    assert not [*tmp_path.iterdir()]
+    alone = ipusim("import", FILES["torch"], "--json", cwd=tmp_path)
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr == "--json: expected --replay with it, whose results are JSON, got none\n"
 
 
 def test_a_schedule_whose_sends_hang_is_refused_and_each_rank_named(tmp_path):

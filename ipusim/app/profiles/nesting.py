@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from typing import Final
 
 from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, UPDATE, WAIT
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
+#: Microseconds by which profilers round the end of a span at most.
+_ROUNDED: Final = Fraction(2)
 
-def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> Iterator[Span]:
-    """Yield the passes and updates of one thread, which note the receives, updates and recomputations inside them.
 
-    A span lies within another if its middle does: profilers round ends. ``told`` counts spans that are not yielded, by
-    a noun and words on their time.
+def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Span]:
+    """Return the passes and updates of one thread, which note the receives, updates and recomputations inside them.
+
+    A span lies within another if its middle does: profilers round ends. Receives that are posted before a pass, and end
+    in it, are waits of that pass. ``told`` counts spans that are not returned, by a noun and words on their time.
 
     Raises FileError, whose text is the reason, for a pass within a pass of another kind that is no recomputation.
     """
     open_spans: list[tuple[Span, Fraction]] = []
-    waits_until = Fraction(-1)
-    for span in sorted(spans, key=lambda span: (span.start_us or 0, -span.us)):
+    kept: list[Span] = []
+    in_order = sorted(spans, key=lambda span: (span.start_us or 0, -span.us))
+    for span in in_order:
         start = span.start_us or Fraction(0)
         while open_spans and start + span.us / 2 >= open_spans[-1][1]:
             open_spans.pop()
         outer = open_spans[-1][0] if open_spans else None
         if span.what == WAIT:
-            if outer is not None and start + span.us / 2 >= waits_until:
-                waits_until = start + span.us
-                outer.waited_us += span.us
-                told["receive", "inside passes: time that is taken off"] += 1
             continue
         if outer is None or outer.what == OVERLAP or (outer.is_part and span.is_part):
             open_spans.append((span, start + span.us))
-            yield span
+            kept.append(span)
         elif (
             span.what == outer.what
             and span.what != UPDATE
@@ -53,9 +55,31 @@ def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> Iterator
         elif span.what == UPDATE:
             outer.waited_us += span.us
             told["update", "inside passes: time that is taken off"] += 1
-            yield span
+            kept.append(span)
         else:
             raise FileError(_within(span, outer))
+    _take_off([span for span in in_order if span.what == WAIT], kept, told)
+    return kept
+
+
+def _take_off(waits: Sequence[Span], passes: Sequence[Span], told: Counter[tuple[str, str]]) -> None:
+    """Take the time of receives off the innermost passes in which they end; several at once count as one."""
+    starts = [span.start_us or Fraction(0) for span in passes]
+    until: dict[int, Fraction] = {}
+    for wait in waits:
+        start = wait.start_us or Fraction(0)
+        last = start + wait.us - min(wait.us / 2, _ROUNDED)
+        number = bisect_right(starts, last) - 1
+        if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].what == OVERLAP:
+            number -= 1
+        if number < 0 or last >= starts[number] + passes[number].us:
+            continue
+        begun = max(start, starts[number], until.get(number, starts[number]))
+        end = min(start + wait.us, starts[number] + passes[number].us)
+        if begun < end:
+            passes[number].waited_us += end - begun
+            until[number] = end
+            told["receive", "inside passes: time that is taken off"] += 1
 
 
 def _within(span: Span, outer: Span) -> str:

@@ -45,6 +45,7 @@ class Stages:
         count: micro-batches behind a weight update; None if unknown.
         notes: sentences for a person.
         known: of each file its name, ranks, stages, micro-batches and how these are known.
+        spans: passes, each with the name of its stage, and updates.
     """
 
     tool: str
@@ -53,6 +54,7 @@ class Stages:
     count: int | None
     notes: tuple[str, ...] = ()
     known: tuple[tuple[str, str, str, str, str], ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 def stages_of(measured: Measured, stages: int | None = None, count: int | None = None) -> Stages:
@@ -94,9 +96,9 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
     ranks: dict[str, set[int]] = {name: set() for name in names}
     times: dict[tuple[str, str], list[Fraction]] = defaultdict(list)
     for span in passes:
-        stage = of(span)
-        ranks[stage].add(span.rank)
-        times[stage, span.what].append(span.pass_us)
+        span.stage = of(span)
+        ranks[span.stage].add(span.rank)
+        times[span.stage, span.what].append(span.pass_us)
     for (rank, stage), us in _updates(spans):
         own = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
         for name in own:
@@ -118,7 +120,7 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
             f"Spans of other names are in no pass: {others}{' and others' if len(measured.names) > 3 else ''}."
         )
     known = _known(measured, placement, ranks, str(count or usual or "not known"), how)
-    return Stages(measured.tool, figures, mapping, count or usual, tuple(notes), known)
+    return Stages(measured.tool, figures, mapping, count or usual, tuple(notes), known, tuple(spans))
 
 
 def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:

@@ -58,7 +58,7 @@ class Lanes:
         found, told = self._found, Counter[tuple[str, str]]()
         self._names.refuse_unused(found.path, (name for name, _ in found.names.most_common()))
         try:
-            lanes = {lane: [*outermost(spans, told)] for lane, spans in self._lanes.items()}
+            lanes = {lane: outermost(spans, told) for lane, spans in self._lanes.items()}
         except FileError as error:
             raise FileError(f"{found.path}: {error}") from None
         spans, notes = _by_worker(lanes, found)

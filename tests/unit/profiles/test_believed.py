@@ -92,6 +92,23 @@ def test_a_forward_pass_inside_backward_is_recomputation_and_a_receive_inside_it
         read_measured([trace(event("Forward 0", 0, 10), event("Backward 0", 1, 5))])
 
 
+def test_a_receive_that_is_posted_before_its_pass_is_a_wait_of_the_pass_in_which_it_ends(trace):
+    path = trace(
+        event("PP:0F0", 0, 10),
+        event("gloo:recv", 5, 112),  # posted in another pass, which does not wait for it
+        event("PP:0F1", 20, 10),
+        event("gloo:recv", 95, 20),  # at once with the other: counted once
+        event("PP:0B0", 100, 40),
+        event("gloo:recv", 130, 50),  # ends in no pass
+        event("PP:0B1", 200, 25),
+    )
+    stages = stages_of(read_measured([path]))
+    figures = stages.stages["0"]
+    assert [figures[what].least for what in ("forward", "backward")] == [10, 23]
+    assert figures["backward"].most == 25
+    assert f"{path}: 1 receive inside passes: time that is taken off." in stages.notes
+
+
 def test_overlapped_pairs_are_told_and_in_no_median(trace):
     path = trace(event("PP:0F0", 0, 10), event("PP:(0F1;0B0)OVERLAP_F_B", 20, 50), event("PP:0B1", 90, 20))
     stages = stages_of(read_measured([path]))

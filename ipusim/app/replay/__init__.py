@@ -1,0 +1,1 @@
+"""A measured step of a training, held against the simulation of its plan."""

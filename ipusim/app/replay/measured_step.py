@@ -1,0 +1,284 @@
+"""One measured step of a training: its passes in cycles, on ranks' clocks that agree, and as a Timeline."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ipusim.api import Span as Row
+from ipusim.api import SpanKind, Timeline, timelines
+from ipusim.app.profiles.names import OVERLAP, PASSES, UPDATE
+from ipusim.app.profiles.spans import Span
+from ipusim.app.profiles.stages import Stages
+from ipusim.base.errors import FileError
+
+#: Kinds of spans of passes.
+KINDS: Final = dict(
+    zip(
+        PASSES[:-1],
+        (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT),
+        strict=True,
+    )
+)
+#: Passes that make the tensor for the backward pass of the stage before.
+_BACK: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
+#: Microseconds by which profilers round.
+_ROUNDED: Final = 2
+#: One in so many parts of the shortest pass is a send in its span at most.
+_SEND: Final = 20
+_ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
+
+
+class Key(NamedTuple):
+    """A pass: the kind of its span, stage and micro-batch."""
+
+    kind: SpanKind
+    stage: int
+    micro_batch: int
+
+
+class Ran(NamedTuple):
+    """A pass that ran.
+
+    Attributes:
+        key: the pass.
+        ipu: its IPU.
+        begin, end: in cycles.
+        until: end of the pass before on its IPU; 0 for the first.
+        source: the pass of another IPU that makes its tensor; None for no other.
+        sender: the IPU of that.
+        made: its end.
+    """
+
+    key: Key
+    ipu: int
+    begin: int
+    end: int
+    until: int
+    source: Key | None
+    sender: int
+    made: int
+
+
+@dataclass
+class Step:
+    """The passes and updates between two weight updates, in cycles from the first pass on.
+
+    Attributes:
+        passes: begin and end of each pass, of each IPU in the order in which they ran.
+        updates: begin and end of the weight update of each IPU that has one.
+    """
+
+    passes: dict[int, dict[Key, tuple[int, int]]]
+    updates: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def cycles(self) -> int:
+        """Length of the step."""
+        ends = [end for own in self.passes.values() for _, end in own.values()]
+        return max(*ends, *(end for _, end in self.updates.values()))
+
+    def ran(self) -> list[Ran]:
+        """Return all passes in the order of their begins, each with the pass before it and the sender of its tensor."""
+        made = {key: (ipu, end) for ipu, own in self.passes.items() for key, (_, end) in own.items()}
+        found = []
+        for ipu, own in self.passes.items():
+            until = 0
+            for key, (begin, end) in own.items():
+                forward = key.kind == SpanKind.FORWARD
+                kinds = (SpanKind.FORWARD,) if forward else _BACK if key.kind in _BACK else ()
+                sources = (Key(kind, key.stage + (-1 if forward else 1), key.micro_batch) for kind in kinds)
+                source = next((of for of in sources if of in made and made[of][0] != ipu), None)
+                found.append(Ran(key, ipu, begin, end, until, source, *(made[source] if source else (0, 0))))
+                until = end
+        return sorted(found, key=lambda ran: (ran.begin, ran.end))
+
+
+def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]:
+    """Return the whole steps that were measured, in cycles of a clock, and by how many each IPU's clock is shifted.
+
+    Raises FileError for measurements without begins or with several ranks of a stage, overlapped passes, updates within
+    passes, and tensors that are taken before they are made.
+    """
+    names = {name: number for number, name in enumerate(stages.stages)}
+    ranks: dict[int, set[int]] = defaultdict(set)
+    for span in stages.spans:
+        if span.start_us is None:
+            raise FileError(f"expected spans with a begin to replay, got times alone of {stages.tool}")
+        if span.what in KINDS:
+            ranks[stages.mapping[names[span.stage]]].add(span.rank)
+    for ipu, several in ranks.items():
+        if len(several) > 1:
+            stage = [*stages.stages][stages.mapping.index(ipu)]
+            raise FileError(
+                f"expected one rank of each stage to replay, got {len(several)} of stage {stage}: import the files of "
+                "one pipeline"
+            )
+    ipu_of = {rank: ipu for ipu, (rank,) in ranks.items()}
+    by_step: dict[int, list[Span]] = defaultdict(list)
+    for span in sorted(stages.spans, key=lambda span: (span.start_us or 0) + span.waited_us):
+        if span.rank in ipu_of:
+            by_step[span.step].append(span)
+    begun = min(span.start_us or Fraction(0) for span in stages.spans)
+    every = [_step(spans, ipu_of, names, begun, clock_hz) for spans in by_step.values()]
+    sizes = [sum(map(len, step.passes.values())) for step in every]
+    whole = [step for step, size in zip(every, sizes, strict=True) if size == max(sizes)]
+    shifts = _shifts(whole)
+    return [_shifted(step, shifts) for step in whole], shifts
+
+
+def _step(
+    spans: Sequence[Span], ipu_of: Mapping[int, int], names: Mapping[str, int], begun: Fraction, clock_hz: int
+) -> Step:
+    """Return the step of spans in the order of their begins."""
+
+    def cycles(us: Fraction) -> int:
+        return round((us - begun) * clock_hz / 1_000_000)
+
+    step = Step({ipu: {} for ipu in sorted(ipu_of.values())})
+    known = {span.micro_batch for span in spans if span.micro_batch is not None}
+    numbers = {number: place for place, number in enumerate(sorted(known))}
+    seen: dict[tuple[str, str], int] = defaultdict(int)
+    until: dict[int, int] = {}
+    last: dict[int, Fraction] = defaultdict(Fraction)
+    for span in spans:
+        ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.waited_us
+        end = begin - span.waited_us + span.us
+        if span.what == OVERLAP:
+            if not any(_within(other, span) for other in spans):
+                raise FileError(
+                    "expected the times of each pass to replay, got overlapped pairs of a forward and a backward pass: "
+                    "give each of the two a span in the pair"
+                )
+            continue
+        if begin < last[ipu] - _ROUNDED:
+            raise FileError(
+                f"expected the passes and updates of rank {span.rank} one after the other to replay, got one of "
+                f"{span.what} at {float(begin):.16g} us before the one before it ends"
+            )
+        last[ipu] = max(end, last[ipu])
+        first = max(cycles(begin), until.get(ipu, 0))
+        until[ipu] = max(cycles(end), first)
+        if span.what == UPDATE:
+            step.updates[ipu] = (step.updates.get(ipu, (first, 0))[0], until[ipu])
+            continue
+        count = seen[span.what, span.stage]
+        seen[span.what, span.stage] += 1
+        number = count if span.micro_batch is None else numbers[span.micro_batch]
+        key = Key(KINDS[span.what], names[span.stage], number)
+        if key in step.passes[ipu]:
+            raise FileError(
+                f"expected each pass once in a step to replay, got {span.what} of stage {span.stage} and micro-batch "
+                f"{number} twice, at {float(begin):.16g} us: a weight update ends a step"
+            )
+        step.passes[ipu][key] = (first, until[ipu])
+    return step
+
+
+def _within(span: Span, pair: Span) -> bool:
+    begin = pair.start_us or Fraction(0)
+    return span.rank == pair.rank and span.what != OVERLAP and begin <= (span.start_us or 0) < begin + pair.us
+
+
+def _shifts(steps: Sequence[Step]) -> dict[int, int]:
+    """Return by how many cycles the clock of each IPU is shifted, so that passes begin when their tensors are made.
+
+    None is, unless tensors that a rank waited for usually come too early, and by more than what the sends in the spans
+    of both ranks explain, or than a small part of the shortest pass, as sends may be in the spans of one rank alone.
+    """
+    early: dict[tuple[int, int], list[int]] = defaultdict(list)
+    every = [ran for step in steps for ran in step.ran()]
+    shortest = min(ran.end - ran.begin for ran in every)
+    for ran in every:
+        if ran.source is not None and ran.made >= ran.until:
+            early[ran.sender, ran.ipu].append(ran.made - ran.begin)
+    least = {ends: statistics.median_low(cycles) for ends, cycles in early.items()}
+    shifts: dict[int, int] = {}
+    for ipu in steps[0].passes:
+        lows = [shifts[of] + late for (of, to), late in least.items() if to == ipu and of in shifts]
+        highs = [shifts[to] - late for (of, to), late in least.items() if of == ipu and to in shifts]
+        low = max(lows, default=min([0, *highs]))
+        high = min(highs, default=max(low, 0))
+        agree = max(low, -high, 0) <= max(low - high, shortest // _SEND, 0)
+        shifts[ipu] = 0 if agree else (low + high) // 2
+    return shifts
+
+
+def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
+    """Return a step on clocks that agree, from its first pass on, in which passes end where their tensors are taken.
+
+    What a span has behind that is the send, and no pass. Raises FileError for a tensor that is taken before its pass
+    begins.
+    """
+    first = min(shifts[ipu] + begin for ipu, own in step.passes.items() for begin, _ in own.values())
+
+    def moved(ipu: int, span: tuple[int, int]) -> tuple[int, int]:
+        return span[0] + shifts[ipu] - first, span[1] + shifts[ipu] - first
+
+    made = Step(
+        {ipu: {key: moved(ipu, span) for key, span in own.items()} for ipu, own in step.passes.items()},
+        {ipu: moved(ipu, span) for ipu, span in step.updates.items()},
+    )
+    for ran in made.ran():
+        if ran.source is not None and ran.begin < ran.made:
+            begin, end = made.passes[ran.sender][ran.source]
+            if ran.begin <= begin < end:
+                raise FileError(
+                    f"expected passes that begin when their tensors are made to replay, got one of stage "
+                    f"{ran.key.stage} and micro-batch {ran.key.micro_batch} before that of stage {ran.source.stage} "
+                    "begins: spans may have waits in them, which --name wait=NAME takes off"
+                )
+            made.passes[ran.sender][ran.source] = (begin, ran.begin)
+    return made
+
+
+def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelines.TimelineInfo) -> Timeline:
+    """Return a step as a Timeline.
+
+    A rank that does not run waits for the tensor of its next pass until that has come, and from then on for its host.
+
+    Args:
+        step: the step.
+        copies: cycles that a tensor is on its way at most, by the stages that make and take it.
+        info: the objects of the columns.
+    """
+    rows: list[Row] = []
+    row_of: dict[Key, int] = {}
+    last: dict[int, int] = {}
+
+    def add(kind: SpanKind, start: int, end: int, cause: int, **others: int) -> int:
+        rows.append(_ROW._replace(kind=kind, start=start, end=end, cause=cause, **others))
+        return len(rows) - 1
+
+    def begun(ipu: int, until: int, begin: int, cause: int) -> int:
+        if until == begin:
+            return cause
+        add(SpanKind.HOST_WAIT, until, begin, cause, ipu=ipu)
+        return add(SpanKind.HOST, until, begin, cause, link=timelines.HostTrack.OUTSIDE)
+
+    for key, ipu, begin, end, before, source, sender, made in step.ran():
+        cause, until = last.get(ipu, timelines.NONE), before
+        if source:
+            come, sent = min(made + copies[source.stage, key.stage], begin), row_of[source]
+            if come > made:
+                sent = add(SpanKind.SEND, made, come, sent, ipu=sender, stage=source.stage, micro_batch=key.micro_batch)
+            if come > until:
+                add(SpanKind.RECEIVE_WAIT, until, come, cause, ipu=ipu)
+                until, cause = come, sent
+        cause = begun(ipu, until, begin, cause)
+        row_of[key] = last[ipu] = add(
+            key.kind, begin, end, cause, ipu=ipu, stage=key.stage, micro_batch=key.micro_batch
+        )
+    for ipu, (begin, end) in step.updates.items():
+        cause = begun(ipu, rows[last[ipu]].end, begin, last[ipu])
+        add(SpanKind.WEIGHT_UPDATE, begin, end, cause, ipu=ipu, time_step=info.time_steps)
+    order = sorted(range(len(rows)), key=lambda row: (rows[row].start, rows[row].end, row))
+    place = {row: number for number, row in enumerate(order)} | {timelines.NONE: timelines.NONE}
+    table = [rows[row]._replace(cause=place[rows[row].cause]) for row in order]
+    return Timeline(info, np.array(table, dtype=np.int64))

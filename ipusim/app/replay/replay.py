@@ -1,0 +1,290 @@
+"""A measured step of a training beside the simulation of its plan, with the parts of the difference."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute, hardware, runs
+from ipusim.app.explain.explanation import Explanation, explain
+from ipusim.app.profiles.stages import Stages
+from ipusim.app.profiles.written import figures_table
+from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.figures import to_png
+from ipusim.app.render.tables import Table
+from ipusim.app.replay.measured_step import KINDS, Key, Step, steps_of, timeline_of
+from ipusim.app.run_folder.report import RESULT_FILES, json_bytes, picture_window, run_files
+from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.base.errors import FileError, printable
+from ipusim.base.units import enumerated, format_seconds
+
+#: The Order that was measured, as torch writes Orders.
+ORDER: Final = "order.csv"
+#: Files beside the folders of both runs.
+REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
+#: Files of the folder of either run.
+RUN_FILES: Final = (*RESULT_FILES, ORDER)
+#: Keys of a scenario's stages by the kinds of passes.
+_WORDS: Final = {kind: word for word, kind in KINDS.items()}
+#: A name that a stage of a scenario may have.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
+#: Parts of the difference, in the order in which they come in, with their meanings.
+PARTS: Final = {
+    "copies": "tensors on their way between ranks, each as long as the median of its way",
+    "waits": "a rank has all that its next pass needs, a copy later, and does not begin it",
+    "jitter": "passes that are longer or shorter than the median of the stage's passes in this step",
+    "stragglers": "medians of a stage's passes in this step above or below those in all steps",
+    "not explained": "the measured step less the simulation with all of these",
+}
+BUBBLE: Final = (
+    "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which they run no pass; "
+    "weight updates are not in it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A measured step beside its simulation.
+
+    Attributes:
+        stages: the measurements.
+        measured: the step as it was measured.
+        simulated: the same Order with the medians of all steps, in which copies take no time.
+        parts: cycles of each part of the difference between the two.
+        step, steps: number of the step among those measured whole, whose number is ``steps``.
+        order: the passes of each rank in their order, as torch writes Orders.
+        shifts: cycles by which the clock of each rank was shifted, so that tensors are made before they are taken.
+    """
+
+    stages: Stages
+    measured: Run
+    simulated: Run
+    parts: Mapping[str, int]
+    step: int
+    steps: int
+    order: str
+    shifts: Mapping[int, int]
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """Idle time by cause and the critical path of the measured step."""
+        unknown = "a measured step is no simulation: explain that of its plan"
+        return explain(self.measured.timeline, unknown, said=self.measured.summary.waterfall)
+
+    def _both(self, figure: Callable[[Run], float]) -> tuple[float, float]:
+        """Return a figure of the measured and the simulated run."""
+        return figure(self.measured), figure(self.simulated)
+
+    @property
+    def _seconds(self) -> tuple[float, float]:
+        return self._both(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
+
+    def words(self) -> Iterator[str]:
+        """Yield the times of both, the largest part of the difference, and the definition of the bubble."""
+        measured, simulated = self._seconds
+        largest = max(PARTS, key=lambda part: abs(self.parts[part]))
+        yield (
+            f"Step {self.step + 1} of {self.steps} measured, that of the median time, took {format_seconds(measured)}; "
+            f"the simulation of its plan with the medians of all steps takes {format_seconds(simulated)}, "
+            f"{(simulated - measured) / measured if measured else 0:+.1%}."
+        )
+        if any(self.parts.values()):
+            yield f"Most of the difference is {largest}: {PARTS[largest]}."
+        if self.steps == 1:
+            yield "Of one step no straggler is known: the medians of its stages are those of all steps."
+        hz = self.measured.timeline.info.clock_hz
+        for ipu, cycles in self.shifts.items():
+            if cycles:
+                yield (
+                    f"Tensors of IPU {ipu} usually come before they are made: its clock is shifted by "
+                    f"{_signed(cycles / hz)}, unless sends are in the spans of passes."
+                )
+        yield BUBBLE
+
+    def tables(self) -> Iterator[Table]:
+        """Yield both runs, the parts of the difference, variation by stage, idle time by cause and critical path."""
+        times, bubbles = self._seconds, self._both(lambda run: run.summary.bubble.idle_fraction)
+        hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
+        rows = (
+            ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
+            ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), f"{bubbles[0] - bubbles[1]:+.1%}"),
+        )
+        yield Table("The step", ("what", "measured", "simulated", "difference"), rows)
+        parts = tuple(
+            (part, _signed(self.parts[part] / hz), f"{analysis.ratio(self.parts[part], whole):+.2%}", meaning)
+            for part, meaning in PARTS.items()
+        )
+        yield Table("The difference by part", ("part", "time", "of the step", "meaning"), parts)
+        yield figures_table(self.stages)
+        yield from self.explanation.tables()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        return {
+            "step": self.step,
+            "steps": self.steps,
+            "clock_hz": self.measured.timeline.info.clock_hz,
+            **{
+                name: {"cycles": run.timeline.makespan_cycles, "bubble": run.summary.bubble.idle_fraction}
+                for name, run in (("measured", self.measured), ("simulated", self.simulated))
+            },
+            "difference_cycles": {part.replace(" ", "_"): cycles for part, cycles in self.parts.items()},
+            "stages": {
+                name: {
+                    what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
+                    for what, figure in figures.items()
+                }
+                for name, figures in self.stages.stages.items()
+            },
+            "explanation": self.explanation.to_dict(),
+        }
+
+    def run_files(self, name: str, folder: Path) -> dict[str, bytes]:
+        """Return the files of the measured or the simulated run, by ``name``, in a folder.
+
+        A measured run has no scenario: no simulation gives it.
+        """
+        run = self.measured if name == "measured" else self.simulated
+        request = replace(run.job.request, folder=folder)
+        files = run_files(replace(run, job=replace(run.job, request=request)), picture_window(run.timeline), folder)
+        if run is self.measured:
+            return {name: content for name, content in files.items() if name != SCENARIO_FILE}
+        return files | {ORDER: self.order.encode()}
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of each of :data:`REPLAY_FILES`, by name."""
+        drawn = self.explanation.files()
+        title = (
+            f"{self.measured.timeline.info.title}\nbelow it the simulation of its plan with the medians of all steps"
+        )
+        runs_drawn = [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")]
+        files = {"replay.json": json_bytes(self.to_dict()), "replay.png": to_png(comparison(runs_drawn, title=title))}
+        return files | {name: drawn[name] for name in REPLAY_FILES[2:]}
+
+
+def order_text(step: Step) -> str:
+    """Return the passes of each rank in their order, as torch writes Orders."""
+    rows = (
+        ",".join(f"{key.stage}{_LETTERS[key.kind]}{key.micro_batch}" for key in own) for own in step.passes.values()
+    )
+    return "".join(f"{row}\n" for row in rows)
+
+
+def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
+    """Return the measured step of the median time beside its simulation, with the parts of the difference.
+
+    Each part is what the simulation takes more as it comes in, one upon the other.
+
+    Args:
+        stages: measurements with begins.
+        folder: of the file with the measured Order, which is written there.
+        files: the measured files.
+
+    Raises FileError for measurements that are no steps of one pipeline, and RequestError or PlanError for an Order that
+    no pipeline has.
+    """
+    try:
+        steps, shifts = steps_of(stages, int(hardware.GC200.clock_hz))
+    except FileError as error:
+        raise FileError(f"{enumerated(files, 1)}: {error}") from None
+    number = sorted(range(len(steps)), key=lambda number: (steps[number].cycles, number))[(len(steps) - 1) // 2]
+    step, order, copies = steps[number], order_text(steps[number]), _copies(steps)
+    (folder / ORDER).write_text(order)
+    several = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    said = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
+    options = _options(stages, steps)
+    request = Request.from_dict(
+        options, name="simulated", description=f"{said}, simulated with medians.", folder=folder
+    )
+    simulated = execute(assemble(request).whole)
+    jobs = _jobs(simulated.job, steps, step, copies)
+    times = [simulated.timeline.makespan_cycles, *(runs.timeline_of(job).makespan_cycles for job in jobs), step.cycles]
+    parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
+    info = replace(simulated.timeline.info, name="measured", title=said)
+    job = replace(jobs[-1], request=replace(request, name="measured", description=f"{said}."))
+    measured = runs.sum_up(job, timeline_of(step, copies, info), None)
+    return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
+
+
+def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
+    """Return the options of the measured Order with the medians of all steps, whose copies take no time."""
+    passes, updates = _medians(steps)
+    listed: list[dict[str, Any]] = [
+        {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
+    ]
+    for (kind, stage), cycles in passes.items():
+        listed[stage][_WORDS[kind]] = cycles
+    for ipu, cycles in updates.items():
+        listed[stages.mapping.index(ipu)]["update"] = cycles  # of all stages of the IPU
+    micro_batches = 1 + max(ran.key.micro_batch for ran in steps[0].ran())
+    pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
+    training = any(kind != SpanKind.FORWARD for kind, _ in passes)
+    return {"system": {"name": "free"}, "training": training, "pipeline": pipeline}
+
+
+def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
+    """Return the Job with copies, and with waits, jitter and stragglers of a step too, one upon the other."""
+    waits, late = _waits(step, copies)
+    (usual, updates), (here, updates_here) = _medians(steps), _medians([step])
+    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
+    even = {key: cycles - here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
+
+    def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
+        longer = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
+        later = {ipu: updates.get(ipu, 0) + late.get(ipu, 0) for ipu in job.costs.updates}
+        return runs.with_stated_times(job, copies, longer, later)
+
+    return [
+        runs.with_stated_times(job, copies),
+        stated({key: usual[key[:2]] for key in lengths}, updates),
+        stated(even, updates_here),
+        stated(lengths, updates_here),
+    ]
+
+
+def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], dict[int, int]]:
+    """Return median cycles of the passes of a kind in each stage, and of the weight update of each IPU."""
+    passes, updates = defaultdict[tuple[SpanKind, int], list[int]](list), defaultdict[int, list[int]](list)
+    for step in steps:
+        for ran in step.ran():
+            passes[ran.key[:2]].append(ran.end - ran.begin)
+        for ipu, (begin, end) in step.updates.items():
+            updates[ipu].append(end - begin)
+    return (
+        {key: round(statistics.median(cycles)) for key, cycles in sorted(passes.items())},
+        {ipu: round(statistics.median(cycles)) for ipu, cycles in updates.items()},
+    )
+
+
+def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
+    """Return the median cycles of a tensor on its way, by the stages that make and take it.
+
+    Only tensors count that a rank waited for. Other tensors arrive before their passes can begin.
+    """
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for ran in (ran for step in steps for ran in step.ran()):
+        if ran.source is not None:
+            of_way = found[ran.source.stage, ran.key.stage]
+            of_way += [ran.begin - ran.made] if ran.made >= ran.until else []
+    return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in found.items()}
+
+
+def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
+    """Return by how many cycles each pass begins later than it could, and the weight update of each IPU."""
+    waits, last = dict[Key, int](), dict[int, int]()
+    for ran in step.ran():
+        come = ran.made + copies[ran.source.stage, ran.key.stage] if ran.source else 0
+        waits[ran.key], last[ran.ipu] = max(ran.begin - max(ran.until, come), 0), ran.end
+    return waits, {ipu: begin - last[ipu] for ipu, (begin, _) in step.updates.items()}
+
+
+def _signed(seconds: float) -> str:
+    return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"

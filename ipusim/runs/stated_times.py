@@ -1,0 +1,35 @@
+"""A Job with stated times of passes, copies and weight updates, such as those of a real run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ipusim.machine.run_changes import Stated
+from ipusim.pricing.costs import Send
+from ipusim.runs.job import Job
+from ipusim.timeline.kinds import PASS_OF_KIND
+
+
+def with_stated_times(
+    job: Job,
+    copies: Mapping[tuple[int, int], int],
+    passes: Mapping[Any, int] | None = None,
+    updates: Mapping[int, int] | None = None,
+) -> Job:
+    """Return a Job of one replica in point-to-point whose passes, copies and updates take stated cycles.
+
+    Args:
+        job: all of its micro-batches laid out.
+        copies: cycles of a tensor on its way, by the stages that make and take it.
+        passes: cycles of each pass, by a tuple of its kind of span, stage and micro-batch; by default as the Job has.
+        updates: cycles of the weight update of each IPU; by default as the Job has.
+    """
+    sends = {(0, 0, *ends): Send(lead_cycles=cycles) for ends, cycles in copies.items()}
+    costs = replace(job.costs, sends=sends, updates=job.costs.updates if updates is None else dict(updates))
+    if passes is None:
+        return replace(job, costs=costs)
+    priced = {key: max(cycles, 1) for key, cycles in costs.passes.items()}
+    factors = {key: (cycles, int(priced[PASS_OF_KIND[key[0]], key[1]])) for key, cycles in passes.items()}
+    return replace(job, costs=replace(costs, passes=priced), system=job.system.disturbed((Stated(factors),)))
