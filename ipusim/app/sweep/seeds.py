@@ -31,7 +31,7 @@ def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -
     """
     if len(points) < _FEWEST or not all(_SEED.fullmatch(path) for changes in points.values() for path in changes):
         return
-    with suppress(IpusimError):  # the point says why, when it is run by itself
+    with suppress(IpusimError, MemoryError):  # the point says why, when it is run by itself
         requests = {number: request.replace(changes) for number, changes in points.items()}
         first, job = next(iter(points)), assemble(next(iter(requests.values())))
         timeline = Session(job).run(job.executions)

@@ -1,4 +1,7 @@
-"""A request at every point of a sweep: each point is simulated once by worker processes, and saved as it finishes."""
+"""A request at every point of a sweep: worker processes simulate each point once, and it is saved as it finishes.
+
+Points that differ in seeds of jitter alone are computed together, where that is exact.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ def sweep(
 def _ended(
     request: Request, points: Mapping[int, Mapping[str, Any]], crew: Crew, *, losses: bool
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield number and outcome of each point: those computed together first, then those that a crew runs."""
+    """Yield number and outcome of each point: first the points that are computed together, then those of the crew."""
     left = dict(points)
     if not losses:
         for number, outcome in seeded_outcomes(request, points):
