@@ -1,11 +1,11 @@
 """Graphcore's PopDist: which instance of a distributed program this is, told by the simulated hosts.
 
 ``ipusim run program.py --hosts 2`` stands for ``poprun --num-instances 2 --num-replicas 2 program.py``: each host is an
-instance with one replica.
+instance with one replica. Without ``--hosts`` there is one:
 
->>> from ipusim.ipu import horovod, popdist
->>> horovod.run(lambda: (popdist.getInstanceIndex(), popdist.getNumTotalReplicas()), np=2)
-[(0, 2), (1, 2)]
+>>> from ipusim.ipu import popdist
+>>> popdist.getInstanceIndex(), popdist.getNumTotalReplicas()
+(0, 1)
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 
 from tests.docstrings import public, sections
 from tests.places import ROOT
+from tests.tensorflow_tests import needs_tensorflow
 
 PUBLIC = public()
 _PROMPT = re.compile(r"^\s*>>> ", re.M)
@@ -29,8 +30,11 @@ _PUBLIC_DOCSTRINGS = {f"{thing.__module__}.{thing.__name__}" for thing in PUBLIC
 
 @pytest.mark.parametrize("module", EXAMPLES)
 def test_the_examples_of_a_module_run(module):
-    """Those of public names are counted here and run below."""
-    tests = doctest.DocTestFinder().find(importlib.import_module(module), module)
+    """Those of public names are counted here and run below; each is a program of its own to ``ipusim.ipu``."""
+    as_program = {"__name__": "__main__", "__file__": None}
+    tests = doctest.DocTestFinder().find(importlib.import_module(module), module, extraglobs=as_program)
+    if any("tensorflow" in example.source for test in tests for example in test.examples):
+        needs_tensorflow()
     runner = doctest.DocTestRunner()
     assert sum(len(test.examples) for test in tests) == EXAMPLES[module]
     assert [test.name for test in tests if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
