@@ -116,7 +116,10 @@ def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:
 
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: object = None) -> Iterator[None]:
-    """Set an attribute of the compiler's for operations in the block; the simulated compiler reads none.
+    """Set an attribute for operations in the block.
+
+    Programs read it back with ``get_attr("_XlaFrontendAttributes")``. It changes no time, as Graphcore's compiler alone
+    reads it besides.
 
     Args:
         attribute_name: name of the attribute.

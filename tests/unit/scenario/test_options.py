@@ -11,9 +11,7 @@ import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
-from ipusim.ipu import optimizers
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.model.learning import table
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.runs.request.graphcore_options import (
@@ -24,6 +22,7 @@ from ipusim.runs.request.graphcore_options import (
     attributes,
 )
 from tests.places import ROOT
+from tests.tensorflow_tests import needs_tensorflow
 
 TESTS = ROOT / "tests"
 ARGUMENTS = (*arguments(), *OTHER_ARGUMENTS)
@@ -117,6 +116,9 @@ def names_of_tests():
 
 
 def test_signature_and_configuration_have_every_name():
+    needs_tensorflow()
+    from ipusim.ipu.pipelining_ops import pipeline  # noqa: PLC0415 - which imports TensorFlow
+
     assert {*SIGNATURE} - {"pipeline_depth"} == {*signature(pipeline).parameters} - {"config"}
     for option in FIELDS:
         attrgetter(option.name)(IPUConfig())
@@ -151,12 +153,22 @@ def test_what_is_not_accepted_is_refused_by_name(option, tmp_path):
 
 
 def test_an_optimizer_is_the_same_rule_by_graphcores_name():
-    found = {}
+    """LAMB is no optimizer of TensorFlow's: programs bring it along, in operations that are priced one by one."""
+    needs_tensorflow()
+    from ipusim.ipu import optimizers  # noqa: PLC0415 - which imports TensorFlow
+    from ipusim.ipu.graph.prices.rules import rule_of  # noqa: PLC0415
+    from ipusim.ipu.graph.reading import read_graph  # noqa: PLC0415
+
+    v1, found = optimizers.tf.compat.v1, {}
     for row in table.rows():
-        if named := getattr(optimizers, row.graphcore, None):
-            found[row.kind] = type(named(**{key.argument: 0.5 for key in row.keys if key.default is MISSING}).rule)
-            assert found[row.kind] is row.makes
-    assert list(found) == [row.kind for row in table.rows() if row.graphcore]
+        if make := getattr(v1.train, row.graphcore, None):
+            with v1.Graph().as_default() as graph:
+                weight = v1.get_variable("weight", [2], use_resource=True)
+                make(**{key.argument: 0.5 for key in row.keys if key.default is MISSING}).minimize(weight)
+            nodes = read_graph(graph).nodes.values()
+            found[row.kind] = [type(rule) for node in nodes if (rule := rule_of(node)) is not None]
+    own = [row for row in table.rows() if row.graphcore not in ("", "LAMBOptimizer")]
+    assert found == {row.kind: [row.makes] for row in own}
     assert hasattr(optimizers, GradientMap.graphcore)
     assert all(hasattr(optimizers, row.name) for row in OTHER_OPTIMIZERS)
 
