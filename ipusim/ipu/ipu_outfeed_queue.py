@@ -90,7 +90,7 @@ class IPUOutfeedQueue(OutfeedArguments):
         """Write the operation that takes what has been sent.
 
         Args:
-            wait_for_completion: without effect: a session runs it behind the program.
+            wait_for_completion: whether it waits for the end of a program that runs in another thread.
 
         Returns:
             Tensors in the structure of an element, with an axis for the elements in front in the mode ALL.
@@ -98,10 +98,10 @@ class IPUOutfeedQueue(OutfeedArguments):
         Raises:
             ProgramError: before a program sends to it.
         """
-        checks.truth("wait_for_completion", wait_for_completion)
+        completed = checks.truth("wait_for_completion", wait_for_completion)
         if not self.enqueued:
             raise ProgramError("Trying to dequeue an outfeed which has not been enqueued.")
-        return self.feed.dequeue()
+        return self.feed.dequeue(completed=completed)
 
     def __len__(self) -> int:
         """Return the number of elements that a program of TensorFlow 2 has sent."""

@@ -92,6 +92,27 @@ def test_a_thread_reads_each_element_once_and_in_order_while_the_run_goes_on(nam
     assert len(outfeed) == 0
 
 
+@pytest.mark.parametrize("completed", [False, True])
+def test_a_thread_waits_for_the_end_of_a_run_where_it_is_asked_to(names, completed):
+    outfeed, begun = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), threading.Event()
+
+    def stream():
+        for number in range(40):
+            if number == 20:  # long enough for a reader that does not wait to end with what has come
+                begun.set()
+                reader.join(0.5)
+            yield np.float32(number)
+
+    def read():
+        assert begun.wait(PATIENCE)
+        return len(outfeed.dequeue(wait_for_completion=completed))
+
+    reader = Beside(read)
+    signature = names.tf.TensorSpec([], names.tf.float32)
+    sent(names, names.tf.data.Dataset.from_generator(stream, output_signature=signature), 40, outfeed)
+    assert (reader.end() == 40) == completed
+
+
 def test_two_readers_share_what_comes(names):
     outfeed, done = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), threading.Event()
 

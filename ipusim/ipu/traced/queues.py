@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -17,7 +19,7 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, FAILED, EagerHost, RunningSession, failing, install, session_token
+from ipusim.ipu.traced.sessions import EAGER, FAILED, LOCK, EagerHost, RunningSession, failing, install, session_token
 
 tf = load()
 
@@ -216,18 +218,21 @@ class Outfeed:
         with self._lock:
             self._elements.setdefault(session, []).append(tuple(np.asarray(value) for value in element))
 
-    def dequeue(self) -> Any:
+    def dequeue(self, *, completed: bool = False) -> Any:
         """Write the operation that empties the queue; TensorFlow 2 runs the operation at once.
+
+        Args:
+            completed: whether the operation waits for the end of a running program.
 
         Returns:
             Tensors in the structure of an element; with an axis for the elements in front if all are kept.
         """
         specs = tf.nest.flatten(self._structure)
         if tf.executing_eagerly():
-            return tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in self._taken(EAGER)])
+            return tf.nest.pack_sequence_as(self._structure, [*map(tf.constant, self._taken(EAGER, completed))])
         if not specs:
             return self._structure
-        tensors = tf.numpy_function(self._take, [session_token()], [spec.dtype for spec in specs])
+        tensors = tf.numpy_function(partial(self._take, completed), [session_token()], [spec.dtype for spec in specs])
         flat = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
         axes = [None] * self.keeps_all + [self.replicas] * (self.replicas > 1)
         for tensor, spec in zip(flat, specs, strict=True):
@@ -245,16 +250,16 @@ class Outfeed:
         for element in elements:
             yield tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in element])
 
-    def _take(self, token: Any) -> list[Array]:
+    def _take(self, completed: bool, token: Any) -> list[Array]:
         session = RunningSession(int(token)).session
         try:
-            return self._taken(session)
+            return self._taken(session, completed)
         except IpusimError as error:
             FAILED[session] = error
             raise
 
-    def _taken(self, session: Any) -> list[Array]:
-        with self._lock:
+    def _taken(self, session: Any, completed: bool) -> list[Array]:
+        with LOCK if completed else nullcontext(), self._lock:
             elements = self._elements.pop(session, [])
             if not self.keeps_all:  # the last element comes again and again
                 self._elements[session] = elements[-1:]

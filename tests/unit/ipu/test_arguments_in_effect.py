@@ -270,14 +270,15 @@ def test_gates_of_an_lstm_forget_from_a_bias_of_one_on(names):
             assert session.run(layer.weights[2]).tolist() == expected
 
 
-def test_rows_of_a_keras_embedding_are_the_same_in_training(names):
-    layer = names.ipu.keras.layers.Embedding(5, 2)
+def test_rows_of_a_keras_embedding_begin_as_it_is_said_and_are_the_same_in_training(names):
+    values = np.arange(10, dtype=np.float32).reshape(5, 2)
+    layer = names.ipu.keras.layers.Embedding(5, 2, embeddings_initializer=names.tf.constant_initializer(values))
     inputs = names.tf.constant([1, 4])
     rows = [layer(inputs, training=each) for each in (True, False)]
     with names.tf.Session() as session:
         session.run(names.tf.global_variables_initializer())
         first, second = session.run(rows)
-    assert first.tolist() == second.tolist()
+    assert first.tolist() == second.tolist() == [[2, 3], [8, 9]]
 
 
 @pytest.mark.parametrize("operation", ["cpu_user_operation", "precompiled_user_op"])

@@ -67,6 +67,21 @@ def test_the_arguments_of_a_normalisation(tf, built, function):
     np.testing.assert_allclose(np.transpose(turned, (0, 2, 3, 1)), plain, rtol=1e-5)
 
 
+@pytest.mark.parametrize("function", ["group_norm", "instance_norm", "layer_norm"])
+def test_a_normalisation_reuses_variables_of_its_scope(tf, built, function):
+    def twice(reuse):
+        normalise, seven = getattr(normalization_ops, function), tf.compat.v1.constant_initializer(7.0)
+        first = normalise(IMAGES, param_initializers={"beta": seven}, scope="norm")
+        return first, normalise(IMAGES, scope="norm", reuse=reuse)
+
+    (first, second), variables, _ = built(lambda: twice(True))
+    np.testing.assert_array_equal(first, second)
+    assert first.mean() == pytest.approx(7, abs=1e-4)
+    assert sorted(variables) == ["norm/beta", "norm/gamma"]
+    with pytest.raises(ValueError, match="Variable norm/gamma already exists"):
+        built(lambda: twice(None))
+
+
 def test_groups_are_of_strided_channels_or_of_those_side_by_side():
     far = IMAGES * np.float32([1, 1, 100, 100])
     strided, beside = (
