@@ -73,14 +73,10 @@ class IPUPipelineEstimatorSpec(_Fields):
         Raises:
             ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
         """
-        begin = "`IPUPipelineEstimatorSpec` must contain"
-        if mode == ModeKeys.TRAIN and optimizer_function is None:
-            raise ProgramError(f"{begin} `optimizer_function` when training")
-        if mode == ModeKeys.EVAL and eval_metrics_fn is None:
-            raise ProgramError(f"{begin} `eval_metrics_fn` when evaluating")
+        _check_functions(mode, optimizer_function, eval_metrics_fn)
         count = gradient_accumulation_count
         if count is None or (count := checks.whole("gradient_accumulation_count", count)) == 0:
-            raise ProgramError(f"{begin} `gradient_accumulation_count`")
+            raise ProgramError("`IPUPipelineEstimatorSpec` must contain `gradient_accumulation_count`")
         if "accumulate_outfeed" in pipeline_op_kwargs:
             raise ProgramError(
                 "The `accumulate_outfeed` pipeline keyword argument cannot be passed to the `IPUPipelineEstimatorSpec`."
@@ -104,6 +100,13 @@ class IPUPipelineEstimatorSpec(_Fields):
             prediction_hooks,
             pipeline_op_kwargs,
         )
+
+
+def _check_functions(mode: str, optimizer_function: object, eval_metrics_fn: object) -> None:
+    if mode == ModeKeys.TRAIN and optimizer_function is None:
+        raise ProgramError("`IPUPipelineEstimatorSpec` must contain `optimizer_function` when training")
+    if mode == ModeKeys.EVAL and eval_metrics_fn is None:
+        raise ProgramError("`IPUPipelineEstimatorSpec` must contain `eval_metrics_fn` when evaluating")
 
 
 class IPUPipelineEstimator(EstimatorOnIpus):

@@ -100,21 +100,7 @@ class OptimizerFunctionOutput:
             _check(tape, tf.GradientTape, "tape must be a GradientTape.")
             if not of_keras:
                 raise ProgramError(f"{_NAME}.tape may only be used with OptimizerV2.")
-        if gradient_capture_context is not None:
-            raise ProgramTypeError(
-                f"{_NAME}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
-            )
-        if captured_gradient_outfeed is not None:
-            _check(
-                captured_gradient_outfeed,
-                IPUOutfeedQueue,
-                "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.",
-            )
-            raise ProgramError(
-                f"{_NAME}.captured_gradient_outfeed may not be used when neither an "
-                "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is "
-                "also used."
-            )
+        _refuse_captured_gradients(gradient_capture_context, captured_gradient_outfeed)
         self.opt, self.loss, self.tape = opt, loss, tape
         self.variables = tuple(variables or ())
         self.compute_gradients_args: tuple[Any, ...] = compute_gradients_args or ()
@@ -138,6 +124,20 @@ class OptimizerFunctionOutput:
         if (dict(zip(("var_list",), args, strict=False)) | kwargs).get("var_list") in ([], ()):
             raise ProgramError("No variables to optimize.")
         return lambda: self.opt.compute_gradients(self.loss, *args, **kwargs)
+
+
+def _refuse_captured_gradients(context: object, outfeed: object) -> None:
+    if context is not None:
+        raise ProgramTypeError(
+            f"{_NAME}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
+        )
+    if outfeed is not None:
+        _check(outfeed, IPUOutfeedQueue, "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.")
+        raise ProgramError(
+            f"{_NAME}.captured_gradient_outfeed may not be used when neither an "
+            "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is also "
+            "used."
+        )
 
 
 def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:

@@ -219,8 +219,22 @@ def profile_stage(
         each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
         for each, value in trained.items()
     }
+    profile = _with_backward_pass(profile, observed, trained, sizes, reduction)
+    if sections is not None:
+        profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
+    return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+
+
+def _with_backward_pass(
+    profile: models.StageProfile,
+    observed: ObservedStage,
+    trained: Mapping[str, Array],
+    sizes: Mapping[str, models.VariableSize],
+    reduction: models.Reduction,
+) -> models.StageProfile:
+    """Return a profile with the backward pass, which adds its gradients to the accumulators."""
     adding = models.accumulation_work([sizes[each] for each in observed.cut.gradients], None, reduction)
-    profile = replace(
+    return replace(
         profile,
         backward=(*observed.work.backward, *adding),
         backward_collectives=observed.backward_collectives,
@@ -232,9 +246,6 @@ def profile_stage(
         stash_bytes=observed.stash_bytes,
         weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
     )
-    if sections is not None:
-        profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
-    return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
 
 
 def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:

@@ -18,7 +18,7 @@ from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, 
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import outside_of
-from ipusim.ipu.traced.queues import Infeed
+from ipusim.ipu.traced.queues import Infeed, Outfeed
 
 
 def program_of_body(
@@ -60,15 +60,6 @@ def program_of_body(
         raise UnsupportedProgramError(
             "body: expected an update operation for each gradient that is accumulated, and what it sends before that"
         )
-    names = (analysis.LOSS,) if len(results) == 1 else tuple(f"output {place}" for place in range(len(results)))
-    sent = pipelines.Outfeed(
-        names=names,
-        mask=(False,) * len(names),
-        element_bytes=0 if queue is None else queue.element_bytes,
-        mode="ALL" if queue is None or queue.keeps_all else "LAST",
-        buffer_depth=3 if queue is None else queue.buffer_depth,
-    )
-
     accumulators = {
         each: mark.dtype
         for each, tensor in step.accumulators.items()
@@ -80,12 +71,24 @@ def program_of_body(
         partial(_options, options, shards, accumulation, iterations),
         infeed=infeed,
         outfeed=queue,
-        sent=sent,
+        sent=_sent(queue, len(results)),
         reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
         accumulators=accumulators,
         config=config,
+    )
+
+
+def _sent(queue: Outfeed | None, results: int) -> pipelines.Outfeed:
+    """Return what a body with so many results sends to a queue."""
+    names = (analysis.LOSS,) if results == 1 else tuple(f"output {place}" for place in range(results))
+    return pipelines.Outfeed(
+        names=names,
+        mask=(False,) * results,
+        element_bytes=0 if queue is None else queue.element_bytes,
+        mode="ALL" if queue is None or queue.keeps_all else "LAST",
+        buffer_depth=3 if queue is None else queue.buffer_depth,
     )
 
 

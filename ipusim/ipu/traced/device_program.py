@@ -191,18 +191,7 @@ class DeviceProgram:
             self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
-        state = session.state()
-        known = {name: np.asarray(variable.value) for name, variable in variables.items()}
-        # Replicas go on from untrained values of their own, of which the host sees those of the first replica.
-        changed = {name: known[name] for name, old in state.untrained[0].items() if not _same(old, known[name])}
-        session.set_state(
-            state._replace(
-                variables={name: known[name] for name in state.variables},
-                slots=tuple({name: known[name] for name in slots} for slots in state.slots),
-                untrained=tuple({**values, **changed} for values in state.untrained),
-                executions=begun,
-            )
-        )
+        self._take(variables, session, begun)
         if begun is not None:
             placed.taken = session.elements
         self._begin_alike(session)
@@ -244,6 +233,21 @@ class DeviceProgram:
             return
         name = f"the first variables of the program {self.name!r}"
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
+
+    def _take(self, variables: Mapping[str, Variable], session: Session, begun: int | None) -> None:
+        """Take the values of the host's variables, and so many executions before; None for those of the session."""
+        state = session.state()
+        known = {name: np.asarray(variable.value) for name, variable in variables.items()}
+        # Replicas go on from untrained values of their own, of which the host sees those of the first replica.
+        changed = {name: known[name] for name, old in state.untrained[0].items() if not _same(old, known[name])}
+        session.set_state(
+            state._replace(
+                variables={name: known[name] for name in state.variables},
+                slots=tuple({name: known[name] for name in slots} for slots in state.slots),
+                untrained=tuple({**values, **changed} for values in state.untrained),
+                executions=begun,
+            )
+        )
 
     def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign the changed variables."""

@@ -12,18 +12,14 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.needed import runs_for_effect
-from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.reading import output_of, read_graph
-from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import is_fed_by_session
 from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import exclusive_program
 from ipusim.ipu.traced.bodies import program_of_body
-from ipusim.ipu.traced.device_program import DeviceProgram
-from ipusim.ipu.traced.pipelines import CLAIMED, ProgramNode, listed
+from ipusim.ipu.traced.pipelines import CLAIMED, add_program, listed
 from ipusim.ipu.traced.queues import Infeed, Outfeed
-from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
@@ -139,11 +135,8 @@ def _add_program(
     once = iterations if counted is None else 1
     carries = [each.name for each in carried]
     program = program_of_body(name, read_graph(graph), known, options, infeed, carries, once or 1, config)
-    kernel = ProgramNode(program).kernel if counted is None else counted.kernel(program)
-    entry = Entry(kernel, effect=True, invoked=True, value=program)
-    read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
-    forms = [(each.tensor.dtype, each.tensor.shape) for each in carried]
-    return add_node(entry, [*read, *(each.tensor for each in carried)], forms, name)
+    executions = {} if counted is None else {"executions": counted.count}
+    return add_program(program, [each.tensor for each in carried], **executions)
 
 
 class _Counted:
@@ -174,20 +167,7 @@ class _Counted:
         if self._holds.external or self._holds.variables:
             _refuse_condition()
 
-    def kernel(self, program: DeviceProgram) -> Callable[[Any], Callable[..., Any]]:
-        """Return the maker of the kernel that runs the program as often as the condition holds."""
-
-        def run(invocation: Invocation, *values: Any) -> Any:
-            assert isinstance(invocation.session, RunningSession | EagerHost)
-            count = self._count(values[len(program.outside) :])
-            results = list(values[len(program.outside) :])
-            if count:
-                results = program.run(invocation, invocation.session, values, count)
-            return results[0] if len(results) == 1 else tuple(results) or None
-
-        return lambda _: run
-
-    def _count(self, values: Sequence[Any]) -> int:
+    def count(self, values: Sequence[Any]) -> int:
         """Return how often the condition holds; raises UnsupportedProgramError where that depends on data."""
         count, invocation = 0, Invocation({})
         while count < self._most and bool(self._holds.run(invocation, values)[0]):

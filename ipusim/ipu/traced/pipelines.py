@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -37,26 +38,34 @@ tf = load()
 CLAIMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
-class ProgramNode:
-    """The program behind a node.
+def add_program(
+    program: DeviceProgram,
+    carried: Sequence[Any] = (),
+    executions: Callable[[Sequence[Any]], int | None] = lambda _: None,
+) -> list[Any]:
+    """Write the node that runs a program in the session of the invocation.
 
-    Attributes:
+    Args:
         program: the program.
+        carried: first values of its carried variables.
+        executions: returns the executions of a run by those values; None for as many as the program's options say.
+
+    Returns:
+        The carried values behind the run; a list with the operation if there are none.
     """
 
-    def __init__(self, program: DeviceProgram) -> None:
-        """Take the program."""
-        self.program = program
+    def run(invocation: Invocation, *values: Any) -> Any:
+        assert isinstance(invocation.session, RunningSession | EagerHost)
+        results = list(values[len(program.outside) :])
+        count = executions(results)
+        if count != 0:
+            results = program.run(invocation, invocation.session, values, count)
+        return results[0] if len(results) == 1 else tuple(results) or None
 
-    def kernel(self, _: Any) -> Callable[..., Any]:
-        """Return the node's kernel, which runs the program in the session of the invocation."""
-
-        def run(invocation: Invocation, *values: Any) -> Any:
-            assert isinstance(invocation.session, RunningSession | EagerHost)
-            results = self.program.run(invocation, invocation.session, values)
-            return results[0] if len(results) == 1 else tuple(results) or None
-
-        return run
+    graph = tf.compat.v1.get_default_graph()
+    read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
+    entry = Entry(lambda _: run, effect=True, invoked=True, value=program)
+    return add_node(entry, [*read, *carried], [(each.dtype, each.shape) for each in carried], program.name)
 
 
 @dataclass(frozen=True)
@@ -139,32 +148,35 @@ def add_pipeline(
         UnsupportedProgramError: for a variable that stages on several IPUs use.
         ProgramTypeError: for a stage that does not take the results of the stage before.
     """
-    graph = tf.compat.v1.get_default_graph()
-    start = len(graph.get_operations())
-    with exclusive_program("pipeline"):
+    with _claiming() as written:
         traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
-    step = traced.step
-    written = {node.name for node in graph.get_operations()[start:]}
-    CLAIMED.setdefault(graph, set()).update(written)
-    _check_captures(graph, step, inputs, written)
-    _check_users(step, mapping)
-    outside = outside_of(step)
+    _check_captures(traced.step, inputs, written)
+    _check_users(traced.step, mapping)
     program = DeviceProgram(
         name,
-        step,
+        traced.step,
         options,
         infeed=infeed,
         outfeed=outfeed,
         sent=traced.sent,
         reduction=reduction,
-        outside=outside,
+        outside=outside_of(traced.step),
         accumulators=traced.accumulators,
         shown=[stage_name(function) for functions in stages for function in functions],
         config=config,
     )
-    entry = Entry(ProgramNode(program).kernel, effect=True, invoked=True, value=program)
-    read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in outside]
-    return add_node(entry, read, [], name)[0]
+    return add_program(program)[0]
+
+
+@contextmanager
+def _claiming() -> Iterator[set[str]]:
+    """Claim the operations that the block writes for a pipeline; yields their names, which are there behind it."""
+    graph, written = tf.compat.v1.get_default_graph(), set[str]()
+    start = len(graph.get_operations())
+    with exclusive_program("pipeline"):
+        yield written
+    written.update(node.name for node in graph.get_operations()[start:])
+    CLAIMED.setdefault(graph, set()).update(written)
 
 
 class _Traced:
@@ -272,14 +284,14 @@ def stage_name(function: Callable[..., Any]) -> str:
     return name if name.isidentifier() and not own else ""
 
 
-def _check_captures(graph: Any, step: TracedStep, inputs: Sequence[Any], written: set[str]) -> None:
+def _check_captures(step: TracedStep, inputs: Sequence[Any], written: set[str]) -> None:
     """Refuse a stage that uses tensors from outside of the pipeline; raises ProgramError in Graphcore's words."""
     given = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
     for name, role in step.trace.owners.items():
         for source in step.graph.nodes[name].inputs if role.kind is Kind.FORWARD else ():
             if source.node in given or source.node in written or step.graph.nodes[source.node].type in SHARED:
                 continue
-            tensor = graph.get_tensor_by_name(f"{source.node}:{source.number}")
+            tensor = tf.compat.v1.get_default_graph().get_tensor_by_name(f"{source.node}:{source.number}")
             if tensor.dtype != tf.resource:
                 raise ProgramError(
                     f"Trying to capture the tensor {tensor} which is not a resource. This tensor needs to be passed as "
