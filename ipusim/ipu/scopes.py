@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from typing import Any, Final
 
-from ipusim.api import functions
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.host_scopes import SCOPE, scope_text
 from ipusim.ipu.graph.split import SHARD
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import builds_program, device_ordinal, on_device, ordinal_of
+from ipusim.ipu.runtime.host_block import host_block
 
 __all__ = [
     "frontend_attribute",
@@ -82,10 +82,10 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     Raises:
         ProgramTypeError: for what is no text.
     """
-    inner = functions.surroundings().scope is not None
-    with functions.on_host(checks.text("name", name)):
+    name, outer = checks.text("name", name), host_block()
+    with host_block.set_to(outer or name):
         graph = tf.compat.v1.get_default_graph()
-        if inner:
+        if outer is not None:
             yield
             return
         text = scope_text(len(graph.get_operations()), name)

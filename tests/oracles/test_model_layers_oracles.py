@@ -351,7 +351,7 @@ def test_multiply_accumulates_are_those_counted_in_the_formula(name, need):
     x = np.random.default_rng(7).standard_normal((2, *shape))
     parameters = drawn(layer, shape)
     arguments = [x, *parameters.values()]
-    forward, backward, _ = count_passes(formula, arguments, range(0 if need else 1, len(arguments)))
+    forward, backward = count_passes(formula, arguments, range(0 if need else 1, len(arguments)))
     cost = layer.cost(shape, 2, 4, need)
     # The state before the first time step is a constant, which autograd takes no gradient of; the layer does.
     # The candidate's product with the reset state has one all the same: it is that of the reset gate.

@@ -12,7 +12,7 @@ from ipusim.api import machine
 from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.host_strategy import averaging, in_scope_of
+from ipusim.ipu.runtime.host_strategy import averages, in_scope_of
 from ipusim.ipu.traced.host_collectives import reduced
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Workers:
     def scope(self) -> Iterator[None]:
         """Be in the strategy's scope in the block, where gradients are averaged; without a strategy, leave any."""
         scope = nullcontext() if self._strategy is None else self._strategy.scope()
-        with in_scope_of(None), scope, averaging():
+        with in_scope_of(None), scope, averages.set_to(True):
             yield
 
     def input_arguments(self) -> dict[str, Any]:

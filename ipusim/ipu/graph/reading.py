@@ -38,20 +38,19 @@ def read_node(operation: Any) -> Node:
     )
 
 
-def read_graph(graph: Any, operations: Iterable[Any] | None = None) -> Graph:
-    """Return operations of a TensorFlow graph as nodes, with all called functions.
+def read_graph(graph: Any) -> Graph:
+    """Return the operations of a TensorFlow graph as nodes, with all called functions.
 
     Read a graph after its gradients are built: a loop's gradient adds results to the loop.
 
     Args:
         graph: a ``tf.Graph``, or the ``FuncGraph`` of a function's body.
-        operations: operations to read, by default all.
 
     Returns:
         Their nodes in the order of creation. A body's arguments and results are there too.
     """
     functions: dict[str, Graph] = {}
-    nodes = _read_nodes(graph, graph.get_operations() if operations is None else operations, functions)
+    nodes = _read_nodes(graph, graph.get_operations(), functions)
     for placeholder, name in captured_variables(graph):
         if placeholder in nodes:  # a handle that the graph captures is a handle of its own
             nodes[placeholder] = replace(nodes[placeholder], type="VarHandleOp", attributes={"shared_name": name})

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from contextvars import ContextVar, Token
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-class setting(AbstractContextManager[T]):  # noqa: N801 - it stands where a function would
-    """Set a variable of the context in the block, which gets the value; not in itself.
-
-    A class, as every call of a stage enters several, which contextlib's generators are too slow for.
-    """
-
-    __slots__ = ("_token", "_value", "_variable")
-
-    def __init__(self, variable: ContextVar[Any], value: T) -> None:
-        """Take both."""
-        self._variable, self._value = variable, value
-
-    def __enter__(self) -> T:
-        """Set it."""
-        self._token: Token[Any] = self._variable.set(self._value)
-        return self._value
-
-    def __exit__(self, *_: object) -> None:
-        """Set it to what it was."""
-        self._variable.reset(self._token)
 
 
 class Scoped(Generic[T]):
@@ -37,12 +16,18 @@ class Scoped(Generic[T]):
 
     def __init__(self, name: str, default: T) -> None:
         """Take the name, and the value outside of blocks."""
-        self._variable: ContextVar[T] = ContextVar(name, default=default)
+        self._variable: ContextVar[Any] = ContextVar(name, default=default)
 
     def __call__(self) -> T:
         """Return the value."""
-        return self._variable.get()
+        value: T = self._variable.get()
+        return value
 
-    def set_to(self, value: U) -> AbstractContextManager[U]:
+    @contextmanager
+    def set_to(self, value: U) -> Iterator[U]:
         """Set it in the block, which gets the value."""
-        return setting(self._variable, value)
+        before = self._variable.set(value)
+        try:
+            yield value
+        finally:
+            self._variable.reset(before)

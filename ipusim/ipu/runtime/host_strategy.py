@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError
+from ipusim.ipu.runtime.context import Scoped
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,10 @@ class Distribution:
         return {"count": self.host.count} | ({"sum_over": "links"} if self.over_links else {})
 
 
-_STRATEGY: Final[ContextVar[Any]] = ContextVar("strategy", default=None)
-_AVERAGES: Final[ContextVar[bool]] = ContextVar("averaging", default=False)
-
-
-def strategy() -> Any:
-    """Return the strategy of the innermost scope; None outside of any."""
-    return _STRATEGY.get()
-
-
-def averages() -> bool:
-    """Tell whether hosts average gradients in programs that are built here, instead of summing them."""
-    return _AVERAGES.get()
+#: The strategy of the innermost scope; None outside of any.
+strategy: Final[Scoped[Any]] = Scoped("strategy", None)
+#: Whether hosts average gradients in programs that are built here, instead of summing them.
+averages: Final = Scoped("averages", default=False)
 
 
 def in_scope_of(result: Any) -> AbstractContextManager[Any]:
@@ -53,29 +44,15 @@ def in_scope_of(result: Any) -> AbstractContextManager[Any]:
             "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got that of "
             f"{type(result).__name__} in that of {type(current).__name__}"
         )
-    return _set(_STRATEGY, result)
+    return strategy.set_to(result)
 
 
-def averaging() -> AbstractContextManager[Any]:
-    """Average gradients over the hosts, instead of summing them, in programs that are built in the block."""
-    return _set(_AVERAGES, True)
-
-
-@contextmanager
-def _set(variable: ContextVar[Any], value: Any) -> Iterator[Any]:
-    before = variable.set(value)
-    try:
-        yield value
-    finally:
-        variable.reset(before)
-
-
-def distribution(processes: int = 0) -> Distribution | None:
-    """Return how a program built here is distributed over hosts and processes; None for a single one."""
+def distribution() -> Distribution | None:
+    """Return how a program built here is distributed over hosts; None for a single one."""
     host, result = machine.this_host(), strategy()
-    if host is None or host.count == 1 or (result is None and processes < 2):
+    if host is None or host.count == 1 or result is None:
         return None
-    return Distribution(host, result.over_links if result is not None else True, averages())
+    return Distribution(host, result.over_links, averages())
 
 
 def variables_on_host() -> bool:

@@ -142,7 +142,7 @@ class Expression:
         size = max(array.dtype.itemsize for array in arrays)
         floats = [array.astype(np.float64) for array in arrays]
         with np.errstate(all="ignore"):
-            counted, _, _ = functions.count_passes(self.function, floats, range(len(floats)))
+            counted, _ = functions.count_passes(self.function, floats, range(len(floats)))
         moved = sum(array.nbytes for array in arrays) + math.prod(shape) * size
         work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))

@@ -11,6 +11,7 @@ from ipusim.api import Array, functions
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.host_block import check_on_ipu
 
 tf = load()
 
@@ -32,7 +33,7 @@ def add_collective(
         name: name of the node.
     """
     called = f"collective {name!r} is called"
-    functions.check_on_ipu(called, "replicas meet on their IPUs, so call it outside of the scope")
+    check_on_ipu(called, "replicas meet on their IPUs, so call it outside of the scope")
 
     def call(value: Any) -> Any:
         (result,) = add_node(_entry(function), [value], [(value.dtype, shape)], name)

@@ -18,6 +18,7 @@ from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry, entry_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
+from ipusim.ipu.runtime.host_block import check_on_ipu
 
 tf = load()
 
@@ -96,7 +97,7 @@ class HostTable:
             clip: whether numbers out of range are brought into it, else they are refused.
         """
         advice = "its rows come to the IPU, so look them up outside of the scope"
-        functions.check_on_ipu(f"table {self._name!r} is looked up", advice)
+        check_on_ipu(f"table {self._name!r} is looked up", advice)
         number, width = next(self._numbers), int(self.variable.shape[1])
         form = (self.variable.dtype.base_dtype, [*ids.shape.as_list(), width])
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         replica_index,
     )
     from ipusim.model.functions.counting import count_passes
-    from ipusim.model.functions.host_scope import check_on_ipu, on_host
     from ipusim.model.functions.python_file import load_file
     from ipusim.model.functions.surrounded import Surrounded, surroundings
     from ipusim.model.functions.users_code import Failing

@@ -128,7 +128,7 @@ class _PythonFunction:
         parameters = self._zeros()
         argnums = range(0 if need_input_gradient else 1, len(parameters) + 1)
         with np.errstate(all="ignore"), self._explained(x, *labels):
-            forward, backward, _ = count_passes(self._flat(*labels), [x, *parameters.values()], argnums)
+            forward, backward = count_passes(self._flat(*labels), [x, *parameters.values()], argnums)
         return LayerCost(forward.work(itemsize), backward.work(itemsize))
 
 

@@ -16,7 +16,6 @@ class Surroundings(NamedTuple):
 
     Attributes:
         untrained: the variables that it reads and changes and no optimizer trains; None outside of a program.
-        scope: the name of the block on the host in which operations are written; None on the IPU.
         replica: the replica in which it runs; outside of a run the only one.
         collectives: takes every collective that is called, where they are noted.
         look_ups: takes what each look-up of a table of the host's moves, where functions are only tried, and nothing
@@ -24,7 +23,6 @@ class Surroundings(NamedTuple):
     """
 
     untrained: Untrained | None = None
-    scope: str | None = None
     replica: Replica = ONLY_REPLICA
     collectives: list[CollectiveCall] | None = None
     look_ups: list[TableBytes] | None = None
