@@ -40,6 +40,13 @@ def functional():
     return keras.Model(inputs, outputs), keras.optimizers.SGD(0.05, momentum=0.9)
 
 
+def functional_of_earlier_releases():
+    """Optimizers of the releases that programs are written for."""
+    model, _ = functional()
+    rate = keras.optimizers.schedules.ExponentialDecay(0.05, 3, 0.9)
+    return model, keras.optimizers.legacy.Adam(rate)
+
+
 def fitted(model, **options):
     model.fit(X, Y, 4, verbose=0, shuffle=False, **options)
     return model
@@ -47,7 +54,7 @@ def fitted(model, **options):
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 @pytest.mark.parametrize(("ipus", "suffix"), [(2, ".keras"), (2, ".h5"), (2, ""), (4, ".keras")])
-@pytest.mark.parametrize("make", [sequential, functional])
+@pytest.mark.parametrize("make", [sequential, functional, functional_of_earlier_releases])
 def test_a_model_that_is_loaded_goes_on_to_the_same_bits(make, ipus, suffix, tmp_path, capsys):
     """Optimizers of SavedModels begin anew, as tf_keras has it; an option of the pipeline is not saved, and so said."""
     path = str(tmp_path / f"model{suffix}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.api import execute
+from ipusim.api import execute, learning
+from ipusim.ipu.runtime.recording import Recorder, recording
 from tests.tensorflow_tests import needs_tensorflow
 from tests.traced_keras import Placed, build, keras
 from tests.traced_steps import job_of
@@ -385,3 +386,28 @@ def test_a_model_has_the_timeline_of_its_scenario(rule, legacy):
     (timeline,) = model.train_function.timelines
     for column in ("start", "end", "kind", "ipu", "stage", "micro_batch", "execution", "time_step"):
         np.testing.assert_array_equal(getattr(timeline, column), getattr(scenario.timeline, column), err_msg=column)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "rule", "slots"),
+    [
+        ("SGD", {"momentum": 0.5, "nesterov": True}, learning.Momentum(0.25, 0.5, nesterov=True), 1),
+        ("Adam", {"beta_1": 0.5, "epsilon": 1e-3}, learning.Adam(0.25, 0.5, epsilon=1e-3), 2),
+        ("RMSprop", {"rho": 0.5, "epsilon": 1e-3}, learning.RMSProp(0.25, 0.5, epsilon=1e-3), 1),
+        ("Adagrad", {"epsilon": 1e-3}, learning.Adagrad(0.25, epsilon=1e-3), 1),
+        ("Adadelta", {"rho": 0.5, "epsilon": 1e-3}, learning.Adadelta(0.25, 0.5, epsilon=1e-3), 2),
+    ],
+)
+def test_an_optimizer_has_its_numbers_and_its_slots_in_each_stage(name, options, rule, slots):
+    def make(k):
+        model = k.Sequential([k.layers.Dense(16, "tanh", input_shape=(12,)), k.layers.Dense(CLASSES, "softmax")])
+        model.compile(getattr(k.optimizers, name)(0.25, **options), "sparse_categorical_crossentropy")
+        return model
+
+    model = build(make, Placed([0, 1], schedule="sequential"))
+    with recording(Recorder()) as recorder:
+        model.train_on_batch(*(each[:BATCH] for each in _vectors()))
+    functions = recorder.programs[0].job.request.functions
+    assert functions.step.rule == rule
+    stages = recorder.programs[0].job.program.stages
+    assert [stage.state_bytes for stage in stages] == [slots * stage.parameter_bytes for stage in stages]

@@ -7,6 +7,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.keras import PipelineStage
+from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from tests.tensorflow_tests import needs_tensorflow
 from tests.traced_keras import in_strategy
 
@@ -114,6 +115,19 @@ def test_a_model_without_stages_trains_in_a_loop(keras):
 
     for metric, values in _alone(keras)[0].items():
         np.testing.assert_allclose(in_strategy(1, trained)[metric], values, rtol=1e-5)
+
+
+def test_one_batch_is_for_all_stages_of_a_subclass(keras):
+    """Its stages, which leave no room for a second replica, are known when the batch has come."""
+    x, _ = _data()
+
+    def predicted():
+        model = _subclassed(keras)
+        model.set_pipelining_options(COUNT, pipeline_schedule=PipelineSchedule.Sequential)
+        _compiled(keras, model)
+        return model.predict_on_batch(x), model(x)
+
+    np.testing.assert_allclose(*in_strategy(2, predicted), rtol=1e-5)
 
 
 def test_a_summary_of_stages_is_printed(keras):

@@ -10,11 +10,11 @@ from typing import Any
 from ipusim.base.errors import ProgramError
 
 
-def install(replicas_of: Callable[[Any], int | None]) -> None:
+def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
     """Count steps of fit, evaluate and predict as Graphcore does, who takes a batch for each replica in a step.
 
     Args:
-        replicas_of: returns the replicas of a model; None for a model of the host.
+        replicas_of: takes a model and the form of its batches, returns its replicas; None for a model of the host.
     """
     adapters: Any = import_module("tf_keras.src.engine.data_adapter")
     original = adapters.get_data_handler
@@ -22,7 +22,7 @@ def install(replicas_of: Callable[[Any], int | None]) -> None:
     @wraps(original)
     def get_data_handler(*args: Any, **kwargs: Any) -> Any:
         handler = original(*args, **kwargs)
-        replicas = replicas_of(kwargs.get("model"))
+        replicas = replicas_of(kwargs.get("model"), handler._dataset.element_spec)
         if replicas is not None and handler._inferred_steps is not None:
             _count(handler, replicas)
         return handler

@@ -56,7 +56,7 @@ class OfModel:
         return 1 + max((each.pipeline_stage for each in assigned), default=0)
 
     def see(self, batch: Any) -> None:
-        """See the first batch of an execution."""
+        """See the first batch of an execution, or its ``tf.TensorSpec``."""
 
 
 class OfSequential(OfModel, SequentialExtension):
@@ -77,8 +77,10 @@ class OfSubclass(OfModel, ModelExtension):
             self._take_scopes()
 
     def see(self, batch: Any) -> None:
-        """Build a model that is to be pipelined."""
+        """Build a model that is to be pipelined, if the batch's shapes are known."""
         asked = self.options
         if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
             x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
-            self.build(tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x))
+            forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x)
+            if all(form.shape[1:].is_fully_defined() for form in tf.nest.flatten(forms)):
+                self.build(forms)

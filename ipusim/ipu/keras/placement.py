@@ -271,10 +271,13 @@ def install() -> None:
     saving.install(lambda model: getattr(execution.placement_of(model), "extension", None))
 
 
-def _replicas_of(model: Any) -> int | None:
-    """Return the replicas of a model; None for a model of the host."""
+def _replicas_of(model: Any, batch: Any) -> int | None:
+    """Return the replicas of a model, which is built for batches of a form; None for a model of the host."""
     placement = None if model is None else execution.placement_of(model)
-    return placement.replicas if isinstance(placement, ModelPlacement) else None
+    if not isinstance(placement, ModelPlacement):
+        return None
+    placement.extension.see(batch)
+    return placement.replicas
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -58,6 +58,29 @@ def install(extension_of: Callable[[Any], Any]) -> None:
         _set_options(extension_of(model), saved["config"])
 
     loader._reconstruct_model = reconstruct
+    _keep_state_of_earlier_optimizers()
+
+
+def _keep_state_of_earlier_optimizers() -> None:
+    """Keep the state of optimizers of earlier releases in files of Keras' own format, which tf_keras leaves out."""
+    earlier: Any = tf.keras.optimizers.legacy.Optimizer
+    current: Any = tf.keras.optimizers.Optimizer
+    library: Any = import_module("tf_keras.src.saving.saving_lib")
+    compile_from, has_state = tf.keras.Model.compile_from_config, library._is_keras_trackable
+
+    def on_variables(method: Callable[..., None]) -> Callable[[Any, Any], None]:
+        return lambda self, store: method(SimpleNamespace(name=self._name, variables=self.weights), store)
+
+    @wraps(compile_from)
+    def compile_from_config(self: Any, config: Any) -> None:
+        compile_from(self, config)
+        if isinstance(getattr(self, "optimizer", None), earlier) and self.built:
+            self.optimizer._create_all_weights(self.trainable_variables)
+
+    earlier.save_own_variables = on_variables(current.save_own_variables)
+    earlier.load_own_variables = on_variables(current.load_own_variables)
+    library._is_keras_trackable = lambda item: has_state(item) or isinstance(item, earlier)
+    tf.keras.Model.compile_from_config = compile_from_config
 
 
 def _refusing_arrays(kind: Any) -> Any:

@@ -238,8 +238,12 @@ class DeviceProgram:
         """Take the values of the host's variables, and so many executions before; None for those of the session."""
         state = session.state()
         known = {name: np.asarray(variable.value) for name, variable in variables.items()}
-        # Replicas go on from untrained values of their own, of which the host sees those of the first replica.
-        changed = {name: known[name] for name, old in state.untrained[0].items() if not _same(old, known[name])}
+        # Replicas go on from untrained values of their own; the host sees those of the first replica, or sums of them.
+        changed = {
+            name: known[name]
+            for name, old in state.untrained[0].items()
+            if name in self._summed or not _same(old, known[name])
+        }
         session.set_state(
             state._replace(
                 variables={name: known[name] for name in state.variables},

@@ -182,11 +182,13 @@ class Execution:
         assert placement is not None
         configured = model._steps_per_execution
         steps = 1 if configured is None else int(configured.numpy())
-        replicas = placement.replicas
-        batches, ended = self._pulled(iterator, steps * replicas)
+        first, _ = self._pulled(iterator, 1)
+        if first:
+            placement.check(first[0], self._kind.name, steps)
+        replicas = placement.replicas  # known when the check has built the model
+        more, ended = self._pulled(iterator, steps * replicas - len(first))
+        batches = [*first, *more]
         batches = batches[: len(batches) // replicas * replicas]
-        if batches:
-            placement.check(batches[0], self._kind.name, steps)
         if placement.version != self._version:
             self._traced, self._programs, self._version = {}, {}, placement.version
         self.timelines = []

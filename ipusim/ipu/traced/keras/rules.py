@@ -6,34 +6,38 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ipusim.api import learning
+from ipusim.base.errors import ModelError
 
-_RULES: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "SGD": lambda optimizer: (
-        learning.Momentum(learning_rate=0.0, momentum=0.0, nesterov=optimizer.nesterov)
-        if optimizer.momentum
-        else learning.SGD(learning_rate=0.0)
+#: Functions of an optimizer of tf_keras and its learning rate, by the name of the optimizer's class.
+_RULES: Final[Mapping[str, Callable[[Any, float], Any]]] = {
+    "SGD": lambda opt, rate: (
+        learning.Momentum(rate, opt.momentum, nesterov=opt.nesterov) if opt.momentum else learning.SGD(rate)
     ),
-    "Adam": lambda optimizer: None if optimizer.amsgrad else learning.Adam(learning_rate=0.0),
-    "RMSprop": lambda optimizer: learning.RMSProp(learning_rate=0.0, centered=optimizer.centered),
-    "Adagrad": lambda _: learning.Adagrad(learning_rate=0.0),
-    "Adadelta": lambda _: learning.Adadelta(learning_rate=0.0),
+    "Adam": lambda opt, rate: learning.Adam(rate, opt.beta_1, opt.beta_2, opt.epsilon),
+    "RMSprop": lambda opt, rate: learning.RMSProp(rate, opt.rho, opt.momentum, opt.epsilon, centered=opt.centered),
+    "Adagrad": lambda opt, rate: learning.Adagrad(rate, opt.initial_accumulator_value, opt.epsilon),
+    "Adadelta": lambda opt, rate: learning.Adadelta(rate, opt.rho, opt.epsilon),
 }
 #: Attributes of an optimizer that add operations to its rule.
-_MORE: Final = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema")
+_MORE: Final = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "amsgrad")
 
 
 def rule_of_optimizer(optimizer: Any) -> Any:
-    """Return the simulator's optimizer with the price of an optimizer of tf_keras.
+    """Return the simulator's optimizer with the price of an optimizer of tf_keras, and its numbers as they are now.
 
     Args:
         optimizer: an optimizer of a model.
 
     Returns:
-        The simulator's; None for a subclass or another optimizer, whose operations are priced one by one.
+        The simulator's; None for a subclass, another optimizer, or numbers that the simulator's does not take: its
+        operations are priced one by one.
     """
     kind = type(optimizer)
     if not kind.__module__.startswith("tf_keras.") or any(getattr(optimizer, name, None) for name in _MORE):
         return None
     if "legacy" in kind.__module__ or kind.__name__ not in _RULES or "optimizer_v2" in kind.__module__:
         return None
-    return _RULES[kind.__name__](optimizer)
+    try:
+        return _RULES[kind.__name__](optimizer, float(optimizer.learning_rate))
+    except ModelError:
+        return None

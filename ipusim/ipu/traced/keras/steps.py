@@ -161,6 +161,9 @@ class _Tracing:
         function = tf.function(step, autograph=False).get_concrete_function()
         tracer, results = traced[-1]
         tensors = tf.nest.flatten(results)
+        if self._kind.training:  # the names of slots tell whose they are
+            for variable in getattr(self._model.optimizer, "variables", tuple)():
+                self._captures.name_of(variable.handle, variable.name)
         found: TracedStep | None
         if apart:
             found = tracer.training_step(tensors)
