@@ -112,9 +112,9 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
 
     The parts that workers begin with are as long as each other, and who is done takes tests from the end of another's
     part. Files beside each other run the same programs and draw the same pictures, once in each worker. The browser's
-    tests stand first: they wait for it while the checks of the code have that core. Then come units: no thread that
-    another test has left is there yet, beside which no process forks. What looks at all published trainings stands at
-    the head of the first worker's files, so that no other simulates them again, for a minute.
+    tests stand first: they wait for it while the checks of the code have that core. Then come units. What looks at all
+    published trainings stands at the head of the first worker's files, so that no other simulates them again, for a
+    minute.
     """
     items = sorted(items, key=lambda item: not simulates_published(item))
     first = ("tests/browser/", "tests/unit/")

@@ -10,7 +10,7 @@ import numpy as np
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.device_program import events_of
-from ipusim.ipu.traced.sessions import EAGER, RunningSession, install, session_token
+from ipusim.ipu.traced.sessions import EAGER, RunningSession, session_token
 
 __all__ = ["ipu_compile_summary", "tensor_summary"]
 
@@ -44,7 +44,6 @@ def event_trace() -> Any:
     """Return a tensor of the events of the session so far, each a JSON text, and forget them."""
     if tf.executing_eagerly():
         return tf.constant(events_of(EAGER), tf.string)
-    install()
 
     def take(token: Any) -> Any:
         return np.array(events_of(RunningSession(int(token)).session), object)

@@ -238,7 +238,10 @@ class PipelineProgram:
     @property
     def describes_memory(self) -> bool:
         """Whether any stage says what it holds; stages known by their cycles alone may not."""
-        return any(stage.parameter_bytes or stage.stash_bytes or stage.state_bytes for stage in self.stages)
+        return any(
+            stage.parameter_bytes or stage.stash_bytes or stage.state_bytes or stage.untrained_bytes
+            for stage in self.stages
+        )
 
     @property
     def offchip_weight_bytes(self) -> int:

@@ -80,23 +80,30 @@ def run(text):
 """
 #: A program in Graphcore's API, whose configuration has the option's attribute.
 PROGRAM = """
-import autograd.numpy as anp
+import ipusim.ipu
+ipusim.ipu.install()
+import tensorflow.compat.v1 as tf
+from tensorflow.python import ipu
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.pipelining_ops import pipeline
+from ipusim.ipu.runtime.recording import Recorder, recording
 
 def executions(math, repeat_count):
-    config = IPUConfig()
+    config = ipu.config.IPUConfig()
     config.auto_select_ipus = 2
     config.optimizations.enable_fast_math = math == "fast"
-    stages = [lambda x: anp.tanh(x), lambda x: anp.tanh(x)]
-    try:
-        ran = pipeline(stages, 4, inputs=[anp.ones(4)], outfeed_queue=IPUOutfeedQueue(),
-                       repeat_count=repeat_count, config=config)
-    except ProgramError as error:
-        return str(error)
-    return ran.program.repeat_count
+    config.configure_ipu_system()
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def model(x):
+        return ipu.pipelining_ops.pipeline(
+            [tf.tanh, tf.tanh], 4, repeat_count=repeat_count, inputs=[x], outfeed_queue=outfeed)
+
+    with tf.Graph().as_default(), tf.Session() as session, recording(Recorder()) as found:
+        try:
+            session.run(ipu.ipu_compiler.compile(model, [tf.ones(4)]))
+        except ProgramError as error:
+            return str(error)
+    return found.programs[0].job.program.repeat_count
 """
 TOML = """
 [system]

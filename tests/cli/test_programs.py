@@ -254,7 +254,8 @@ def test_the_line_that_is_refused_is_said_however_the_program_was_begun(tmp_path
 
 def test_tensorflow_that_was_imported_before_is_refused_in_one_line(tmp_path):
     path = written(tmp_path, "import sys\nsys.modules['tensorflow'] = sys\nimport ipusim.ipu\n")
-    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in tensorflow_import.SETTINGS}
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, env=environment)
     assert (alone.returncode, alone.stdout) == (2, "")
     assert alone.stderr.startswith(f"{path}:3: TensorFlow was imported before ipusim.ipu, ")
     assert len(alone.stderr.splitlines()) == 1

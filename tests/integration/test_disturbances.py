@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import autograd.numpy as anp
 import numpy as np
 import pytest
 from yaml import safe_load
@@ -19,12 +18,10 @@ from ipusim.app.sweep.journal import Keys
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OptionError, ProgramError
-from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
-from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
+from tests.graphcore_programs import configure, hosted_names, run
 from tests.places import SCENARIOS
 
 PLAIN = load_request(SCENARIOS / "schedules_four_ipus.yaml")
@@ -61,28 +58,28 @@ def test_a_written_scenario_says_them_and_none_is_suggested_for():
         suggest(SLOW)
 
 
-def pipelined(disturbances):
-    """A pipeline of two stages in Graphcore's names, on a disturbed device."""
-    config = IPUConfig()
-    config.auto_select_ipus = 2
-    config.disturbances = disturbances
-    stages = [anp.tanh, anp.tanh]
-    queue = IPUOutfeedQueue()
-    run = pipeline(stages, 4, inputs=[anp.ones(4)], outfeed_queue=queue, repeat_count=3, config=config)
-    return run.timeline.makespan_cycles, queue.dequeue()
-
-
 def test_graphcores_door_takes_the_same_items():
-    plain, slow = pipelined([]), pipelined([{"ipu": 1, "slower": 2}, {"link": [0, 1], "delay": 1000}])
-    assert slow[0] > plain[0]
-    np.testing.assert_array_equal(plain[1], slow[1])
-    for item, text in (
-        ({"ipu": 5, "slower": 2}, r"IPUConfig\.disturbances\.0\.ipu: expected an IPU from 0 to 1 of m2000, got 5"),
-        ({"ipu": 1}, r"IPUConfig\.disturbances\.0: .* expected a disturbance, which has a key out of"),
-        ({"ipu": 1, "slowr": 2}, r"IPUConfig\.disturbances\.0\.slower: expected times from 1 .*, got nothing"),
-    ):
-        with pytest.raises(ProgramError, match=text):
-            pipelined([item])
+    with hosted_names() as names:
+        tf, ipu = names.tf, names.ipu
+
+        def pipelined(*disturbances):
+            """Run a pipeline of two stages on a disturbed device."""
+            tf.reset_default_graph()
+            configure(names, 2, disturbances=disturbances)
+            outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+            given = {"repeat_count": 3, "inputs": [tf.ones(4)], "outfeed_queue": outfeed}
+            return run(names, lambda: ipu.pipelining_ops.pipeline([tf.tanh, tf.tanh], 4, **given), outfeed)
+
+        plain, slow = pipelined(), pipelined({"ipu": 1, "slower": 2}, {"link": [0, 1], "delay": 1000})
+        assert slow.timeline.makespan_cycles > plain.timeline.makespan_cycles
+        np.testing.assert_array_equal(plain.sent, slow.sent)
+        for item, text in (
+            ({"ipu": 5, "slower": 2}, r"IPUConfig\.disturbances\.0\.ipu: expected an IPU from 0 to 1 of m2000, got 5"),
+            ({"ipu": 1}, r"IPUConfig\.disturbances\.0: .* expected a disturbance, which has a key out of"),
+            ({"ipu": 1, "slowr": 2}, r"IPUConfig\.disturbances\.0\.slower: expected times from 1 .*, got nothing"),
+        ):
+            with pytest.raises(ProgramError, match=text):
+                pipelined(item)
 
 
 def request_of(*disturbances, ipus=4, **pipeline):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,9 +32,9 @@ from ipusim.ipu.runtime.program_state import configured
 
 #: The schedule of loops on one IPU.
 _SINGLE: Final = schedules.find("single")
-#: What a loop without a pipeline has to say of its I/O tiles.
 #: Option of a program, without a key of a scenario: replicas that normalise a batch together.
 STATISTICS_GROUP: Final = "statistics_group"
+#: What a loop without a pipeline has to say of its I/O tiles.
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
     "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
@@ -54,15 +55,24 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
         RemoteMemoryError: for offloads without Streaming Memory.
         OutOfMemoryError: for a program that does not fit its IPUs.
     """
-    job, chosen = _assembled(request), config or configured() or IPUConfig()
+    with _in_graphcores_names():
+        job = assemble(request)
+    chosen = config or configured() or IPUConfig()
     left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
     return replace(job, notes=(*job.notes, *chosen.notes(), *notes_of_queue, *notes(), *left))
 
 
-def _assembled(request: Request) -> Job:
-    """Return the Job of a request; raises ProgramError and others as :func:`placed_job`, in the names of Graphcore."""
+def validated(asked: Mapping[str, Any]) -> runs.Options:
+    """Return the options of a request by their keys; raises ProgramError for one that is refused."""
+    with _in_graphcores_names():
+        return runs.validate({key: value for key, value in asked.items() if key != STATISTICS_GROUP})
+
+
+@contextmanager
+def _in_graphcores_names() -> Iterator[None]:
+    """Raise the first problem of a request as an error that has Graphcore's name of the option."""
     try:
-        return assemble(request)
+        yield
     except RequestMemoryError as error:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise

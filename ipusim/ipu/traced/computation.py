@@ -22,7 +22,7 @@ from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.loops import add_iteration
 from ipusim.ipu.traced.pipelines import CLAIMED
-from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, install, session_token
+from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, session_token
 
 tf = load()
 
@@ -44,7 +44,6 @@ def compile_computation(
     Returns:
         Its results: a list of tensors, or the operation where it returns no tensor.
     """
-    install()
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     scope = tf.compat.v1.get_variable_scope()

@@ -22,7 +22,6 @@ from ipusim.api import (
     models,
     pipelines,
     rules,
-    runs,
     schedules,
 )
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
@@ -35,7 +34,7 @@ from ipusim.ipu.graph.node import Output, Variable, with_attribute
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.host_strategy import Distribution, distribution
-from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job
+from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job, validated
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
@@ -273,7 +272,7 @@ class DeviceProgram:
     ) -> PlacedProgram:
         """Return the program on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
-        options = runs.validate({key: value for key, value in asked.items() if key != STATISTICS_GROUP})
+        options = validated(asked)
         group = asked.get(STATISTICS_GROUP, 1)
         functions = StepFunctions(
             self.name,

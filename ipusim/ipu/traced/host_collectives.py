@@ -8,7 +8,6 @@ from typing import Any
 from ipusim.api import Array, machine
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.operations import add_function
-from ipusim.ipu.traced.sessions import install
 
 tf = load()
 
@@ -24,7 +23,6 @@ def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], s
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if tf.executing_eagerly():
         return [tf.constant(array) for array in function(*(value.numpy() for value in values))]
-    install()
     forms = [(value.dtype, shape) for value, shape in zip(values, shapes, strict=True)]
     return add_function(function, values, forms, "collective") if values else []
 

@@ -19,7 +19,7 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, FAILED, LOCK, EagerHost, RunningSession, failing, install, session_token
+from ipusim.ipu.traced.sessions import EAGER, FAILED, LOCK, EagerHost, RunningSession, failing, session_token
 
 tf = load()
 
@@ -123,7 +123,6 @@ def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], 
     """
     if tf.executing_eagerly():
         return tf.constant(function([value.numpy() for value in tf.nest.flatten(element)] for element in dataset))
-    install()
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
     following = tf.nest.flatten(iterator.get_next())
 

@@ -1,4 +1,7 @@
-"""Which of TensorFlow's sessions runs an operation of ours, and runs inside of that session's run."""
+"""The running session of TensorFlow, which operations of ours ask for, and runs inside of its run.
+
+Every session of a process that imports this module tells operations which session runs them.
+"""
 
 from __future__ import annotations
 
@@ -114,6 +117,4 @@ def _in_order(options: Any) -> Any:
     return result
 
 
-def install() -> None:
-    """Let every session of this process tell operations which session runs them."""
-    tf.compat.v1.Session.run = _run_with_token
+tf.compat.v1.Session.run = _run_with_token

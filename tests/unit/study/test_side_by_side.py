@@ -15,8 +15,11 @@ from ipusim.app.run_folder.side_by_side import Ahead, side_by_side
 
 
 @pytest.fixture(autouse=True)
-def _cores(monkeypatch):
+def _surroundings(monkeypatch):
+    """Three cores, and no thread that a test before has left: TensorFlow keeps some of programs."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    left = {*threading.enumerate()} - {threading.current_thread()}
+    monkeypatch.setattr(threading, "active_count", lambda: len({*threading.enumerate()} - left))
 
 
 @pytest.fixture
