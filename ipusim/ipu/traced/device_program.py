@@ -21,6 +21,7 @@ from ipusim.api import (
     machine,
     models,
     pipelines,
+    pricing,
     rules,
     runs,
     schedules,
@@ -34,7 +35,7 @@ from ipusim.ipu.graph.kernels.normalisation import BATCH_NORMS, GROUP
 from ipusim.ipu.graph.node import Output, Variable, with_attribute
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
-from ipusim.ipu.runtime.host_strategy import Distribution, distribution
+from ipusim.ipu.runtime.host_strategy import Distribution, distribution, variables_on_host
 from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -133,6 +134,7 @@ class DeviceProgram:
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
         self._host, self._distribution = machine.this_host(), distribution()
+        self._on_host = variables_on_host()
         nodes = step.graph.nodes
         sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
         of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
@@ -207,6 +209,8 @@ class DeviceProgram:
             placed.taken = session.elements
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
+        if self._on_host and changed:
+            owed = (*owed, *pricing.handed_out(sum(value.nbytes for value in changed.values())))
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         with self._receiving(running.session, session.job.system.replicas):
             timeline = session.run(executions, sink=sink, before=owed)
