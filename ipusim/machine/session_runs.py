@@ -1,4 +1,4 @@
-"""Host work between executions while IPUs wait: the program's own, means of losses, first variables."""
+"""Host work between executions while IPUs wait: the program's own, means of losses, variables."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from ipusim.machine.clock import Spans
 from ipusim.machine.facility import Context, IpuId
-from ipusim.machine.resources import HOST_PROGRAM, NETWORK
+from ipusim.machine.resources import HOST_PROGRAM, NETWORK, hosts
 from ipusim.machine.run_changes import Pause, moves_of
+from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -23,7 +24,7 @@ class SessionRuns:
         self._context, self._clock, self._recorder = context, context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
-            execution: [(exchange.cycles(context.system), exchange.bytes) for exchange in together]
+            execution: [(_track(exchange), exchange.cycles(context.system), exchange.bytes) for exchange in together]
             for execution, together in exchanges.items()
         }
         self._recorded: set[int] = set()
@@ -70,15 +71,21 @@ class SessionRuns:
         return (yield from wait(self._exchanged(execution, cause), what, step, cause))
 
     def _exchanged(self, execution: int, cause: int) -> int:
-        """Return the end of the hosts' collectives before an execution, where they begin now.
+        """Return the end of the host's exchanges before an execution, where they begin now.
 
-        What the network does is recorded once for all IPUs.
+        They are recorded once for all IPUs.
         """
         now, first = self._clock.now, execution not in self._recorded
         self._recorded.add(execution)
-        for cycles, size in self._spans.get(execution, ()):
-            start, now = now, self._clock.end(NETWORK, SpanKind.HOST, now, cycles)
+        for track, cycles, size in self._spans.get(execution, ()):
+            resource = NETWORK if track == HostTrack.NETWORK else hosts(track)
+            start, now = now, self._clock.end(resource, SpanKind.HOST, now, cycles)
             if first:
-                what = self._recorder.describe(Description(SpanKind.HOST, link=HostTrack.NETWORK, bytes=size))
+                what = self._recorder.describe(Description(SpanKind.HOST, link=track, bytes=size))
                 cause = self._recorder.record(what, NONE, start, now, cause)
         return now
+
+
+def _track(exchange: HostExchange) -> HostTrack:
+    """Return the row of the host's work that an exchange is shown in."""
+    return HostTrack.VARIABLES if exchange.law in (laws.FILL, laws.WEIGHTS_IN) else HostTrack.NETWORK

@@ -21,6 +21,7 @@ from ipusim.api import (
     machine,
     models,
     pipelines,
+    pricing,
     rules,
     schedules,
 )
@@ -33,7 +34,7 @@ from ipusim.ipu.graph.kernels.normalisation import BATCH_NORMS, GROUP
 from ipusim.ipu.graph.node import Output, Variable, with_attribute
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
-from ipusim.ipu.runtime.host_strategy import Distribution, distribution
+from ipusim.ipu.runtime.host_strategy import Distribution, distribution, variables_on_host
 from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job, validated
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
@@ -132,6 +133,7 @@ class DeviceProgram:
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
         self._host, self._distribution = machine.this_host(), distribution()
+        self._on_host = variables_on_host()
         nodes = step.graph.nodes
         sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
         of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
@@ -190,11 +192,13 @@ class DeviceProgram:
             self._placed[running.session] = placed
         placed.constants.update(zip(self.outside, outer, strict=True))
         session = placed.session
-        self._take(variables, session, begun)
+        updated = self._take(variables, session, begun)
         if begun is not None:
             placed.taken = session.elements
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
+        if self._on_host and updated:
+            owed = (*owed, *pricing.handed_out(updated))
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         with self._receiving(running.session, session.job.system.replicas):
             timeline = session.run(executions, sink=sink, before=owed)
@@ -233,8 +237,12 @@ class DeviceProgram:
         name = f"the first variables of the program {self.name!r}"
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
-    def _take(self, variables: Mapping[str, Variable], session: Session, begun: int | None) -> None:
-        """Take the values of the host's variables, and so many executions before; None for those of the session."""
+    def _take(self, variables: Mapping[str, Variable], session: Session, begun: int | None) -> int:
+        """Take the values of the host's variables, and so many executions before; None for those of the session.
+
+        Returns:
+            Bytes of untrained variables that the host has changed.
+        """
         state = session.state()
         known = {name: np.asarray(variable.value) for name, variable in variables.items()}
         # Replicas go on from untrained values of their own; the host sees those of the first replica, or sums of them.
@@ -251,6 +259,7 @@ class DeviceProgram:
                 executions=begun,
             )
         )
+        return sum(value.nbytes for value in changed.values())
 
     def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign the changed variables."""

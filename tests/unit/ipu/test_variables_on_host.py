@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.timeline.host_track import HostTrack
+from ipusim.timeline.kinds import SpanKind
 from tests.graphcore_programs import configure, hosted_names
 from tests.host_programs import on_hosts
 
@@ -111,6 +113,54 @@ def test_the_host_updates_as_the_ipu_does(hosts, tmp_path):
         np.testing.assert_allclose(on_ipu[1], on_host[1], rtol=1e-6)
         np.testing.assert_allclose(kept["w"], reference()[1], rtol=1e-4)
         assert "w/Momentum" in kept  # the slot that the host keeps is in checkpoints
+
+
+def runs_around_an_update(names, strategy):
+    """Return Timelines of two runs of a loop that reads weights, a third behind an update of these, and the job."""
+    from ipusim.ipu.graph.reading import read_graph  # noqa: PLC0415
+    from ipusim.ipu.graph.registry import entry_of  # noqa: PLC0415
+    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
+
+    tf, ipu = names.tf, names.ipu
+    configure(names, 1)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(X[:8]).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def body(x):
+        weight = tf.get_variable("w", initializer=np.zeros((4, 250), np.float32), use_resource=True)
+        return outfeed.enqueue(tf.reduce_mean(tf.matmul(x, weight)))
+
+    with strategy.scope():
+        operation = ipu.ipu_compiler.compile(lambda: ipu.loops.repeat(2, body, [], infeed))
+    update = tf.trainable_variables()[0].assign_add(np.ones((4, 250), np.float32))
+    entries = map(entry_of, read_graph(tf.get_default_graph()).nodes.values())
+    (program,) = [each.value for each in entries if each is not None and isinstance(each.value, DeviceProgram)]
+    timelines = []
+    with tf.Session() as session:
+        session.run([infeed.initializer, tf.global_variables_initializer()])
+        for ahead in ([], [], [update]):
+            session.run(ahead)
+            session.run(operation)
+            timelines.append(program.timeline)
+        return timelines, program._placed[session].session.job
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_weights_that_the_host_has_updated_travel_before_the_next_run(on_host):
+    with hosted_names() as names:
+        strategy = names.ipu.horovod.ipu_horovod_strategy.IPUHorovodStrategy(variables_on_host=on_host)
+        timelines, job = runs_around_an_update(names, strategy)
+    found = []
+    for timeline in timelines:
+        rows = [row for row in timeline.rows(SpanKind.HOST) if timeline.link[row] == HostTrack.VARIABLES]
+        found.append([(int(timeline.bytes[row]), int(timeline.end[row] - timeline.start[row])) for row in rows])
+    ways = [(4000, job.system.host_fill_cycles(4000)), (4000, job.system.infeed_cycles(4000))]
+    assert found == [[], [], ways if on_host else []]
+    first, again, updated = (timeline.makespan_cycles for timeline in timelines)
+    assert first == again
+    # What the host makes of its data meanwhile, the IPU need not wait for.
+    taken = sum(cycles for _, cycles in ways) * on_host
+    assert taken - 50 * on_host <= updated - again <= taken
 
 
 @pytest.mark.parametrize(
