@@ -180,7 +180,7 @@ class DeviceProgram:
         variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
         if self._infeed is not None:
             self._infeed.connect(running)
-        options = self._options_on_hosts()
+        options = self._options_on_hosts(executions)
         placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
         if placed is None or placed.key != key:
             before, placed = placed, self._place(key, options, variables, outer)
@@ -201,7 +201,7 @@ class DeviceProgram:
             owed = (*owed, *pricing.handed_out(updated))
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         with self._receiving(running.session, session.job.system.replicas):
-            timeline = session.run(executions, sink=sink, before=owed)
+            timeline = session.run(sink=sink, before=owed)
         self.timeline = self.timelines[running.session] = timeline
         active = recorder() or self._recorder
         if active is not None:
@@ -303,9 +303,11 @@ class DeviceProgram:
         program = PlacedProgram(key, session, constants)
         return program
 
-    def _options_on_hosts(self) -> dict[str, Any]:
-        """Return the options of the request, with the hosts that train together."""
+    def _options_on_hosts(self, executions: int | None) -> dict[str, Any]:
+        """Return the options of the request, with a run's number of executions and the hosts that train together."""
         options = dict(self._options())
+        if executions is not None:
+            options["pipeline"] = {**options.get("pipeline", {}), "repeat_count": executions}
         system = options["system"]
         known = system.get("host") or {}
         if self._distribution is None and self._host is not None and known.get("count", 1) > 1:
