@@ -94,8 +94,9 @@ class ProgramFile:
                 else:
                     self._execute_on(hosts, module)
             except BaseException as end:
-                for note in getattr(end, "__notes__", ()) if isinstance(end, ProgramEnded) else ():  # of waiting hosts
-                    print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
+                if isinstance(end, ProgramEnded):
+                    for note in getattr(end, "__notes__", ()):  # of hosts that wait for the one that has ended
+                        print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
                 for thread in self._threads_behind(before):
                     if self._is_in_program(thread):  # and may wait for results that do not come
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
