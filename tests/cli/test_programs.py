@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,25 @@ def test_children_that_it_forks_write_no_results(program):
     assert ran.stdout.count("out: scenario.yaml") == 1
     assert Timeline.load(Path("out/timeline.npz")).info.executions == 2
     assert {path.name for path in Path("out/.ipusim").iterdir()} == {"lock", "files.sha256"}
+
+
+READER = """
+import threading, time
+def read():
+    for _ in range(600):
+        time.sleep(0.1)
+threading.Thread(target=read, name="reader").start()
+"""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of SystemExit, which is silent
+@pytest.mark.parametrize("end", ["1 / 0", "import sys; sys.exit(3)", "import tensorflow.python.ipu.unknown"])
+def test_a_thread_of_its_own_ends_with_a_program_that_fails(tmp_path, end):
+    assert ipusim("run", written(tmp_path, READER + end)).returncode > 0
+    readers = [thread for thread in threading.enumerate() if thread.name == "reader"]
+    for thread in readers:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in readers)
 
 
 def test_its_folder_is_read_back_as_any(program):

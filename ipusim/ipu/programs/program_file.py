@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextvars
+import ctypes
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -92,13 +93,30 @@ class ProgramFile:
                     contextvars.copy_context().run(self._execute, module)
                 else:
                     self._execute_on(hosts, module)
-            except ProgramEnded as end:
-                for note in getattr(end, "__notes__", ()):  # of hosts that wait for the one that has ended
-                    print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
+            except BaseException as end:
+                if isinstance(end, ProgramEnded):
+                    for note in getattr(end, "__notes__", ()):  # of hosts that wait for the one that has ended
+                        print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
+                for thread in self._threads_behind(before):
+                    if self._is_in_program(thread):  # and may wait for results that do not come
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
+                        )
                 raise
-            for thread in set(threading.enumerate()) - before:
-                if not thread.daemon:
-                    thread.join()
+            for thread in self._threads_behind(before):
+                thread.join()
+
+    @staticmethod
+    def _threads_behind(before: Collection[threading.Thread]) -> list[threading.Thread]:
+        """Return the threads that Python waits for, without those of before."""
+        return [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+
+    def _is_in_program(self, thread: threading.Thread) -> bool:
+        """Tell whether a thread runs a function of the program's folder."""
+        folder = f"{Path(self._file).resolve().parent}{os.sep}"
+        frame = sys._current_frames().get(thread.ident or 0)
+        files = [step.f_code.co_filename for step, _ in traceback.walk_stack(frame)] if frame else []
+        return self._file in files or any(file.startswith(folder) for file in files)
 
     @contextmanager
     def _imports(self, tensorflow: int | None) -> Iterator[None]:
