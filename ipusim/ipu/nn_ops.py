@@ -132,33 +132,12 @@ def _ctc(
     loss = layers.CTC(
         rows.shape.as_list()[1], checks.integer("blank_index", blank), timed=True, log_probabilities=kind == "data"
     )
-    operation = _CheckedCTC(loss)
+    operation = PerExampleCTC(loss)
     outputs = tf.transpose(x, [1, 0, 2])
     for known in [each for each in (tf.get_static_value(rows), tf.get_static_value(counts)) if each is not None][1:]:
         operation.check(np.asarray(tf.get_static_value(rows)), known, classes)
     (result,) = operate(operation, [outputs, rows, counts, steps], [(x.dtype, [batch])], name or "ctc_loss")
     return result if out_dtype in (None, x.dtype) else tf.cast(result, out_dtype)
-
-
-class _CheckedCTC(PerExampleCTC):
-    """The losses of (outputs, labels, numbers of labels, numbers of time steps)."""
-
-    def check(self, labels: Array, counts: Array, classes: int) -> None:
-        """Raise ProgramError for labels or lengths out of range."""
-        width = labels.shape[1]
-        if counts.min(initial=0) < 0 or counts.max(initial=0) > width:
-            checks.wrong_value("label_length", f"lengths from 0 to {width}", counts)
-        used = np.arange(width) < counts[:, None]
-        blank = self.loss.blank
-        if (((labels < 0) | (labels == blank % classes)) & used).any():
-            checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", labels)
-
-    def forward(self, *arrays: Array) -> Any:
-        """Return the losses (batch,)."""
-        x, labels, counts, steps = arrays
-        self.check(labels, counts, x.shape[-1])
-        own = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
-        return super().forward(x, np.concatenate([own, steps[:, None]], axis=1).astype(np.int64))
 
 
 def ctc_beam_search_decoder(

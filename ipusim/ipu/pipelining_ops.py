@@ -226,7 +226,7 @@ def pipeline(
     """
     settings = dict(locals())
     tensors = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
-    arguments = check_arguments({**settings, "inputs": None})
+    arguments = check_arguments(settings)
     refuse_what_is_not_simulated(arguments)
     if outfeed_queue is None and optimizer_function is None:
         raise ProgramError("Must specify at least one of outfeed_queue or optimizer_function")

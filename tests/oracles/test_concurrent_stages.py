@@ -191,7 +191,6 @@ def test_auto_sees_that_they_are_on_several_ipus(load):
     assert system.order_reason == "AUTO takes ZIGZAG because stage 1 of the pipeline sits on several IPUs."
 
 
-MAPPING = "pipeline.device_mapping"
 LISTS = "Pipeline stage list and device_id list must be the same length."
 
 

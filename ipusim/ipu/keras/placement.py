@@ -179,7 +179,6 @@ class ModelPlacement:
             "computational_stages": [_no_function] * stages,
             "gradient_accumulation_count": count,
             "repeat_count": repeats,
-            "inputs": (),
             "outfeed_queue": IPUOutfeedQueue(**asked.outfeed),
             "optimizer_function": _no_function if training else None,
             "reduction_method": asked.reduction_method,

@@ -32,8 +32,7 @@ class Arguments:
         options: arguments that are a truth value or a whole number and nothing more, by their keys as a pipeline's
             options: repeat_count, and whether something is offloaded, sharded, summed up or sent.
         gradient_accumulation_dtype: a dtype of the accumulators, or a function from a variable to it; None for its own.
-        inputs: arrays that the first stage gets before an element of the infeed.
-        infeed, outfeed: the queues.
+        infeed: the queue of elements.
         optimizer_function: from the last stage's outputs to the optimizer and the loss; None in inference.
         mapping: the IPU of each function, in order.
         schedule, recomputation_mode, reduction_method: as named.
@@ -48,9 +47,7 @@ class Arguments:
     count: int
     options: Mapping[str, Any]
     gradient_accumulation_dtype: Any
-    inputs: tuple[Any, ...]
     infeed: Any
-    outfeed: Any
     optimizer_function: Callable[..., Any] | None
     mapping: tuple[int, ...]
     schedule: PipelineSchedule | LoopSchedule
@@ -132,9 +129,7 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
         count=count,
         options=options,
         gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", settings, "f"),
-        inputs=_inputs(settings["inputs"]),
         infeed=settings["infeed_queue"],
-        outfeed=settings["outfeed_queue"],
         optimizer_function=settings["optimizer_function"],
         mapping=tuple(_flat(mapping)),
         schedule=schedule,
@@ -187,13 +182,6 @@ def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
     if value is None or (callable(value) and not isinstance(value, type)):
         return value
     return checks.dtype(name, value, kinds)
-
-
-def _inputs(values: Any) -> tuple[Any, ...]:
-    result = checks.as_results(values)
-    for position, value in enumerate(result):
-        checks.numbers(f"inputs[{position}]", value)
-    return result
 
 
 def _mask(mask: Any) -> tuple[bool, ...] | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
-from ipusim.ipu.runtime.operations import WithoutGradient
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class NormaliseImage:
 
 
 @dataclass(frozen=True)
-class FixedWidthBins(WithoutGradient):
+class FixedWidthBins:
     """So many levels at equal distances from the least to the largest of (values,)."""
 
     levels: int
@@ -178,7 +177,7 @@ class FixedWidthBins(WithoutGradient):
 
 
 @dataclass(frozen=True)
-class Histogram(WithoutGradient):
+class Histogram:
     """Numbers of (values, levels, before): below the first level, from each level on, added to those before.
 
     Attributes:

@@ -9,27 +9,37 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import Array, LayerCost, VectorWork, Work, layers
-
-
-class WithoutGradient:
-    """Mixin of an operation that no gradient goes back through; its backward pass is never run."""
-
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return none."""
-        return []
+from ipusim.ipu.runtime import checks
 
 
 @dataclass(frozen=True)
 class PerExampleCTC:
-    """The core's loss of (outputs, labels) for each sample, with the cost of the core's."""
+    """The core's loss of (outputs, labels, numbers of labels, numbers of time steps) for each sample.
+
+    Attributes:
+        loss: the core's, whose labels have the number of time steps behind them.
+    """
 
     loss: layers.CTC
 
+    def check(self, labels: Array, counts: Array, classes: int) -> None:
+        """Raise ProgramError for labels or lengths out of range."""
+        width = labels.shape[1]
+        if counts.min(initial=0) < 0 or counts.max(initial=0) > width:
+            checks.wrong_value("label_length", f"lengths from 0 to {width}", counts)
+        used = np.arange(width) < counts[:, None]
+        blank = self.loss.blank
+        if (((labels < 0) | (labels == blank % classes)) & used).any():
+            checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", labels)
+
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the losses (batch,); raises ModelError for labels that do not fit."""
-        x, labels = arrays
-        self.loss.check_labels(x.shape[1:], labels)
-        losses, saved = self.loss.per_example(x, labels)
+        x, labels, counts, steps = arrays
+        self.check(labels, counts, x.shape[-1])
+        used = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
+        joined = np.concatenate([used, steps[:, None]], axis=1).astype(np.int64)
+        self.loss.check_labels(x.shape[1:], joined)
+        losses, saved = self.loss.per_example(x, joined)
         return (losses,), saved
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
@@ -43,7 +53,7 @@ class PerExampleCTC:
 
 
 @dataclass(frozen=True)
-class BeamSearch(WithoutGradient):
+class BeamSearch:
     """The likeliest labels of (scores, steps): scores (batch, time steps, classes), so many steps of each sample.
 
     A beam is labels with the probabilities of all their alignments so far, that end in a blank and that do not

@@ -16,9 +16,8 @@ from ipusim.ipu.host_strategies import (  # noqa: E402 - as above
     IPUMultiWorkerStrategy,
 )
 from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
-from tests.unit.ipu.test_misuse import FUNCTIONS, NUMBERS, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
+from tests.unit.ipu.test_misuse import FUNCTIONS, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
 
-TENSORS = [*NUMBERS, "huge", "array", "empty list", "empty tuple"]
 TEXTS = ["text", "empty text"]
 NAMES = ["None", *TEXTS]
 

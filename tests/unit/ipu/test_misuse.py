@@ -76,7 +76,6 @@ VALUES = {
     "function": lambda: None,
 }
 NUMBERS = ("True", "False", "-1", "0", "1", "1.5", "nan", "infinite")
-EMPTY = ("empty list", "empty tuple")
 FUNCTIONS = ["class", "function"]
 TRUTH = ("True", "False")
 
