@@ -132,9 +132,9 @@ def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
     """Return the tensor that an operation which updates a variable takes as its gradient, before replicas' average."""
     tensor = node.inputs[3 if "Momentum" in node.type else -1]
     while (maker := nodes.get(tensor.node)) is not None and (
-        maker.type == "Identity" or averaged_of(maker) is not None
+        maker.type in ("Identity", "IdentityN") or averaged_of(maker) is not None
     ):
-        tensor = maker.inputs[0]
+        tensor = maker.inputs[tensor.number]
     return tensor
 
 

@@ -43,8 +43,8 @@ def as_scenario(job: Job, description: str = "") -> Said:
     _refuse_what_scenarios_do_not_say(job)
     if job.between:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes: its hosts do something together "
-            "between its session runs"
+            f"no scenario takes the time that the program {job.name!r} takes: its hosts exchange tensors or "
+            "weights between its session runs"
         )
     want = _time_alone(job)
     try:

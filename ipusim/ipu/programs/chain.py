@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -147,24 +148,27 @@ class _StageChain:
         sources = {self._source(tensor) for tensor in on_chain}
         if len(sources) != 1 or (others and not is_loss):
             raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
-        if is_loss and [tensor for tensor in others if self._source(tensor) not in self._takes]:
+        # Labels of another dtype are the same labels.
+        labels = [self._source(tensor, {*VIEWS, "Cast"}) for tensor in others]
+        if is_loss and any(tensor not in self._takes for tensor in labels):
             raise NotLayersError(f"stage {self.name!r} computes the labels of its loss")
         (source,) = sources
         form = self._takes.get(source) or self._view.form(source)
         before = form.shape if shape is None else shape
         if _is_flattened(before, found.input_shape):
             self._flatten(on_chain[0], before)
-        labels = self._takes[self._source(others[0])] if others else None
         names = tuple(_variables(self.graph, self._view, found))
         taken = Form((found.batch, *found.input_shape), form.dtype)
-        self.layers.append(Chained(found.layer, _scoped(self.graph, self._view, found), names, taken, labels, earlier))
+        given, scope = self._takes.get(labels[0]) if labels else None, _scoped(self.graph, self._view, found)
+        self.layers.append(Chained(found.layer, scope, names, taken, given, earlier))
         return (found.batch, *((1,) if is_loss else found.layer.output_shape(found.input_shape)))
 
     def _flatten(self, tensor: Output, shape: tuple[int, ...]) -> None:
         """Add the layer that flattens samples before a tensor."""
         node, scope = self._view.node(tensor), "flatten"
         while node is not None and node.type in VIEWS:
-            scope = (node.name.rpartition("/")[0] or scope) if node.type == "Reshape" else scope
+            if node.type == "Reshape":
+                scope = _LOOP.sub("", node.name).rpartition("/")[0] or scope
             node = self._view.node(node.inputs[0])
         self.layers.append(Chained(layers.Flatten(), scope, (), Form(shape, self._type_of(tensor))))
 
@@ -189,10 +193,10 @@ class _StageChain:
         seen.add(node.name)
         return any(self._is_data(each, seen) for each in node.inputs)
 
-    def _source(self, tensor: Output) -> Output:
-        """Return the tensor that a tensor is a view of."""
+    def _source(self, tensor: Output, views: Collection[str] = VIEWS) -> Output:
+        """Return the tensor that a tensor is a view of, by the types of operations that make views."""
         node = self._view.node(tensor)
-        while node is not None and node.type in VIEWS:
+        while node is not None and node.type in views:
             tensor = node.inputs[0]
             node = self._view.node(tensor)
         return tensor
@@ -207,6 +211,8 @@ class _StageChain:
         return node is not None and node.name in end
 
 
+#: The scope of TensorFlow's own around the body of a loop.
+_LOOP: Final = re.compile(r"^while(_\d+)?/")
 #: The losses of the simulator.
 _LOSSES: Final = tuple(row.makes for row in layers.rows() if row.is_loss)
 
@@ -234,9 +240,9 @@ def _scoped(graph: Graph, view: PassView, layer: FoundLayer) -> str:
         if scope := variable.rpartition("/")[0]:
             return scope
     kind = next((row.kind for row in layers.rows() if row.makes is type(layer.layer)), "layer")
-    *scopes, _ = layer.name.split("/")
+    *scopes, _ = _LOOP.sub("", layer.name).split("/")
     if scopes and scopes[-1][:1].isupper() and scopes[-1].partition("_")[0] in _types(graph.nodes[layer.name]):
-        scopes.pop()  # the scope of a function of TensorFlow's own
+        scopes[-1] = kind  # for the scope of a function of TensorFlow's own
     return "/".join(scopes) or kind
 
 

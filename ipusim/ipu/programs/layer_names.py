@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Final
 
-from ipusim.api import timelines
+from ipusim.api import layers, timelines
 from ipusim.base.errors import IpusimError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_functions import StepFunctions
@@ -72,5 +72,6 @@ def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ..
     """Return short names of the layers of each stage, of their names with all scopes."""
     default_name = import_module("tf_keras.src.utils.generic_utils").to_snake_case
     chosen = {default_name(name) for name in dir(load().keras.layers) if name[0].isupper()}
+    chosen |= {row.kind for row in layers.rows()}
     names = iter(short_names([name for stage in scoped for name in stage], chosen))
     return tuple(tuple(next(names) for _ in stage) for stage in scoped)
