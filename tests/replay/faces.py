@@ -102,7 +102,7 @@ test schedules_four_ipus.yaml --workers 1 --update
 validate --rows measured_throughputs.csv --out rows
 calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml
 calibrate measured_stages.csv
-schema
+check --schema
 import measured_trace.json --out traced.yaml
 import measured_timers.log --out imported.yaml
 run missing.yaml
@@ -118,7 +118,7 @@ devices pod61
     if line
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
-RENAMED: Final[dict[str, str]] = {}
+RENAMED: Final[dict[str, str]] = {"schema": "check --schema"}
 
 
 def seen(lines: list[str]) -> dict[str, dict[str, object]]:

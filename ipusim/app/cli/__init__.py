@@ -27,8 +27,9 @@ for _command in app.registered_commands:
     _command.name = _command.name or get_command_name(_command.callback.__name__)
     _command.short_help = _command.callback.__doc__
 
-#: Removed commands, with the answer to whoever still calls them.
+#: Removed commands, and options of commands, with the answer to whoever still calls them.
 _REMOVED: Final = {
+    "schema": "schema is now `ipusim check --schema`",
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
 }

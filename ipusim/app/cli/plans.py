@@ -1,4 +1,4 @@
-"""Commands that look at what would run: check, schedule, devices, schema."""
+"""Commands that look at what would run: check, schedule, devices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, ScenarioPath, app
+from ipusim.app.cli.app import Overrides, ScenarioIfAny, app, refuse_beside
 from ipusim.app.terminal import print_tables, print_text
-from ipusim.base.errors import IpusimError
+from ipusim.base.errors import IpusimError, OptionError
 
 if TYPE_CHECKING:
     from ipusim.api import Job
@@ -39,13 +39,26 @@ _Profile = Annotated[
 
 @app.command()
 def check(
-    scenario: ScenarioPath,
+    context: typer.Context,
+    scenario: ScenarioIfAny = None,
     overrides: Overrides = None,
     costs: _Costs = False,
     memory: _Memory = False,
     profile: _Profile = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON Schema of a scenario, for editors, and nothing else")
+    ] = False,
 ) -> None:
     """Validate a scenario without running it."""
+    if schema:
+        from ipusim.api import runs
+        from ipusim.app.run_folder.report import json_bytes
+
+        refuse_beside(context, "schema")
+        typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)
+        return
+    if scenario is None:
+        raise OptionError("scenario", "expected a scenario, or {}, got none", "schema")
     from ipusim.api import analysis, assemble, pipelines
     from ipusim.app.cli.advice import with_advice
     from ipusim.app.fidelity.profile import hold_against, profile_table, words
@@ -164,12 +177,3 @@ def devices(
         print_tables(*machine_tables(hardware.find_machine(system)))
         return
     typer.echo(hardware.device_listing(system))
-
-
-@app.command()
-def schema() -> None:
-    """Print the JSON Schema of a scenario, for editors."""
-    from ipusim.api import runs
-    from ipusim.app.run_folder.report import json_bytes
-
-    typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)
