@@ -95,7 +95,7 @@ schedule grouped --stages 2 --recompute
 devices
 devices bow_pod16
 devices pod16 --figures
-pin schedules_four_ipus.yaml --workers 1
+test --pin schedules_four_ipus.yaml --workers 1
 test schedules_four_ipus.yaml --workers 1
 test . --workers 1 --json
 test schedules_four_ipus.yaml --workers 1 --update
@@ -118,7 +118,10 @@ devices pod61
     if line
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
-RENAMED: Final[dict[str, str]] = {"schema": "check --schema"}
+RENAMED: Final[dict[str, str]] = {
+    "schema": "check --schema",
+    "pin schedules_four_ipus.yaml --workers 1": "test --pin schedules_four_ipus.yaml --workers 1",
+}
 
 
 def seen(lines: list[str]) -> dict[str, dict[str, object]]:

@@ -29,6 +29,7 @@ for _command in app.registered_commands:
 
 #: Removed commands, and options of commands, with the answer to whoever still calls them.
 _REMOVED: Final = {
+    "pin": "pin is now `ipusim test --pin FILES`",
     "schema": "schema is now `ipusim check --schema`",
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
