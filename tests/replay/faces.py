@@ -89,8 +89,8 @@ export four
 export digits --out tables --from 0 --to 100000
 schedule
 schedule 1f1b --stages 4
-schedule gpipe --stages 3 --count 4 --format instructions
-schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --format csv
+schedule gpipe --stages 3 --count 4 --as instructions
+schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --as torch
 schedule grouped --stages 2 --recompute
 devices
 devices bow_pod16
@@ -120,6 +120,12 @@ devices pod61
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
 RENAMED: Final[dict[str, str]] = {
     "schema": "check --schema",
+    "schedule gpipe --stages 3 --count 4 --format instructions": (
+        "schedule gpipe --stages 3 --count 4 --as instructions"
+    ),
+    "schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --format csv": (
+        "schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --as torch"
+    ),
     "pin schedules_four_ipus.yaml --workers 1": "test --pin schedules_four_ipus.yaml --workers 1",
 }
 

@@ -29,6 +29,7 @@ for _command in app.registered_commands:
 
 #: Removed commands, and options of commands, with the answer to whoever still calls them.
 _REMOVED: Final = {
+    "schedule --format": "--format is now `ipusim schedule --as grid|instructions|torch`, where torch was csv",
     "pin": "pin is now `ipusim test --pin FILES`",
     "schema": "schema is now `ipusim check --schema`",
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
@@ -45,8 +46,10 @@ def main() -> None:
     # Runs compute on one thread of BLAS. The others, which it begins when NumPy is imported, would spin in vain.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        if answer := _REMOVED.get("".join(sys.argv[1:2])):
-            raise IpusimError(answer)
+        words = [word.partition("=")[0] for word in sys.argv[1:]]
+        for line, answer in _REMOVED.items():
+            if words[:1] == line.split()[:1] and {*line.split()} <= {*words}:
+                raise IpusimError(answer)
         # As `python -m ipusim` too, whose completion could have no other name.
         _application(sys.argv[1:2])(prog_name="ipusim")
     except IpusimError as error:

@@ -142,7 +142,7 @@ def schedule(
     recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
     sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="grid, instructions, or csv as torch has it")
+        str, typer.Option("--as", metavar="FORM", help="grid, instructions, or torch: a CSV file as torch has it")
     ] = "grid",
     blocking: Annotated[
         bool,
