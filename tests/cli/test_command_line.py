@@ -232,6 +232,7 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("check",), "SCENARIO: expected a scenario, or --schema, got none"),
         (("check", SMALL, "--schema"), "SCENARIO: expected either it or --schema, got both"),
         (("check", "--schema", "--set", "steps=1"), "--set: expected either it or --schema, got both"),
+        (("validate", "--rates", "amp_ceiling"), "--rates: expected rows to fit them to with it, in --fit, got none"),
         (("schedule", "groupd"), "did you mean 'grouped'?"),
         (("schedule", "PipeDream"), "got 'PipeDream'; did you mean '1f1b'? Expected a schedule out of grouped, "),
         (("devices", "mk2"), "unknown system 'mk2'; did you mean 'm2000'? Expected one of c2_server, "),

@@ -100,8 +100,8 @@ test schedules_four_ipus.yaml --workers 1
 test . --workers 1 --json
 test schedules_four_ipus.yaml --workers 1 --update
 validate --rows measured_throughputs.csv --out rows
-calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml
-calibrate measured_stages.csv
+validate --fit stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml
+validate --fit measured_stages.csv
 check --schema
 import measured_trace.json --out traced.yaml
 import measured_timers.log --out imported.yaml
@@ -119,6 +119,10 @@ devices pod61
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
 RENAMED: Final[dict[str, str]] = {
+    "calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml": (
+        "validate --fit stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml"
+    ),
+    "calibrate measured_stages.csv": "validate --fit measured_stages.csv",
     "schema": "check --schema",
     "schedule gpipe --stages 3 --count 4 --format instructions": (
         "schedule gpipe --stages 3 --count 4 --as instructions"

@@ -29,6 +29,7 @@ for _command in app.registered_commands:
 
 #: Removed commands, and options of commands, with the answer to whoever still calls them.
 _REMOVED: Final = {
+    "calibrate": "calibrate is now `ipusim validate --fit ROWS.csv`, with --fit for each file",
     "schedule --format": "--format is now `ipusim schedule --as grid|instructions|torch`, where torch was csv",
     "pin": "pin is now `ipusim test --pin FILES`",
     "schema": "schema is now `ipusim check --schema`",
