@@ -9,7 +9,6 @@ import typer
 
 from ipusim.app.cli.app import CheckTimes, Workers, app, refuse_beside
 from ipusim.app.terminal import interruptible, keep_watch, print_text
-from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,35 +38,34 @@ def hold(
     ] = None,
 ) -> None:
     """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
-    from ipusim.app.regression.file import check_target, pin_path
-    from ipusim.app.regression.suite import check_junit, hold_all, junit_bytes, scenarios_of, without_pin, words_on_pins
+    from ipusim.app.regression import suite
     from ipusim.base.files import write_file
 
     if pins:
         refuse_beside(context, "pin", "paths", "workers")
-        if not paths:
-            raise OptionError("pin", "expected scenarios, YAML files, with it, got none")
-        for path in paths:
-            check_target(pin_path(path))
     if junit is not None:
-        check_junit(junit)
-    scenarios = list(dict.fromkeys(paths or ())) if pins else scenarios_of(paths or [Path()])
+        suite.check_junit(junit)
+    scenarios = suite.scenarios_to_pin(paths or ()) if pins else suite.scenarios_of(paths or [Path()])
     keep_watch()
     done: list[Outcome] = []
     with interruptible():
         try:
-            for outcome in hold_all(scenarios, workers, renew=update or pins, needs_pin=not pins, times=check_times):
+            renews = update or pins
+            for outcome in suite.hold_all(scenarios, workers, renew=renews, needs_pin=not pins, times=check_times):
                 done.append(outcome)
                 if outcome.missed if pins else not as_json:
                     _print(outcome)
         finally:
             if junit is not None:
-                write_file(junit, junit_bytes(done))
+                write_file(junit, suite.junit_bytes(done))
             if not pins:
                 _print_end(done, len(scenarios), as_json)
-    if not (pins or as_json) and (unpinned := without_pin(paths or [Path()])):
-        print_text(words_on_pins(len(unpinned)))
-    _refuse(done, printed=not pins)
+    if not (pins or as_json) and (unpinned := suite.without_pin(paths or [Path()])):
+        print_text(suite.words_on_pins(len(unpinned)))
+    if wrong := [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]:
+        if pins:  # which has printed no lines of theirs
+            typer.echo("\n".join(wrong), err=True)
+        raise typer.Exit(2)  # before anything is written
     if update or pins:
         _write(done, makes=pins, quiet=as_json)
     if any(outcome.ended == "missed" for outcome in done):
@@ -95,22 +93,10 @@ def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
         data = [outcome.to_dict() for outcome in sorted(done, key=lambda outcome: str(outcome.path))]
         typer.echo(json_bytes(data).decode(), nl=False)
         return
-    kinds = {
-        kind: sum(outcome.ended == kind for outcome in done) for kind in ("held", "missed", "mistake", "unfinished")
-    }
-    kinds["unfinished"] += count - len(done)
-    words = {"mistake": "with a mistake"}
-    counts = [f"{number} {words.get(kind, kind)}" for kind, number in kinds.items() if number or kind == "held"]
+    ended = [*(outcome.ended for outcome in done), *["unfinished"] * (count - len(done))]
+    words = {"held": "held", "missed": "missed", "mistake": "with a mistake", "unfinished": "unfinished"}
+    counts = [f"{ended.count(kind)} {text}" for kind, text in words.items() if kind in ended or kind == "held"]
     print_text(f"{', '.join(counts)}, of {count} scenario{'' if count == 1 else 's'}")
-
-
-def _refuse(done: Sequence[Outcome], *, printed: bool) -> None:
-    """End with 2, before anything is written, where a scenario has a mistake or did not run to its end."""
-    wrong = [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]
-    if wrong:
-        if not printed:
-            typer.echo("\n".join(wrong), err=True)
-        raise typer.Exit(2)
 
 
 def _write(done: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:

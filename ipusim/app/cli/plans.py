@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,7 @@ import typer
 
 from ipusim.app.cli.app import Overrides, ScenarioIfAny, app, refuse_beside
 from ipusim.app.terminal import print_tables, print_text
-from ipusim.base.errors import IpusimError, OptionError
+from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from ipusim.api import Job
@@ -60,23 +60,16 @@ def check(
     if scenario is None:
         raise OptionError("scenario", "expected a scenario, or {}, got none", "schema")
     from ipusim.api import analysis, assemble, pipelines
-    from ipusim.app.cli.advice import with_advice
+    from ipusim.app.cli.advice import advised
     from ipusim.app.fidelity.profile import hold_against, profile_table, words
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
-    from ipusim.app.scenario.problems import ScenarioMemoryError
 
-    try:
-        with placed_request(scenario, overrides or ()) as placed:
-            request = as_it_stands(placed, overrides or ())
-            job = assemble(request)
-            check_expectations(job)
-            compared = hold_against(request, profile) if profile else ()
-    except ScenarioMemoryError as error:
-        moves = None
-        with suppress(IpusimError):  # of a variant of it, which says nothing of the scenario itself
-            moves = _print_memory(error.job, requested=memory)
-        raise with_advice(error, moves) from None
+    with advised(partial(_print_memory, requested=memory)), placed_request(scenario, overrides or ()) as placed:
+        request = as_it_stands(placed, overrides or ())
+        job = assemble(request)
+        check_expectations(job)
+        compared = hold_against(request, profile) if profile else ()
     program = job.program
     print_text(
         f"{scenario}: stages {len(program.stages)}, "

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import joblib
 
-from ipusim.app.regression.file import SUFFIX, has_pin, pin_path, read_pin
+from ipusim.app.regression.file import SUFFIX, check_target, has_pin, pin_path, read_pin
 from ipusim.app.regression.outcome import Outcome
 from ipusim.app.run_folder.output_file import RESULTS, check_output
 from ipusim.base.errors import FileError, IpusimError, OptionError
@@ -53,6 +53,18 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
         else:
             unique[path] = None
     return list(unique)
+
+
+def scenarios_to_pin(paths: Sequence[Path]) -> list[Path]:
+    """Return the files, each once, beside which pins can be written.
+
+    Raises OptionError for none of them, and OutputError for another file in the place of a pin.
+    """
+    if not paths:
+        raise OptionError("pin", "expected scenarios, YAML files, with it, got none")
+    for path in paths:
+        check_target(pin_path(path))
+    return list(dict.fromkeys(paths))
 
 
 def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterator[Path]:
