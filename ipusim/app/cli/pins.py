@@ -100,7 +100,7 @@ def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
 
 
 def _write(done: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:
-    """Write the new pins, and say where; of a run that is not as expected, that there is none."""
+    """Write the new pins and print their paths; a run that is not as expected has none."""
     from ipusim.app.regression.file import pin_path, write_pin
 
     for outcome in sorted(done, key=lambda outcome: outcome.new_pin is None):
