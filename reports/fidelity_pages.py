@@ -102,7 +102,7 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 
 Which schedule, split or count is better rests on ratios, in which most of these errors cancel. Where two differ by
 less than the errors above, measure: `ipusim validate --rows` and `--products` print the same tables for your own
-measurements, `ipusim calibrate` fits rates to them, and `pipeline.cycles` takes measured stages.
+measurements, `ipusim validate --fit` fits rates to them, and `pipeline.cycles` takes measured stages.
 """
 
 #: Why whole trainings are off, and what was tried; every figure is of a run.

@@ -28,7 +28,7 @@ For completion and checks while you type, write the schema beside your scenarios
 editors with the YAML language server look for it:
 
 ```console
-$ ipusim schema > scenario.schema.json
+$ ipusim check --schema > scenario.schema.json
 ```
 
 ```yaml

@@ -105,4 +105,4 @@ def test_a_scenario_says_it_and_messages_and_the_schema_know_it(changed):
     assert "swing, such as" in done.stderr
     done = changed(COMMAND, "check", "s.yaml", "--set", 'disturbances=[{"ipu": 5, "swing": "1 us"}]')
     assert done.stderr == "--set disturbances: disturbances.0.ipu: expected an IPU from 0 to 1 of m2000, got 5\n"
-    assert "in every third micro-batch" in changed(COMMAND, "schema").stdout
+    assert "in every third micro-batch" in changed(COMMAND, "check", "--schema").stdout

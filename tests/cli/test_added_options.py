@@ -159,7 +159,7 @@ def test_a_rate_is_a_row_and_its_use(changed):
     costs = changed(COMMAND, "check", SCENARIO, "--set", "rates.settle_cycles=1000", "--costs")
     plain = changed(COMMAND, "check", SCENARIO, "--costs")
     assert costs != plain
-    assert "settle_cycles" in changed(COMMAND, "schema")
+    assert "settle_cycles" in changed(COMMAND, "check", "--schema")
     assert "settle_cycles" in changed(COMMAND, "devices", "m2000", "--figures")
     refused = changed(COMMAND, "check", SCENARIO, "--set", "rates.settle_cycles=-1", returncode=2)
     assert refused.startswith("--set rates.settle_cycles: expected ")
@@ -171,7 +171,7 @@ def test_an_option_is_its_key_its_rule_and_its_effect(changed):
     words = "check", SCENARIO, "--set", "pipeline.repeat_twice=true"
     assert "executions 100," in changed(COMMAND, "check", SCENARIO)
     assert "executions 200," in changed(COMMAND, *words)
-    assert "whether a step has twice the executions" in changed(COMMAND, "schema")
+    assert "whether a step has twice the executions" in changed(COMMAND, "check", "--schema")
     refused = changed(COMMAND, *words, "--set", "pipeline.repeat_count=101", returncode=2)
     assert refused == "--set pipeline.repeat_twice: expected a repeat_count of at most 100 with it, got more\n"
     wrong = changed(COMMAND, "check", SCENARIO, "--set", "pipeline.repeat_twice=2", returncode=2)

@@ -88,9 +88,7 @@ def test_it_has_a_grid_and_instructions(python):
         ["B0.1", "|", "B1.0"],
         ["B0.0", "|", "."],
     ]
-    assert "receive 1->0.1; B0.1" in run(
-        "schedule", "lifo", "--stages", "2", "--count", "2", "--format", "instructions"
-    )
+    assert "receive 1->0.1; B0.1" in run("schedule", "lifo", "--stages", "2", "--count", "2", "--as", "instructions")
     assert WORDS in run("schedule")
 
 

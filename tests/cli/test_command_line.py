@@ -43,15 +43,6 @@ def trained(tmp_path_factory):
     return place, ipusim("run", TUTORIAL, *FAST, "--out", place / "a" / "b", "--verbose")
 
 
-def test_a_removed_command_says_what_replaces_it():
-    refused = ipusim("goodput", SMALL, "--over", "1 d")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == (
-        "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario simulate "
-        "lost IPUs and restarts within a run\n"
-    )
-
-
 def test_run_writes_every_file_and_prints_a_summary(trained):
     place, done = trained
     assert done.returncode == 0, done.stderr
@@ -210,7 +201,7 @@ def test_devices_lists_the_c2_server():
 
 
 def test_schema_is_that_of_scenarios():
-    assert json.loads(ipusim("schema").stdout) == json_schema()
+    assert json.loads(ipusim("check", "--schema").stdout) == json_schema()
 
 
 def test_check_says_what_a_scenario_is(tmp_path):
@@ -238,6 +229,10 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("run", SMALL, "--from", "5", "--to", "5"), "--from: expected a cycle before --to 5, got 5"),
         (("compare", SMALL, "--schedules", ","), "expected schedules to compare out of grouped"),
         (("run", SMALL, "--set", "steps"), "--set"),
+        (("check",), "SCENARIO: expected a scenario, or --schema, got none"),
+        (("check", SMALL, "--schema"), "SCENARIO: expected either it or --schema, got both"),
+        (("check", "--schema", "--set", "steps=1"), "--set: expected either it or --schema, got both"),
+        (("validate", "--rates", "amp_ceiling"), "--rates: expected rows to fit them to with it, in --fit, got none"),
         (("schedule", "groupd"), "did you mean 'grouped'?"),
         (("schedule", "PipeDream"), "got 'PipeDream'; did you mean '1f1b'? Expected a schedule out of grouped, "),
         (("devices", "mk2"), "unknown system 'mk2'; did you mean 'm2000'? Expected one of c2_server, "),

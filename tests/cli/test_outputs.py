@@ -53,7 +53,7 @@ def place(ran, tmp_path, without_charts):
 FILES = {
     "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
     "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.app.suggest.suggestion.suggest"),
-    "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.app.fidelity.calibration.calibrate"),
+    "validate --fit": (("validate", "--fit", "r.csv"), ".yaml", "ipusim.app.fidelity.calibration.calibrate"),
     "trace": (("trace", "run"), ".png", "ipusim.app.run_folder.pictures.picture"),
     "trace, drawn": (("trace", "run"), ".svg", "ipusim.app.run_folder.pictures.picture"),
     "report": (("report", "run"), ".html", "ipusim.app.page.page.report_page"),
@@ -130,8 +130,8 @@ def test_a_file_of_another_is_not_written_over(command, place, no_work):
         (("suggest", "m.yaml"), "link.yaml"),
         (("suggest", "m.yaml"), "hard.yaml"),
         (("suggest", "link.yaml"), "m.yaml"),
-        (("calibrate", "r.csv"), "m.yaml"),
-        (("calibrate", "r.csv"), "r.csv"),
+        (("validate", "--fit", "r.csv"), "m.yaml"),
+        (("validate", "--fit", "r.csv"), "r.csv"),
         (("trace", "run/timeline.npz"), "run/timeline.npz"),
         (("report", "run"), "run/summary.json"),
     ],
@@ -200,7 +200,7 @@ LESS = {
 
 
 @sampled(2)
-@pytest.mark.parametrize("command", sorted(FILES.keys() - {"calibrate"}))
+@pytest.mark.parametrize("command", sorted(FILES.keys() - {"validate --fit"}))
 def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
     words, suffix, _ = FILES[command]
     more = LESS.get(command, ())

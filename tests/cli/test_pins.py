@@ -1,4 +1,4 @@
-"""``ipusim pin`` and ``ipusim test``: what is written, what is told, and how they end."""
+"""``ipusim test`` and its pins: what is written, what is told, and how they end."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def changed_pin(folder: Path, **changes: object) -> None:
 
 def test_a_pin_is_the_same_bytes_again_and_holds(tmp_path):
     file = written(tmp_path, expect={"slowest_stage": "s0"})
-    done = ipusim("pin", file)
+    done = ipusim("test", "--pin", file)
     assert (done.returncode, done.stderr) == (0, "")
     pin = tmp_path / "a.pin.json"
     assert done.stdout == f"{pin}: written, {pin.stat().st_size / 1000:.1f} kB\n"
     before = pin.read_bytes()
     assert len(before) < 10_000
     assert max(map(len, before.decode().splitlines())) <= 140
-    assert ipusim("pin", file).stdout == f"{pin}: as it was\n"
+    assert ipusim("test", "--pin", file).stdout == f"{pin}: as it was\n"
     done = ipusim("test", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     first, last = done.stdout.splitlines()
@@ -53,7 +53,7 @@ def test_a_pin_is_the_same_bytes_again_and_holds(tmp_path):
 
 def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     file = written(tmp_path)
-    ipusim("pin", file)
+    ipusim("test", "--pin", file)
     data = timed(2)
     data["pipeline"]["stages"][1]["forward"] = 1500
     file.write_text(dump(data | {"expect": {"time_steps": 1}}))
@@ -104,7 +104,7 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_message_and_nothing_is_written(tmp_path, make, told):
-    ipusim("pin", written(tmp_path))
+    ipusim("test", "--pin", written(tmp_path))
     make(tmp_path)
     before = everything(tmp_path)
     done = ipusim("test", tmp_path)
@@ -116,7 +116,7 @@ def test_a_mistake_is_one_message_and_nothing_is_written(tmp_path, make, told):
 def test_a_pin_is_written_over_a_pin_alone(tmp_path):
     file = written(tmp_path)
     (tmp_path / "a.pin.json").write_text('{"mine": 1}')
-    done = ipusim("pin", file)
+    done = ipusim("test", "--pin", file)
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected a pin that ipusim has written, or none, got another file" in done.stderr
     assert (tmp_path / "a.pin.json").read_text() == '{"mine": 1}'
@@ -124,10 +124,45 @@ def test_a_pin_is_written_over_a_pin_alone(tmp_path):
 
 def test_one_mistake_keeps_all_pins_as_they_are(tmp_path):
     file, other = written(tmp_path), written(tmp_path, "b", steps=0)
-    done = ipusim("pin", file, other)
+    done = ipusim("test", "--pin", file, other)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{other}:" in done.stderr
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_no_pin_is_written_of_a_scenario_that_misses_what_it_expects(tmp_path):
+    file, other = written(tmp_path, expect={"time_steps": 1}), written(tmp_path, "b")
+    done = ipusim("test", "--pin", file, other, "--workers", 1)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[1:] == [
+        "            missed  time_steps: 12, expected 1",
+        f"{tmp_path / 'b.pin.json'}: written, {(tmp_path / 'b.pin.json').stat().st_size / 1000:.1f} kB",
+        f"{tmp_path / 'a.pin.json'}: not written, as the run is not as expected",
+    ]
+    assert not (tmp_path / "a.pin.json").exists()
+    other.write_text(dump(timed(4) | {"expect": {"time_steps": 1}}))
+    before = everything(tmp_path)
+    done = ipusim("test", "--update", other)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith(f"{tmp_path / 'b.pin.json'}: not written, as the run is not as expected\n")
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "--pin: expected scenarios, YAML files, with it, got none"),
+        (("a.yaml", "--update"), "--update: expected either it or --pin, got both"),
+        (("a.yaml", "--junit", "a.xml"), "--junit: expected either it or --pin, got both"),
+        ((".",), ".: expected a scenario file, got a folder"),
+    ],
+)
+def test_pins_are_made_of_scenarios_alone_with_no_test_beside(tmp_path, words, told):
+    written(tmp_path)
+    before = everything(tmp_path)
+    done = ipusim("test", "--pin", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{told}\n")
+    assert everything(tmp_path) == before
 
 
 def test_results_are_written_over_results_alone(tmp_path):
@@ -195,7 +230,7 @@ def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(tmp_path)
 def test_scenarios_without_a_pin_are_counted_also_those_that_expect_nothing(tmp_path):
     for name in ("a", "b", "c"):
         written(tmp_path, name, **({"expect": {"time_steps": 12}} if name == "a" else {}))
-    ipusim("pin", tmp_path / "b.yaml", tmp_path / "c.yaml")
+    ipusim("test", "--pin", tmp_path / "b.yaml", tmp_path / "c.yaml")
     (tmp_path / "rates.yaml").write_text("amp_ceiling: 0.9\n")
     assert ipusim("test", tmp_path).stdout.splitlines()[-2:] == ["3 held, of 3 scenarios", "no pin: 1 scenario"]
     (tmp_path / "c.pin.json").unlink()

@@ -65,7 +65,7 @@ def test_the_sync_mode_is_the_schedules_own_or_the_one_that_is_asked_for():
 
 @pytest.mark.parametrize("sync", list(Sync))
 def test_instructions_parse_back(sync):
-    done = ipusim("schedule", "1f1b", "--stages", 3, "--count", 5, "--sync", sync.value, "--format", "instructions")
+    done = ipusim("schedule", "1f1b", "--stages", 3, "--count", 5, "--sync", sync.value, "--as", "instructions")
     plan = plan_of(find("1f1b"), PlanShape(mapping=(0, 1, 2), micro_batches=5), sync)
     assert parse_listing(done.stdout).tolist() == plan.instructions.tolist()
 
@@ -75,13 +75,13 @@ def test_csv_is_the_same_in_both_sync_modes_and_reads_back(tmp_path):
     shape = PlanShape(mapping=(0, 1, 0, 1), micro_batches=4)
     text = write_torch_csv(find("interleaved_1f1b").order(shape))
     for sync in Sync:
-        done = ipusim("schedule", "interleaved_1f1b", *words, "--sync", sync.value, "--format", "csv")
+        done = ipusim("schedule", "interleaved_1f1b", *words, "--sync", sync.value, "--as", "torch")
         assert done.stdout == text
     (tmp_path / "mine.csv").write_bytes(text.encode())
     again = ipusim("schedule", "mine.csv", cwd=tmp_path)
     right = ipusim("schedule", "interleaved_1f1b", *words)
     assert again.stdout == right.stdout.replace("interleaved_1f1b", "mine.csv")
-    assert ipusim("schedule", "mine.csv", "--stages", 4, "--format", "csv", cwd=tmp_path).stdout == text
+    assert ipusim("schedule", "mine.csv", "--stages", 4, "--as", "torch", cwd=tmp_path).stdout == text
 
 
 def test_a_python_file(tmp_path):
@@ -90,7 +90,7 @@ def test_a_python_file(tmp_path):
         "def one(shape):\n"
         "    return Order.of('one', shape, {ipu: [f'F{s}.0', f'B{s}.0'] for s, ipu in enumerate(shape.mapping)})\n"
     )
-    done = ipusim("schedule", "mine.py:one", "--stages", 3, "--format", "csv", cwd=tmp_path)
+    done = ipusim("schedule", "mine.py:one", "--stages", 3, "--as", "torch", cwd=tmp_path)
     assert done.stdout == "0F0,,,,,0B0\r\n,1F0,,,1B0\r\n,,2F0,2B0\r\n"
 
 
@@ -115,8 +115,8 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
     ("words", "text"),
     [
         (("1f1b", "--sync", "lockstep"), "--sync: expected lock_step or point_to_point, got 'lockstep'; did you mean"),
-        (("1f1b", "--format", "cvs"), "--format: expected grid, instructions or csv, got 'cvs'; did you mean csv?"),
-        (("grouped", "--recompute", "--format", "csv"), "which torch has, got R0.0: leave out recomputation"),
+        (("1f1b", "--as", "troch"), "--as: expected grid, instructions or torch, got 'troch'; did you mean torch?"),
+        (("grouped", "--recompute", "--as", "torch"), "which torch has, got R0.0: leave out recomputation"),
         (("mine.csv",), "'mine.csv', row 2, column 1: expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"),
         (("good.csv", "--count", "3"), "expected as many micro-batches as good.csv has, 2, got 3\n"),
         (("good.csv", "--stages", "3"), "expected stages on IPUs 0, 1, as good.csv has them, got 0, 1, 2"),

@@ -1,7 +1,7 @@
 """Writes schedules as torch.distributed.pipelining writes them, and what it makes of ours, under torch_schedules/.
 
 Run by hand where torch is installed, which is no dependency of ipusim and never in its environment, with a folder of
-CSVs of ``ipusim schedule NAME --stages 4 --count 8 --format csv``:
+CSVs of ``ipusim schedule NAME --stages 4 --count 8 --as torch``:
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install "torch==2.13.0" numpy
     /tmp/torch/bin/python tests/golden/write_torch_schedules.py OURS

@@ -89,20 +89,20 @@ export four
 export digits --out tables --from 0 --to 100000
 schedule
 schedule 1f1b --stages 4
-schedule gpipe --stages 3 --count 4 --format instructions
-schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --format csv
+schedule gpipe --stages 3 --count 4 --as instructions
+schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --as torch
 schedule grouped --stages 2 --recompute
 devices
 devices bow_pod16
 devices pod16 --figures
-pin schedules_four_ipus.yaml --workers 1
+test --pin schedules_four_ipus.yaml --workers 1
 test schedules_four_ipus.yaml --workers 1
 test . --workers 1 --json
 test schedules_four_ipus.yaml --workers 1 --update
 validate --rows measured_throughputs.csv --out rows
-calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml
-calibrate measured_stages.csv
-schema
+validate --fit stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml
+validate --fit measured_stages.csv
+check --schema
 import measured_trace.json --out traced.yaml
 import measured_timers.log --out imported.yaml
 run missing.yaml
@@ -118,7 +118,20 @@ devices pod61
     if line
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
-RENAMED: Final[dict[str, str]] = {}
+RENAMED: Final[dict[str, str]] = {
+    "calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml": (
+        "validate --fit stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml"
+    ),
+    "calibrate measured_stages.csv": "validate --fit measured_stages.csv",
+    "schema": "check --schema",
+    "schedule gpipe --stages 3 --count 4 --format instructions": (
+        "schedule gpipe --stages 3 --count 4 --as instructions"
+    ),
+    "schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --format csv": (
+        "schedule interleaved_1f1b --stages 4 --mapping 0,1,0,1 --as torch"
+    ),
+    "pin schedules_four_ipus.yaml --workers 1": "test --pin schedules_four_ipus.yaml --workers 1",
+}
 
 
 def seen(lines: list[str]) -> dict[str, dict[str, object]]:

@@ -27,8 +27,12 @@ for _command in app.registered_commands:
     _command.name = _command.name or get_command_name(_command.callback.__name__)
     _command.short_help = _command.callback.__doc__
 
-#: Removed commands, with the answer to whoever still calls them.
+#: Removed commands, and options of commands, with the answer to whoever still calls them.
 _REMOVED: Final = {
+    "calibrate": "calibrate is now `ipusim validate --fit ROWS.csv`, with --fit for each file",
+    "schedule --format": "--format is now `ipusim schedule --as grid|instructions|torch`, where torch was csv",
+    "pin": "pin is now `ipusim test --pin FILES`",
+    "schema": "schema is now `ipusim check --schema`",
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
 }
@@ -43,10 +47,16 @@ def main() -> None:
     # Runs compute on one thread of BLAS. The others, which it begins when NumPy is imported, would spin in vain.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        if answer := _REMOVED.get("".join(sys.argv[1:2])):
-            raise IpusimError(answer)
+        words = [word.partition("=")[0] for word in sys.argv[1:]]
+        for line, answer in _REMOVED.items():
+            if words[:1] == line.split()[:1] and {*line.split()} <= {*words}:
+                raise IpusimError(answer)
+        # The command alone that a line begins with: to read the parameters of all takes 12 ms.
+        application = copy(app)
+        named = [command for command in app.registered_commands if command.name in words[:1]]
+        application.registered_commands = named or app.registered_commands
         # As `python -m ipusim` too, whose completion could have no other name.
-        _application(sys.argv[1:2])(prog_name="ipusim")
+        application(prog_name="ipusim")
     except IpusimError as error:
         typer.echo(error.worded(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
@@ -57,17 +67,6 @@ def main() -> None:
     except MemoryError as error:
         typer.echo(f"this takes more memory than there is: {error}", err=True)
         sys.exit(2)
-
-
-def _application(words: list[str]) -> typer.Typer:
-    """Return the application with the command alone that a line begins with, and with all of them where it has none.
-
-    To read the parameters of all commands takes 12 ms.
-    """
-    named = [command for command in app.registered_commands if command.name in words]
-    application = copy(app)
-    application.registered_commands = named or app.registered_commands
-    return application
 
 
 def _flag(option: str) -> str:

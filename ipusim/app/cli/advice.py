@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ipusim.base.errors import IpusimError
 
 if TYPE_CHECKING:
+    from ipusim.api import Job
     from ipusim.app.explain.memory_moves import Moves
-    from ipusim.app.scenario.problems import ScenarioMemoryError
 
 
 @contextmanager
-def advised() -> Iterator[None]:
-    """Raise the block's ScenarioMemoryError with the advice of tried options, as ``check`` gives it."""
+def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
+    """Raise the block's ScenarioMemoryError with the advice of changes, where some free memory.
+
+    ``moves_of`` returns the changes for a Job; by default they are tried unless that takes long.
+    """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
+    from ipusim.app.explain.memory_words import advice
     from ipusim.app.scenario.problems import ScenarioMemoryError
 
     try:
@@ -24,12 +28,10 @@ def advised() -> Iterator[None]:
     except ScenarioMemoryError as error:
         moves = None
         with suppress(IpusimError):  # an error of a variant, not of the scenario
-            moves = None if is_long(error.job) else memory_moves(error.job)
-        raise with_advice(error, moves) from None
-
-
-def with_advice(error: ScenarioMemoryError, moves: Moves | None) -> ScenarioMemoryError:
-    """Return an error with the advice of tried options; the same error without any that frees memory."""
-    from ipusim.app.explain.memory_words import advice
-
-    return error.advised(f"{advice(moves).rstrip('.')}.") if moves is not None and moves.moves else error
+            if moves_of is not None:
+                moves = moves_of(error.job)
+            elif not is_long(error.job):
+                moves = memory_moves(error.job)
+        if moves is not None and moves.moves:
+            raise error.advised(f"{advice(moves).rstrip('.')}.") from None
+        raise error from None

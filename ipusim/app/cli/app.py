@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from ipusim.base.errors import OptionError
 from ipusim.base.version import __version__
 
 app = typer.Typer(
@@ -18,14 +19,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ScenarioPath = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SCENARIO",
-        help="the scenario, a YAML file, or measured stages, a CSV file with the columns stage, forward [ms], "
-        "backward [ms] and others",
-    ),
-]
+_SCENARIO: Final = typer.Argument(
+    metavar="SCENARIO",
+    help="the scenario, a YAML file, or measured stages, a CSV file with the columns stage, forward [ms], "
+    "backward [ms] and others",
+)
+ScenarioPath = Annotated[Path, _SCENARIO]
+ScenarioIfAny = Annotated[Path | None, _SCENARIO]
 RunOrScenario = Annotated[
     Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time")
 ]
@@ -62,6 +62,14 @@ Execution = Annotated[
 def listed(names: str) -> list[str]:
     """Return names that stand with commas between them."""
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def refuse_beside(context: typer.Context, option: str, *others: str) -> None:
+    """Refuse what a line has beside an option, but for ``others``; raises OptionError."""
+    for parameter in context.command.params:
+        name = parameter.opts[0].lstrip("-")
+        if context.params.get(parameter.name or "") and name not in (option, *others):
+            raise OptionError(name, "expected either it or {}, got both", option)
 
 
 def _version(is_requested: bool) -> None:

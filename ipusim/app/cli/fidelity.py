@@ -1,20 +1,22 @@
-"""Commands that hold the cost model against the world, or fit it to it: validate, calibrate."""
+"""The command that holds the cost model against the world, or fits it to it: validate."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import app
+from ipusim.app.cli.app import app, refuse_beside
 from ipusim.app.terminal import print_tables, print_text
 from ipusim.base.errors import OptionError
 
 
 @app.command()
 def validate(
+    context: typer.Context,
     products: Annotated[
         Path | None,
         typer.Option(
@@ -38,12 +40,41 @@ def validate(
             metavar="IPU", help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]"
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="folder for tables and pictures")] = None,
+    fit: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="ROWS.csv",
+            help="fit rates to your throughputs, with the columns of --rows, or to cycles of stages, with a column "
+            "scenario beside those of `check --profile`, and say how sure they are; may be repeated",
+        ),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES",
+            help="what to fit, such as amp_ceiling,session_run; `devices --figures` lists them  [default: the rates of "
+            "computation and of the rows' hosts that the rows tell]",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PLACE",
+            help="folder for tables and pictures; with --fit FILE.yaml for the rates, which a scenario names as "
+            "`rates: FILE.yaml`",
+        ),
+    ] = None,
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
     from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
     from ipusim.app.run_folder.folder import ResultsFolder
 
+    if fit:
+        refuse_beside(context, "fit", "rates", "out")
+        _fit(fit, rates, out)
+        return
+    if rates is not None:
+        raise OptionError("rates", "expected rows to fit them to with it, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
     reads = [path for path in (products, rows) if path is not None]
@@ -62,31 +93,9 @@ def validate(
             print_text(f"{out}: {', '.join(files)}")
 
 
-@app.command()
-def calibrate(
-    rows: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="ROWS.csv",
-            help="your throughputs, with the columns of `validate --rows`, or cycles of stages, with a column scenario "
-            "beside those of `check --profile`",
-        ),
-    ],
-    rates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATES",
-            help="what to fit, such as amp_ceiling,session_run; `devices --figures` lists them  [default: the rates of "
-            "computation and of the rows' hosts that the rows tell]",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.yaml", help="file for the rates, which a scenario names as `rates: FILE.yaml`"),
-    ] = None,
-) -> None:
-    """Fit rates to throughputs or stages that you measured, and say how sure they are."""
-    from ipusim.app.fidelity.calibration import calibrate as fit
+def _fit(rows: Sequence[Path], rates: str | None, out: Path | None) -> None:
+    """Fit rates to throughputs or stages that were measured, and say how sure they are."""
+    from ipusim.app.fidelity.calibration import calibrate
     from ipusim.app.fidelity.calibration_report import rate_table, rates_file, row_table, verdict, words
     from ipusim.app.fidelity.calibration_rows import read_measured
     from ipusim.app.run_folder.output_file import RATES, check_output
@@ -95,7 +104,7 @@ def calibrate(
     if out is not None:
         check_output(out, RATES, rows)
     names = [name.strip() for name in rates.split(",")] if rates is not None else []
-    calibration = fit(read_measured(rows), names)
+    calibration = calibrate(read_measured(rows), names)
     print_text(verdict(calibration))
     typer.echo()
     print_tables(rate_table(calibration), row_table(calibration))

@@ -1,4 +1,4 @@
-"""Commands that keep scenarios as they are: pin, test."""
+"""The command that keeps scenarios as they are: test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import CheckTimes, Workers, app
+from ipusim.app.cli.app import CheckTimes, Workers, app, refuse_beside
 from ipusim.app.terminal import interruptible, keep_watch, print_text
 
 if TYPE_CHECKING:
@@ -16,33 +16,19 @@ if TYPE_CHECKING:
     from ipusim.app.regression.outcome import Outcome
 
 
-@app.command()
-def pin(
-    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO...", help="scenarios, YAML files")],
-    workers: Workers = None,
-) -> None:
-    """Write a pin, NAME.pin.json, beside each scenario: Plan, prices, time, memory and losses."""
-    from ipusim.app.regression.file import check_target, pin_path
-    from ipusim.app.regression.suite import hold_all
-
-    for path in scenarios:
-        check_target(pin_path(path))
-    keep_watch()
-    with interruptible():
-        done = list(hold_all(dict.fromkeys(scenarios), workers, renew=True, needs_pin=False))
-    _refuse(done)
-    _write(done)
-    for outcome in done:
-        if outcome.new_pin is None:
-            print_text(f"{pin_path(outcome.path)}: as it was")
-
-
 @app.command("test")
 def hold(
+    context: typer.Context,
     paths: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[FILES and FOLDERS]", help="scenarios, and folders of them  [default: here]"),
     ] = None,
+    pins: Annotated[
+        bool,
+        typer.Option(
+            "--pin", help="write a pin beside each of FILES, NAME.pin.json: Plan, prices, time, memory and losses"
+        ),
+    ] = False,
     update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and say what changes")] = False,
     check_times: CheckTimes = False,
     workers: Workers = None,
@@ -52,29 +38,36 @@ def hold(
     ] = None,
 ) -> None:
     """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
-    from ipusim.app.regression.suite import check_junit, hold_all, junit_bytes, scenarios_of, without_pin, words_on_pins
+    from ipusim.app.regression import suite
     from ipusim.base.files import write_file
 
+    if pins:
+        refuse_beside(context, "pin", "paths", "workers")
     if junit is not None:
-        check_junit(junit)
-    paths_of_scenarios = scenarios_of(paths or [Path()])
+        suite.check_junit(junit)
+    scenarios = suite.scenarios_to_pin(paths or ()) if pins else suite.scenarios_of(paths or [Path()])
     keep_watch()
     done: list[Outcome] = []
     with interruptible():
         try:
-            for outcome in hold_all(paths_of_scenarios, workers, renew=update, times=check_times):
+            renews = update or pins
+            for outcome in suite.hold_all(scenarios, workers, renew=renews, needs_pin=not pins, times=check_times):
                 done.append(outcome)
-                if not as_json:
+                if outcome.missed if pins else not as_json:
                     _print(outcome)
         finally:
             if junit is not None:
-                write_file(junit, junit_bytes(done))
-            _print_end(done, len(paths_of_scenarios), as_json)
-    if not as_json and (unpinned := without_pin(paths or [Path()])):
-        print_text(words_on_pins(len(unpinned)))
-    _refuse(done, printed=True)
-    if update:
-        _write(done, quiet=as_json)
+                write_file(junit, suite.junit_bytes(done))
+            if not pins:
+                _print_end(done, len(scenarios), as_json)
+    if not (pins or as_json) and (unpinned := suite.without_pin(paths or [Path()])):
+        print_text(suite.words_on_pins(len(unpinned)))
+    if wrong := [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]:
+        if pins:  # which has printed no lines of theirs
+            typer.echo("\n".join(wrong), err=True)
+        raise typer.Exit(2)  # before anything is written
+    if update or pins:
+        _write(done, makes=pins, quiet=as_json)
     if any(outcome.ended == "missed" for outcome in done):
         raise typer.Exit(1)
 
@@ -100,30 +93,21 @@ def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
         data = [outcome.to_dict() for outcome in sorted(done, key=lambda outcome: str(outcome.path))]
         typer.echo(json_bytes(data).decode(), nl=False)
         return
-    kinds = {
-        kind: sum(outcome.ended == kind for outcome in done) for kind in ("held", "missed", "mistake", "unfinished")
-    }
-    kinds["unfinished"] += count - len(done)
-    words = {"mistake": "with a mistake"}
-    counts = [f"{number} {words.get(kind, kind)}" for kind, number in kinds.items() if number or kind == "held"]
+    ended = [*(outcome.ended for outcome in done), *["unfinished"] * (count - len(done))]
+    words = {"held": "held", "missed": "missed", "mistake": "with a mistake", "unfinished": "unfinished"}
+    counts = [f"{ended.count(kind)} {text}" for kind, text in words.items() if kind in ended or kind == "held"]
     print_text(f"{', '.join(counts)}, of {count} scenario{'' if count == 1 else 's'}")
 
 
-def _refuse(done: Sequence[Outcome], printed: bool = False) -> None:
-    """End with 2, before anything is written, where a scenario has a mistake or did not run to its end."""
-    wrong = [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]
-    if wrong:
-        if not printed:
-            typer.echo("\n".join(wrong), err=True)
-        raise typer.Exit(2)
+def _write(done: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:
+    """Write the new pins and print their paths; a run that is not as expected has none."""
+    from ipusim.app.regression.file import pin_path, write_pin
 
-
-def _write(done: Sequence[Outcome], quiet: bool = False) -> None:
-    """Write the new pins, and say where."""
-    from ipusim.app.regression.file import write_pin
-
-    for outcome in done:
+    for outcome in sorted(done, key=lambda outcome: outcome.new_pin is None):
         if outcome.new_pin is not None:
-            path = write_pin(outcome.path, outcome.new_pin)
-            if not quiet:
-                print_text(f"{path}: written, {len(outcome.new_pin) / 1000:.1f} kB")
+            write_pin(outcome.path, outcome.new_pin)
+            text = f"written, {len(outcome.new_pin) / 1000:.1f} kB"
+        else:
+            text = "not written, as the run is not as expected" if outcome.missed else "as it was"
+        if not quiet and (makes or outcome.new_pin or (outcome.pinned and outcome.missed)):
+            print_text(f"{pin_path(outcome.path)}: {text}")

@@ -1,16 +1,16 @@
-"""Commands that look at what would run: check, schedule, devices, schema."""
+"""Commands that look at what would run: check, schedule, devices."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, ScenarioPath, app
+from ipusim.app.cli.app import Overrides, ScenarioIfAny, app, refuse_beside
 from ipusim.app.terminal import print_tables, print_text
-from ipusim.base.errors import IpusimError
+from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from ipusim.api import Job
@@ -39,31 +39,37 @@ _Profile = Annotated[
 
 @app.command()
 def check(
-    scenario: ScenarioPath,
+    context: typer.Context,
+    scenario: ScenarioIfAny = None,
     overrides: Overrides = None,
     costs: _Costs = False,
     memory: _Memory = False,
     profile: _Profile = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="print the JSON Schema of a scenario, for editors, and nothing else")
+    ] = False,
 ) -> None:
     """Validate a scenario without running it."""
+    if schema:
+        from ipusim.api import runs
+        from ipusim.app.run_folder.report import json_bytes
+
+        refuse_beside(context, "schema")
+        typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)
+        return
+    if scenario is None:
+        raise OptionError("scenario", "expected a scenario, or {}, got none", "schema")
     from ipusim.api import analysis, assemble, pipelines
-    from ipusim.app.cli.advice import with_advice
+    from ipusim.app.cli.advice import advised
     from ipusim.app.fidelity.profile import hold_against, profile_table, words
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
-    from ipusim.app.scenario.problems import ScenarioMemoryError
 
-    try:
-        with placed_request(scenario, overrides or ()) as placed:
-            request = as_it_stands(placed, overrides or ())
-            job = assemble(request)
-            check_expectations(job)
-            compared = hold_against(request, profile) if profile else ()
-    except ScenarioMemoryError as error:
-        moves = None
-        with suppress(IpusimError):  # of a variant of it, which says nothing of the scenario itself
-            moves = _print_memory(error.job, requested=memory)
-        raise with_advice(error, moves) from None
+    with advised(partial(_print_memory, requested=memory)), placed_request(scenario, overrides or ()) as placed:
+        request = as_it_stands(placed, overrides or ())
+        job = assemble(request)
+        check_expectations(job)
+        compared = hold_against(request, profile) if profile else ()
     program = job.program
     print_text(
         f"{scenario}: stages {len(program.stages)}, "
@@ -129,7 +135,7 @@ def schedule(
     recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
     sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="grid, instructions, or csv as torch has it")
+        str, typer.Option("--as", metavar="FORM", help="grid, instructions, or torch: a CSV file as torch has it")
     ] = "grid",
     blocking: Annotated[
         bool,
@@ -164,12 +170,3 @@ def devices(
         print_tables(*machine_tables(hardware.find_machine(system)))
         return
     typer.echo(hardware.device_listing(system))
-
-
-@app.command()
-def schema() -> None:
-    """Print the JSON Schema of a scenario, for editors."""
-    from ipusim.api import runs
-    from ipusim.app.run_folder.report import json_bytes
-
-    typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)

@@ -121,8 +121,7 @@ class _Results:
         print_tables(verdict_table(result.summary))
         if verbose:
             _print_tables(result)
-        print_text(*result.summary.notes, *result.remarks)
-        print_text(*map(str, self.judged))
+        print_text(*result.summary.notes, *result.remarks, *map(str, self.judged))
         print_text(*([] if self.times is None else [str(self.times)]))
         print_text(f"{where}: {', '.join(self.names[where])}")
 

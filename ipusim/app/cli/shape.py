@@ -72,17 +72,17 @@ def plan_for(
 
 
 def as_text(plan: Plan, form: str) -> str:
-    """Return a Plan as ``grid``, ``instructions`` (a line an IPU) or ``csv``, the form of torch.distributed.pipelining.
+    """Return a Plan as ``grid``, ``instructions`` (a line an IPU) or ``torch``, the CSV that torch reads.
 
     Raises OptionError for another form, and PlanError for passes that the form has not.
     """
     forms: dict[str, Callable[[], str]] = {
         "grid": lambda: pipelines.format_grid(plan),
         "instructions": plan.listing,
-        "csv": lambda: schedules.write_torch_csv(plan.order),
+        "torch": lambda: schedules.write_torch_csv(plan.order),
     }
     if form not in forms:
-        raise OptionError("format", f"expected {runs.one_of(forms)}, got {runs.show(form)}{did_you_mean(form, forms)}")
+        raise OptionError("as", f"expected {runs.one_of(forms)}, got {runs.show(form)}{did_you_mean(form, forms)}")
     return forms[form]()
 
 

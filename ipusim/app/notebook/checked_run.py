@@ -58,7 +58,8 @@ class CheckedRun(Run):
                 write_file(file, content, follow=False)
             return
         if not has_run_file(file):
-            raise AssertionError(f"{file}: expected a pin, got no such file: `ipusim pin` and --ipusim-update write it")
+            text = "expected a pin, got no such file: `ipusim test --pin` and --ipusim-update write it"
+            raise AssertionError(f"{file}: {text}")
         change = difference(read_pin(file, self.result.job.name), self.result)
         if change is not None:
             raise AssertionError(f"{self.scenario} is not as {file.name} has it\n{change}")

@@ -61,7 +61,7 @@ _SHAPE: Final[dict[str | None, Any]] = {
 
 def pin_path(scenario: Path) -> Path:
     """Return the path of the pin of a scenario."""
-    return scenario.with_name(scenario.stem + SUFFIX)
+    return scenario.parent / (scenario.stem + SUFFIX)
 
 
 def has_pin(scenario: Path) -> bool:
@@ -96,20 +96,21 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
     cannot be read.
     """
     content = read_run_file(path, _MOST_BYTES)
+    expected = f"{path}: expected a pin as `ipusim test --pin` writes it"
     try:
         pin = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: expected a pin as `ipusim pin` writes it, got what is no JSON: {error}") from None
+        raise FileError(f"{expected}, got what is no JSON: {error}") from None
     if not isinstance(pin, dict) or pin.get("format") != FORMAT:
-        raise FileError(f"{path}: expected a pin as `ipusim pin` writes it, got other JSON")
+        raise FileError(f"{expected}, got other JSON")
     if pin.get("format_version") != VERSION:
         text = f"expected version {VERSION} of the format, got {str(pin.get('format_version'))[:20]}"
-        raise FileError(f"{path}: {text}: write it anew with `ipusim pin`")
+        raise FileError(f"{path}: {text}: write it anew with `ipusim test --pin`")
     if wrong := _wrong(pin, _SHAPE, ""):
-        raise FileError(f"{path}: expected a pin as `ipusim pin` writes it, got a damaged one: {wrong}")
+        raise FileError(f"{expected}, got a damaged one: {wrong}")
     if pin["scenario"] != name:
         text = f"expected the pin of {name}, got that of {pin['scenario'][:64]!r}"
-        raise FileError(f"{path}: {text}: write it anew with `ipusim pin`")
+        raise FileError(f"{path}: {text}: write it anew with `ipusim test --pin`")
     return pin
 
 

@@ -20,8 +20,8 @@ from ipusim.base.errors import IpusimError
 def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool = False) -> Outcome:
     """Run a scenario and check it against its expectations and its pin; every error becomes an Outcome.
 
-    ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not. ``times``
-    are computed a second time, and one that differs is missed.
+    ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not; never of a run that is
+    not as expected. ``times`` are computed a second time, and one that differs is missed.
     """
     began = time.perf_counter()
     try:
@@ -56,7 +56,7 @@ def _judged(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
         difference=str(change) if change else "",
         times=again.text if again is not None and again.ended != "different" else "",
         details=change.to_dict() if change else None,
-        new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew else None,
+        new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew and not missed else None,
     )
 
 

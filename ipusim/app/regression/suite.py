@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import joblib
 
-from ipusim.app.regression.file import SUFFIX, has_pin, pin_path, read_pin
+from ipusim.app.regression.file import SUFFIX, check_target, has_pin, pin_path, read_pin
 from ipusim.app.regression.outcome import Outcome
 from ipusim.app.run_folder.output_file import RESULTS, check_output
 from ipusim.base.errors import FileError, IpusimError, OptionError
@@ -43,16 +43,28 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
             there = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
             if not there:
                 text = "expected a folder with scenarios that expect something or have a pin, got none there: "
-                raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim pin`")
+                raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim test --pin`")
             unique |= dict.fromkeys(there)
         elif not path.exists():
             raise FileError(f"{path}: expected a scenario or a folder, got no such file")
         elif not tests_anything(path):
             text = "expected a scenario that expects something or has a pin, got one without: "
-            raise FileError(f"{path}: {text}add expect, or pin it with `ipusim pin`")
+            raise FileError(f"{path}: {text}add expect, or pin it with `ipusim test --pin`")
         else:
             unique[path] = None
     return list(unique)
+
+
+def scenarios_to_pin(paths: Sequence[Path]) -> list[Path]:
+    """Return the files, each once, beside which pins can be written.
+
+    Raises OptionError for none of them, and OutputError for another file in the place of a pin.
+    """
+    if not paths:
+        raise OptionError("pin", "expected scenarios, YAML files, with it, got none")
+    for path in paths:
+        check_target(pin_path(path))
+    return list(dict.fromkeys(paths))
 
 
 def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterator[Path]:

@@ -48,7 +48,7 @@ PIN: Final = OutputKind("a pin", {".json": rb'"format": "ipusim pin"'})
 RESULTS: Final = OutputKind("results", {".xml": rb'<testsuite name="ipusim"'})
 
 #: How a file of rates begins.
-FITTED: Final = "Rates fitted by `ipusim calibrate` to"
+FITTED: Final = "Rates fitted by `ipusim validate --fit` to"
 
 
 def mark_of(command: str) -> str:
@@ -66,7 +66,7 @@ SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
 IMPORTED: Final = _yaml("a scenario", mark_of("import"))
 ORDER: Final = OutputKind("an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim synthesize` found"})
 IMPORTED_TABLE: Final = OutputKind("a table", {".csv": rb"(?m) by ipusim import$"})
-RATES: Final = _yaml("rates", FITTED)
+RATES: Final = _yaml("rates", "Rates fitted by `ipusim ")  # by a command that had other names
 
 
 def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> None:

@@ -25,7 +25,7 @@ _KEY: Final = "[key]"
 _LONG: Final = 100
 _FEW: Final = 3
 #: Note behind a list of keys or names that is cut off.
-_MORE: Final = ", which `ipusim schema` lists"
+_MORE: Final = ", which `ipusim check --schema` lists"
 
 
 def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Problem]:

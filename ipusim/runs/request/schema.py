@@ -158,8 +158,8 @@ class Options(Node, title="scenario"):
     )
     rates: RatesOrFile = Field(
         default_factory=RatesSpec,
-        description="what prices work and links, here or in a file beside the scenario, as `ipusim calibrate` writes "
-        "it; `ipusim devices --figures` lists it",
+        description="what prices work and links, here or in a file beside the scenario, as `ipusim validate "
+        "--fit` writes it; `ipusim devices --figures` lists it",
     )
 
     def with_pipeline(self, **values: Any) -> Options:

@@ -87,7 +87,7 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
                 "mine.yaml:5:1: amp_ceilin: got 'amp_ceilin'; did you mean amp_ceiling? Expected one of the keys "
                 "amp_ceiling, rail_links, program_code, gateway_link, gateway_links, link, rung_crossing_links, "
                 "rung_links, compute_set_code, hop_latency, machine_rung, compute_set_cycles and "
-                f"{len(RATES) - 12} more, which `ipusim schema` lists",
+                f"{len(RATES) - 12} more, which `ipusim check --schema` lists",
             ],
         ),
         (

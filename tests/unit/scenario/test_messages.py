@@ -160,13 +160,13 @@ CASES = {
         "type: dense, units: 8",
         "type: desne, units: 8",
         f"bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected "
-        f"{listed(table_names.LAYERS, 'desne')}, which `ipusim schema` lists",
+        f"{listed(table_names.LAYERS, 'desne')}, which `ipusim check --schema` lists",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
         "",
         f"bad.yaml:7:7: model.layers.1.type: got nothing; expected {', '.join(table_names.LAYERS[:12])} "
-        f"and {len(table_names.LAYERS) - 12} more, which `ipusim schema` lists",
+        f"and {len(table_names.LAYERS) - 12} more, which `ipusim check --schema` lists",
     ),
     "key of another type of layer": (
         "type: flatten",
