@@ -166,9 +166,7 @@ def test_the_time_of_what_hosts_do_between_runs():
         (4, loss),
         (4, loss),
     ]
-    with pytest.raises(
-        UnsupportedProgramError, match="its hosts exchange tensors or weights between its"
-    ):
+    with pytest.raises(UnsupportedProgramError, match="its hosts exchange tensors or weights between its"):
         as_scenario(program.as_job())
 
 
