@@ -138,8 +138,8 @@ def test_its_folder_is_read_back_as_any(program):
         (("explain", "out"), "Critical path"),
         (("compare", "out", "out/scenario.yaml", "--out", "compared"), "as fast as "),
         (("report", "out", "--out", "page.html"), "page.html"),
-        (("export", "out"), "spans.csv"),
-        (("trace", "out", "--phase", "main"), "trace-main.png"),
+        (("show", "out", "--out", "out/spans.csv"), "spans.csv"),
+        (("show", "out", "--phase", "main"), "trace-main.png"),
         (("check", "out/scenario.yaml"), "stages 2"),
     ):
         ran = ipusim(*words)

@@ -82,11 +82,11 @@ explain quiet --what pipeline.schedule=gpipe
 explain schedules_four_ipus.yaml --stragglers --out stragglers
 report four quiet --out report.html
 report --play four --out play.html
-view missing
-trace four --phase ramp-up
-trace four --from 0 --to 900000 --out zoomed.svg
-export four
-export digits --out tables --from 0 --to 100000
+show missing --perfetto
+show four --phase ramp-up
+show four --from 0 --to 900000 --out zoomed.svg
+show four --out four/spans.csv
+show digits --out tables/spans.csv --from 0 --to 100000
 schedule
 schedule 1f1b --stages 4
 schedule gpipe --stages 3 --count 4 --format instructions
@@ -111,14 +111,21 @@ run schedules_four_ipus.yaml --set pipeline.schedule=dualpipe --set pipeline.gra
 compare four --sync sideways
 sweep schedules_four_ipus.yaml --vary pipeline.gradient_accumulation_count=8..
 explain missing
-trace four --phase rump
+show four --phase rump
 schedule nothing
 devices pod61
 """.replace("COUNT", "pipeline.gradient_accumulation_count").splitlines()
     if line
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
-RENAMED: Final[dict[str, str]] = {}
+RENAMED: Final = {
+    "view missing": "show missing --perfetto",
+    "trace four --phase ramp-up": "show four --phase ramp-up",
+    "trace four --from 0 --to 900000 --out zoomed.svg": "show four --from 0 --to 900000 --out zoomed.svg",
+    "trace four --phase rump": "show four --phase rump",
+    "export four": "show four --out four/spans.csv",
+    "export digits --out tables --from 0 --to 100000": "show digits --out tables/spans.csv --from 0 --to 100000",
+}
 
 
 def seen(lines: list[str]) -> dict[str, dict[str, object]]:

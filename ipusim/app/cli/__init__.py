@@ -31,6 +31,9 @@ for _command in app.registered_commands:
 _REMOVED: Final = {
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
+    "trace": "trace is show now: `ipusim show RUN`, with the same options",
+    "view": "view is show now: `ipusim show RUN --perfetto`",
+    "export": "export is show now: `ipusim show RUN --out spans.csv`, or spans.parquet",
 }
 
 

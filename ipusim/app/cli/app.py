@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ipusim.base.errors import OptionError
 from ipusim.base.version import __version__
 
 app = typer.Typer(
@@ -29,7 +30,6 @@ ScenarioPath = Annotated[
 RunOrScenario = Annotated[
     Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time")
 ]
-RunOnDisk = Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz")]
 CheckTimes = Annotated[
     bool,
     typer.Option(
@@ -62,6 +62,15 @@ Execution = Annotated[
 def listed(names: str) -> list[str]:
     """Return names that stand with commas between them."""
     return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def refuse_beside(context: typer.Context, words: str, *names: str) -> None:
+    """Refuse given parameters that are not among ``names``, such as ``beside --perfetto``; raises OptionError."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in names and source is not None and source.name == "COMMANDLINE":
+            option = [*parameter.opts, *parameter.secondary_opts][-1]
+            raise OptionError(option.removeprefix("--"), f"expected none {words}")
 
 
 def _version(is_requested: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that show runs which lie on disk, or take something out of them: report, view, trace, export."""
+"""Commands that show runs which lie on disk, or take something out of them: report, show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, RunOnDisk, Start, app
+from ipusim.app.cli.app import End, Execution, PhaseName, Start, app, refuse_beside
 from ipusim.app.terminal import print_text
 
 
@@ -33,11 +33,55 @@ def report(
 
 
 @app.command()
-def view(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or a trace file")],
-    browser: Annotated[bool, typer.Option(" /--no-browser", help="only print the address")] = True,
+def show(
+    context: typer.Context,
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz; with --perfetto any trace file"),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the picture, .png, .svg or .pdf, or tables, .csv or .parquet: spans.csv has memory.csv and ipus.csv "
+            "beside it, x.csv x-memory.csv and x-ipus.csv  [default: trace-<what it shows>.png beside the timeline]",
+        ),
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = None,
+    perfetto: Annotated[
+        bool,
+        typer.Option("--perfetto", help="open the trace in a Perfetto that is installed here, else say how to open it"),
+    ] = False,
+    browser: Annotated[bool, typer.Option(" /--no-browser", help="with --perfetto: only print the address")] = True,
 ) -> None:
-    """Open the trace of a run in a local Perfetto where one is installed, else say how to open it."""
+    """Show a run that lies on disk: its trace as a picture, whole or zoomed, or in Perfetto, or tables of it.
+
+    Tables have names instead of numbers: spans between --from and --to, memory over time and use of IPUs.
+    """
+    from ipusim.api import runs
+    from ipusim.app.run_folder.export import TABLES
+    from ipusim.app.run_folder.output_file import PICTURE
+    from ipusim.base.errors import OptionError
+
+    if perfetto:
+        refuse_beside(context, "beside --perfetto", "run", "perfetto", "browser")
+        _open_in_perfetto(run, browser)
+    elif out is not None and out.suffix.lower() in TABLES:
+        refuse_beside(context, "for tables", "run", "out", "start", "end")
+        _write_tables(run, out, start, end)
+    else:
+        refuse_beside(context, "without --perfetto", "run", "out", "start", "end", "phase", "execution")
+        if out is not None and out.suffix.lower() not in PICTURE.marks:
+            named = runs.one_of((*PICTURE.marks, *TABLES))
+            raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
+        _draw(run, out, start, end, phase, execution)
+
+
+def _open_in_perfetto(run: Path, browser: bool) -> None:
+    """Serve the trace of a run in a local Perfetto until a signal ends it; say how to open it where there is none."""
     import signal
     import threading
     import webbrowser
@@ -58,22 +102,10 @@ def view(
         done.wait()
 
 
-@app.command()
-def trace(
-    run: RunOnDisk,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="the picture, .png, .svg or .pdf  [default: trace-<what it shows>.png beside the timeline]",
-        ),
-    ] = None,
-    start: Start = None,
-    end: End = None,
-    phase: PhaseName = None,
-    execution: Execution = None,
+def _draw(
+    run: Path, out: Path | None, start: int | None, end: int | None, phase: str | None, execution: int | None
 ) -> None:
-    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
+    """Draw the execution trace of a run."""
     from ipusim.api import Timeline
     from ipusim.app.run_folder.export import timeline_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
@@ -90,28 +122,17 @@ def trace(
     typer.echo(f"{file}")
 
 
-@app.command()
-def export(
-    run: RunOnDisk,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the tables: csv or parquet")] = "csv",
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder of the tables  [default: that of the run]")
-    ] = None,
-    start: Annotated[
-        int | None, typer.Option("--from", min=0, metavar="CYCLE", help="spans from this cycle on")
-    ] = None,
-    end: Annotated[int | None, typer.Option("--to", min=1, metavar="CYCLE", help="spans up to this cycle")] = None,
-) -> None:
-    """Write spans, memory over time and use of IPUs of a run as tables, with names instead of numbers."""
-    from ipusim.app.run_folder.export import check_format, exported, table_names, timeline_file
+def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
+    """Write spans to a file, and memory over time and use of IPUs beside it."""
+    from ipusim.app.run_folder.export import check_installed, exported, table_names, timeline_file
     from ipusim.app.run_folder.folder import ResultsFolder
 
-    check_format(form)
-    folder = out or timeline_file(run).parent
-    with ResultsFolder(folder, table_names(form), reads=(timeline_file(run),)) as results:
-        files = exported(run, form, start, end)
+    check_installed(out)
+    names = table_names(out)
+    with ResultsFolder(out.parent, names, reads=(timeline_file(run),)) as results:
+        files = exported(run, out, start, end)
         results.write(files)
-    print_text(f"{folder}: {', '.join(files)}")
-    for name in table_names(form):
+    print_text(f"{out.parent}: {', '.join(files)}")
+    for name in names:
         if name not in files:
             print_text(f"No {name}: the run has not written what its stages hold, which they may not say.")

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ipusim.api import Timeline, analysis, runs
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
-from ipusim.base.errors import FileError, MissingPackageError, OptionError, install_command
+from ipusim.base.errors import FileError, MissingPackageError, install_command
 from ipusim.base.files import has_run_file
-from ipusim.base.near_names import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The file that tells a run folder from others.
 _TIMELINE: Final = "timeline.npz"
-#: The tables, without the endings of their files.
-_TABLES: Final = ("spans", "memory", "ipus")
+#: The endings of tables.
+TABLES: Final = (".csv", ".parquet")
 
 
 def timeline_file(run: Path) -> Path:
@@ -32,46 +30,47 @@ def timeline_file(run: Path) -> Path:
     return run / _TIMELINE if run.is_dir() else run
 
 
-def check_format(form: str) -> None:
-    """Refuse an unknown format, and one whose package is not installed.
-
-    Raises OptionError and MissingPackageError.
-    """
-    if form not in _WRITERS:
-        raise OptionError(
-            "format", f"expected {runs.one_of(_WRITERS)}, got {runs.show(form)}{did_you_mean(form, _WRITERS)}"
-        )
-    if form == "parquet":
+def check_installed(out: Path) -> None:
+    """Refuse tables whose package is not installed; raises MissingPackageError."""
+    if out.suffix.lower() == ".parquet":
         _pyarrow()
 
 
-def table_names(form: str) -> tuple[str, ...]:
-    """Return every file that may be written in a format."""
-    return tuple(f"{name}.{form}" for name in _TABLES)
+def table_names(out: Path) -> tuple[str, ...]:
+    """Return the names of all tables: that of spans, and of those beside it.
+
+    Example:
+        >>> table_names(Path("spans.csv")), table_names(Path("x.csv"))
+        (('spans.csv', 'memory.csv', 'ipus.csv'), ('x.csv', 'x-memory.csv', 'x-ipus.csv'))
+    """
+    begin = out.stem.removesuffix("spans") if out.stem.endswith("spans") else f"{out.stem}-"
+    return (out.name, *(f"{begin}{name}{out.suffix}" for name in ("memory", "ipus")))
 
 
-#: Every file that an export may write.
-EXPORT_FILES: Final = (*table_names("csv"), *table_names("parquet"))
+#: Every file that a run folder has of its tables.
+TABLE_FILES: Final = tuple(name for ending in TABLES for name in table_names(Path(f"spans{ending}")))
 
 
-def exported(run: Path, form: str, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
-    """Return the tables of a run folder, or of the Timeline of one, as files of a format, by name.
+def exported(run: Path, out: Path, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
+    """Return the tables of a run folder, or of the Timeline of one, as files by name; ``out`` is that of spans.
 
     With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
-    has written what its stages hold. Raises OptionError for an unknown format, MissingPackageError where its
-    package is not installed, FileError for what is no run folder, TimelineError and FileError for a damaged one,
-    OutputError for cycles outside of the run and for more spans than a table may have rows, and OSError for what cannot
-    be read.
+    has written what its stages hold. Raises MissingPackageError where the package of the form is not installed,
+    FileError for what is no run folder, TimelineError and FileError for a damaged one, OutputError for cycles outside
+    of the run and for more spans than a table may have rows, and OSError for what cannot be read.
     """
-    check_format(form)
     path = timeline_file(run)
     timeline = Timeline.load(path)
     if start is not None or end is not None:
         window(timeline, start, end)  # refuses an empty one
-    tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(analysis.run_times_of(timeline))}
-    if curves := read_memory(path.parent, len(timeline.info.ipus)):
-        tables["memory"] = memory_columns(curves, timeline.info.clock_hz)
-    return {f"{name}.{form}": _WRITERS[form](tables[name]) for name in _TABLES if name in tables}
+    curves = read_memory(path.parent, len(timeline.info.ipus))
+    tables = (
+        span_columns(timeline, start, end),
+        memory_columns(curves, timeline.info.clock_hz) if curves else None,
+        ipu_columns(analysis.run_times_of(timeline)),
+    )
+    written = parquet_bytes if out.suffix.lower() == ".parquet" else csv_bytes
+    return {name: written(table) for name, table in zip(table_names(out), tables, strict=True) if table is not None}
 
 
 def csv_bytes(columns: Columns) -> bytes:
@@ -90,9 +89,6 @@ def parquet_bytes(columns: Columns) -> bytes:
     file = io.BytesIO()
     parquet.write_table(table, file, compression="zstd")
     return file.getvalue()
-
-
-_WRITERS: Final[dict[str, Callable[[Columns], bytes]]] = {"csv": csv_bytes, "parquet": parquet_bytes}
 
 
 def _cells(column: Column) -> list[object]:

@@ -15,7 +15,7 @@ from ipusim.api import Job, Run, Timeline, analysis, execute
 from ipusim.app.render.shortened import in_periods
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, part_window
-from ipusim.app.run_folder.export import EXPORT_FILES
+from ipusim.app.run_folder.export import TABLE_FILES
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
 from ipusim.app.run_folder.report_options import check_picture, phase_word
 from ipusim.app.run_folder.side_by_side import Ahead, Maker, give_back_memory, side_by_side
@@ -42,7 +42,7 @@ RESULT_FILES: Final = (
     "memory.png",
 )
 #: What other commands make of a run, and a new run makes out of date.
-OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *EXPORT_FILES)
+OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *TABLE_FILES)
 #: What a run writes only where its job does arithmetic.
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.
