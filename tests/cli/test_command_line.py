@@ -46,6 +46,7 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     ("verb", "line"),
     [
+        ("scenario", "scenario is import now: `ipusim import program.py`, with the same options"),
         ("trace", "trace is show now: `ipusim show RUN`, with the same options"),
         ("view", "view is show now: `ipusim show RUN --perfetto`"),
         ("export", "export is show now: `ipusim show RUN --out spans.csv`, or spans.parquet"),

@@ -221,7 +221,7 @@ def test_names_that_csv_must_quote_and_floats_that_must_not_lose_a_bit(lock_step
         assert [float(row["start_s"]) for row in rows] == (timeline.start / timeline.info.clock_hz).tolist()
 
 
-def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
+def test_what_cannot_be_exported_is_said_in_one_line(timed, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     for words, text in (
         (
@@ -240,7 +240,7 @@ def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
         return real(name, *words, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    done = ipusim("show", tmp_path, "--out", tmp_path / "out" / "spans.parquet")
+    done = ipusim("show", timed, "--out", tmp_path / "out" / "spans.parquet")
     assert (done.returncode, done.stderr) == (
         2,
         "Parquet needs pyarrow: pip install -e '.[parquet]' in a checkout of ipusim\n",

@@ -46,7 +46,7 @@ def place(ran, tmp_path, without_charts):
 
 #: Of each command that writes one file: its words, the endings that the file may have, and where its work begins.
 FILES = {
-    "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
+    "import": (("import", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
     "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.app.suggest.suggestion.suggest"),
     "calibrate": (("calibrate", "r.csv"), ".yaml", "ipusim.app.fidelity.calibration.calibrate"),
     "show": (("show", "run"), ".png", "ipusim.app.run_folder.pictures.picture"),
@@ -124,7 +124,7 @@ def test_a_file_of_another_is_not_written_over(command, place, no_work):
 @pytest.mark.parametrize(
     ("words", "out"),
     [
-        (("scenario", "p.py"), "p.py"),
+        (("import", "p.py"), "p.py"),
         (("suggest", "m.yaml"), "m.yaml"),
         (("suggest", "m.yaml"), "run/../m.yaml"),
         (("suggest", "m.yaml"), "link.yaml"),

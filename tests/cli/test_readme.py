@@ -53,7 +53,7 @@ LESS = {
             *("--batches-to-accumulate", "4", "--repeat-count", "1"),
             *("--epochs", "0.1"),
         )
-        for verb in ("run", "scenario")
+        for verb in ("run", "import")
     },
 }
 WALKS = [block for block in _CONSOLE if any("reports/" in command for command in block)]

@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command_name
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations  # isort: skip
+from ipusim.app.cli import runs, comparisons, sweeps, suggestions, explanations  # isort: skip
 from ipusim.app.cli import pages, plans, fidelity, imports, pins  # isort: skip
 from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
@@ -31,6 +31,7 @@ for _command in app.registered_commands:
 _REMOVED: Final = {
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
+    "scenario": "scenario is import now: `ipusim import program.py`, with the same options",
     "trace": "trace is show now: `ipusim show RUN`, with the same options",
     "view": "view is show now: `ipusim show RUN --perfetto`",
     "export": "export is show now: `ipusim show RUN --out spans.csv`, or spans.parquet",

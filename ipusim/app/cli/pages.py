@@ -124,10 +124,9 @@ def _draw(
 
 def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
     """Write spans to a file, and memory over time and use of IPUs beside it."""
-    from ipusim.app.run_folder.export import check_installed, exported, table_names, timeline_file
+    from ipusim.app.run_folder.export import exported, table_names, timeline_file
     from ipusim.app.run_folder.folder import ResultsFolder
 
-    check_installed(out)
     names = table_names(out)
     with ResultsFolder(out.parent, names, reads=(timeline_file(run),)) as results:
         files = exported(run, out, start, end)

@@ -30,12 +30,6 @@ def timeline_file(run: Path) -> Path:
     return run / _TIMELINE if run.is_dir() else run
 
 
-def check_installed(out: Path) -> None:
-    """Refuse tables whose package is not installed; raises MissingPackageError."""
-    if out.suffix.lower() == ".parquet":
-        _pyarrow()
-
-
 def table_names(out: Path) -> tuple[str, ...]:
     """Return the names of all tables: that of spans, and of those beside it.
 
