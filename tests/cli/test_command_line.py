@@ -46,6 +46,7 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     ("verb", "line"),
     [
+        ("synthesize", "synthesize is suggest now: `ipusim suggest SCENARIO --order`, with the same options"),
         ("scenario", "scenario is import now: `ipusim import program.py`, with the same options"),
         ("trace", "trace is show now: `ipusim show RUN`, with the same options"),
         ("view", "view is show now: `ipusim show RUN --perfetto`"),
@@ -238,7 +239,10 @@ def test_check_says_what_a_scenario_is(tmp_path):
     ("words", "text"),
     [
         (("run", "missing.yaml"), "missing.yaml"),
-        (("show", "missing.npz", "--out", "a.png"), "missing.npz: No such file or directory"),
+        (
+            ("show", "missing.npz", "--out", "a.png"),
+            "missing.npz: expected a run folder, with timeline.npz, or that file itself, got no such file",
+        ),
         (
             ("run", SMALL, "--phase", "main", "--from", "3"),
             "--phase: expected either a phase or cycles",

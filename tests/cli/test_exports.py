@@ -228,7 +228,10 @@ def test_what_cannot_be_exported_is_said_in_one_line(timed, tmp_path, monkeypatc
             (tmp_path / "empty",),
             f"{tmp_path}/empty: expected a run folder, with timeline.npz, or that file itself, got a folder without\n",
         ),
-        ((tmp_path / "none",), f"{tmp_path}/none: No such file or directory\n"),
+        (
+            (tmp_path / "none",),
+            f"{tmp_path}/none: expected a run folder, with timeline.npz, or that file itself, got no such file\n",
+        ),
     ):
         done = ipusim("show", *words, "--out", tmp_path / "out" / "spans.csv")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", text)

@@ -116,10 +116,10 @@ def test_show_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, mo
 
 def test_show_refuses_what_has_no_trace(tmp_path):
     done = ipusim("show", tmp_path, "--perfetto")
-    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz, got a folder without\n"
+    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz, or that file itself, got a folder without\n"
     assert (done.returncode, done.stderr) == (2, said)
     done = ipusim("show", tmp_path / "none", "--perfetto")
-    said = f"{tmp_path / 'none'}: expected a run folder, got no such folder\n"
+    said = f"{tmp_path / 'none'}: expected a run folder, with trace.pftrace.gz, or that file itself, got no such file\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 

@@ -41,11 +41,11 @@ ON_DIGITS = ("run", "compare", "sweep")
 TWO_STEPS, ONE_UPDATE = (("--set", "steps=2"), ("--set", "steps=1", "--set", "pipeline.repeat_count=1"))
 #: Words by default behind those of commands that begin so, which take less time then: their own tests try them whole.
 LESS = {
-    "suggest": ("--schedules", "grouped", "--recompute", "no", "--offload", "no"),
-    "synthesize": (
+    "suggest scenarios/zero_bubble.yaml --order": (
         *("--seconds", "0.1", "--schedules", "1f1b", "--set", "pipeline.gradient_accumulation_count=4"),
         *ONE_UPDATE,
     ),
+    "suggest": ("--schedules", "grouped", "--recompute", "no", "--offload", "no"),
     "explain reports/best": ("--what", "pipeline.gradient_accumulation_count=80"),
     "explain scenarios/bert_large.yaml": ("--what", "pipeline.gradient_accumulation_count=80"),
     **{

@@ -74,8 +74,8 @@ sweep schedules_four_ipus.yaml --out slower --slower 1.5 --workers 1
 sweep schedules_four_ipus.yaml --out seeds --seeds 8 --workers 1 --set "disturbances=[{ipu: 0, jitter: 5 %}]"
 suggest schedules_four_ipus.yaml --out suggested.yaml --seconds inf
 suggest digits_training.yaml --out digits-suggested.yaml --seconds inf --replicas 1 --ipus 2 --schedules grouped,1f1b
-synthesize schedules_four_ipus.yaml --out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2
-synthesize schedules_four_ipus.yaml --out proven --seconds 1000 --set COUNT=3 --set pipeline.schedule=1f1b
+suggest schedules_four_ipus.yaml --order --out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2
+suggest schedules_four_ipus.yaml --order --out proven --seconds 1000 --set COUNT=3 --set pipeline.schedule=1f1b
 explain four
 explain digits --out explained --json
 explain quiet --what pipeline.schedule=gpipe
@@ -119,6 +119,13 @@ devices pod61
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
 RENAMED: Final = {
+    **{
+        f"synthesize schedules_four_ipus.yaml {words}": f"suggest schedules_four_ipus.yaml --order {words}"
+        for words in (
+            "--out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2",
+            "--out proven --seconds 1000 --set pipeline.gradient_accumulation_count=3 --set pipeline.schedule=1f1b",
+        )
+    },
     "view missing": "show missing --perfetto",
     "trace four --phase ramp-up": "show four --phase ramp-up",
     "trace four --from 0 --to 900000 --out zoomed.svg": "show four --from 0 --to 900000 --out zoomed.svg",

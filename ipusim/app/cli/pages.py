@@ -9,6 +9,7 @@ import typer
 
 from ipusim.app.cli.app import End, Execution, PhaseName, Start, app, refuse_beside
 from ipusim.app.terminal import print_text
+from ipusim.base.errors import OptionError, install_command
 
 
 @app.command()
@@ -64,7 +65,6 @@ def show(
     from ipusim.api import runs
     from ipusim.app.run_folder.export import TABLES
     from ipusim.app.run_folder.output_file import PICTURE
-    from ipusim.base.errors import OptionError
 
     if perfetto:
         refuse_beside(context, "beside --perfetto", "run", "perfetto", "browser")
@@ -77,7 +77,7 @@ def show(
         if out is not None and out.suffix.lower() not in PICTURE.marks:
             named = runs.one_of((*PICTURE.marks, *TABLES))
             raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
-        _draw(run, out, start, end, phase, execution)
+        _draw(run, out, (start, end, phase, execution))
 
 
 def _open_in_perfetto(run: Path, browser: bool) -> None:
@@ -86,11 +86,16 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
     import threading
     import webbrowser
 
-    from ipusim.app.run_folder.view import how_to_open, local_perfetto, serve, trace_of
+    from ipusim.app.run_folder.export import run_file
+    from ipusim.app.run_folder.stored import TRACE_FILE
+    from ipusim.app.run_folder.view import local_perfetto, serve
 
-    trace, perfetto = trace_of(run), local_perfetto()
+    trace, perfetto = run_file(run, TRACE_FILE), local_perfetto()
     if perfetto is None:
-        print_text(how_to_open(trace))
+        print_text(
+            f"No Perfetto is installed here. Open https://ui.perfetto.dev in a browser and drop {trace} on it: the "
+            f"trace stays on your machine. Or install one: {install_command('view')}, and run this command again."
+        )
         return
     done = threading.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
@@ -102,33 +107,31 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
         done.wait()
 
 
-def _draw(
-    run: Path, out: Path | None, start: int | None, end: int | None, phase: str | None, execution: int | None
-) -> None:
-    """Draw the execution trace of a run."""
+def _draw(run: Path, out: Path | None, part: tuple[int | None, int | None, str | None, int | None]) -> None:
+    """Draw a part of the execution trace of a run: from and to a cycle, or a phase, of an execution."""
     from ipusim.api import Timeline
-    from ipusim.app.run_folder.export import timeline_file
+    from ipusim.app.run_folder.export import TIMELINE, run_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
     from ipusim.app.run_folder.pictures import picture
     from ipusim.app.run_folder.report import picture_name, picture_window
     from ipusim.base.files import write_file
 
-    timeline = timeline_file(run)
-    file = out or timeline.with_name(picture_name(start, end, phase, execution))
+    timeline = run_file(run, TIMELINE)
+    file = out or timeline.with_name(picture_name(*part))
     check_output(file, PICTURE, (timeline,))
     loaded = Timeline.load(timeline)
-    shown = picture_window(loaded, start, end, phase, execution)
+    shown = picture_window(loaded, *part)
     write_file(file, picture(loaded, shown, file.suffix), follow=out is not None)
     typer.echo(f"{file}")
 
 
 def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
     """Write spans to a file, and memory over time and use of IPUs beside it."""
-    from ipusim.app.run_folder.export import exported, table_names, timeline_file
+    from ipusim.app.run_folder.export import TIMELINE, exported, run_file, table_names
     from ipusim.app.run_folder.folder import ResultsFolder
 
     names = table_names(out)
-    with ResultsFolder(out.parent, names, reads=(timeline_file(run),)) as results:
+    with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
         files = exported(run, out, start, end)
         results.write(files)
     print_text(f"{out.parent}: {', '.join(files)}")

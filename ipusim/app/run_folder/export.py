@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The file that tells a run folder from others.
-_TIMELINE: Final = "timeline.npz"
+TIMELINE: Final = "timeline.npz"
 #: The endings of tables.
 TABLES: Final = (".csv", ".parquet")
 
 
-def timeline_file(run: Path) -> Path:
-    """Return the Timeline of a run folder, or ``run`` itself if that is a file; raises FileError for another folder."""
-    if run.is_dir() and not has_run_file(run / _TIMELINE):
-        raise FileError(f"{run}: expected a run folder, with {_TIMELINE}, or that file itself, got a folder without")
-    return run / _TIMELINE if run.is_dir() else run
+def run_file(run: Path, name: str) -> Path:
+    """Return a file of a run folder, or ``run`` itself if that is a file; raises FileError for another place."""
+    if not run.exists() or (run.is_dir() and not has_run_file(run / name)):
+        got = "a folder without" if run.is_dir() else "no such file"
+        raise FileError(f"{run}: expected a run folder, with {name}, or that file itself, got {got}")
+    return run / name if run.is_dir() else run
 
 
 def table_names(out: Path) -> tuple[str, ...]:
@@ -53,7 +54,7 @@ def exported(run: Path, out: Path, start: int | None = None, end: int | None = N
     FileError for what is no run folder, TimelineError and FileError for a damaged one, OutputError for cycles outside
     of the run and for more spans than a table may have rows, and OSError for what cannot be read.
     """
-    path = timeline_file(run)
+    path = run_file(run, TIMELINE)
     timeline = Timeline.load(path)
     if start is not None or end is not None:
         window(timeline, start, end)  # refuses an empty one

@@ -65,7 +65,9 @@ def _yaml(words: str, *marks: str) -> OutputKind:
 SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
 #: With the files of `scenario`, the command that wrote those of programs before.
 IMPORTED: Final = _yaml("a scenario", mark_of("import"), mark_of("scenario"))
-ORDER: Final = OutputKind("an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim synthesize` found"})
+ORDER: Final = OutputKind(
+    "an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim (suggest --order|synthesize)` found"}
+)
 IMPORTED_TABLE: Final = OutputKind("a table", {".csv": rb"(?m) by ipusim import$"})
 RATES: Final = _yaml("rates", FITTED)
 
