@@ -43,21 +43,6 @@ def trained(tmp_path_factory):
     return place, ipusim("run", TUTORIAL, *FAST, "--out", place / "a" / "b", "--verbose")
 
 
-@pytest.mark.parametrize(
-    ("verb", "line"),
-    [
-        ("synthesize", "synthesize is suggest now: `ipusim suggest SCENARIO --order`, with the same options"),
-        ("scenario", "scenario is import now: `ipusim import program.py`, with the same options"),
-        ("trace", "trace is show now: `ipusim show RUN`, with the same options"),
-        ("view", "view is show now: `ipusim show RUN --perfetto`"),
-        ("export", "export is show now: `ipusim show RUN --out spans.csv`, or spans.parquet"),
-    ],
-)
-def test_a_command_that_another_has_taken_in_names_it(verb, line):
-    refused = ipusim(verb, SMALL, "--out", "anything")
-    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", f"{line}\n")
-
-
 def test_a_removed_command_says_what_replaces_it():
     refused = ipusim("goodput", SMALL, "--over", "1 d")
     assert (refused.returncode, refused.stdout) == (2, "")

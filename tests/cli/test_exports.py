@@ -268,12 +268,12 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--perfetto", "--from", "3"), "--from: expected none beside --perfetto"),
-        (("--perfetto", "--out", "a.svg"), "--out: expected none beside --perfetto"),
-        (("--no-browser",), "--no-browser: expected none without --perfetto"),
-        (("--out", "a.csv", "--phase", "main"), "--phase: expected none for tables"),
-        (("--out", "a.parquet", "--execution", "0"), "--execution: expected none for tables"),
-        (("--out", "a.csv", "--no-browser"), "--no-browser: expected none for tables"),
+        (("--perfetto", "--from", "3"), "--from: expected either it or --perfetto, got both"),
+        (("--perfetto", "--out", "a.svg"), "--out: expected either it or --perfetto, got both"),
+        (("--no-browser",), "--no-browser: expected either it or a picture, got both"),
+        (("--out", "a.csv", "--phase", "main"), "--phase: expected either it or tables, got both"),
+        (("--out", "a.parquet", "--execution", "0"), "--execution: expected either it or tables, got both"),
+        (("--out", "a.csv", "--no-browser"), "--no-browser: expected either it or tables, got both"),
     ],
 )
 def test_options_that_do_not_go_together_are_told_in_one_line(timed, words, text):

@@ -31,11 +31,11 @@ for _command in app.registered_commands:
 _REMOVED: Final = {
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
-    "synthesize": "synthesize is suggest now: `ipusim suggest SCENARIO --order`, with the same options",
-    "scenario": "scenario is import now: `ipusim import program.py`, with the same options",
-    "trace": "trace is show now: `ipusim show RUN`, with the same options",
-    "view": "view is show now: `ipusim show RUN --perfetto`",
-    "export": "export is show now: `ipusim show RUN --out spans.csv`, or spans.parquet",
+    "synthesize": "synthesize is now `ipusim suggest SCENARIO --order`",
+    "scenario": "scenario is now `ipusim import program.py`",
+    "trace": "trace is now `ipusim show RUN`",
+    "view": "view is now `ipusim show RUN --perfetto`",
+    "export": "export is now `ipusim show RUN --out spans.csv`, or spans.parquet",
 }
 
 

@@ -64,13 +64,13 @@ def listed(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def refuse_beside(context: typer.Context, words: str, *names: str) -> None:
-    """Refuse given parameters that are not among ``names``, such as ``beside --perfetto``; raises OptionError."""
+def refuse_beside(context: typer.Context, what: str, *others: str) -> None:
+    """Refuse what a line has beside ``what``, such as ``--perfetto``, but for ``others``; raises OptionError."""
     for parameter in context.command.params:
+        name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name not in names and source is not None and source.name == "COMMANDLINE":
-            option = [*parameter.opts, *parameter.secondary_opts][-1]
-            raise OptionError(option.removeprefix("--"), f"expected none {words}")
+        if source is not None and source.name == "COMMANDLINE" and name not in (what.removeprefix("--"), *others):
+            raise OptionError(name, f"expected either it or {what}, got both")
 
 
 def _version(is_requested: bool) -> None:

@@ -115,11 +115,11 @@ def import_(
 
     both = ("file", "more", "out")
     if is_program(file):
-        refuse_beside(context, "for a program", *both, "which", "profile_steps", "synthetic", "tensorflow")
+        refuse_beside(context, "a program", *both, "pipeline", "profile-steps", "synthetic", "tensorflow")
         options = ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
         _write_program(file, more or (), out, which, options)
         return
-    refuse_beside(context, "without a program", *both, "names", "stages", "count", "parts", "replay", "as_json")
+    refuse_beside(context, "a measured file", *both, "name", "stages", "count", "parts-per-pass", "replay", "json")
     files = [file, *map(Path, more or ())]
     if as_json and not replay:
         raise OptionError("json", "expected {} with it, whose results are JSON, got none", "replay")

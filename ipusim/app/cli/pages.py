@@ -67,13 +67,13 @@ def show(
     from ipusim.app.run_folder.output_file import PICTURE
 
     if perfetto:
-        refuse_beside(context, "beside --perfetto", "run", "perfetto", "browser")
+        refuse_beside(context, "--perfetto", "run", "no-browser")
         _open_in_perfetto(run, browser)
     elif out is not None and out.suffix.lower() in TABLES:
-        refuse_beside(context, "for tables", "run", "out", "start", "end")
+        refuse_beside(context, "tables", "run", "out", "from", "to")
         _write_tables(run, out, start, end)
     else:
-        refuse_beside(context, "without --perfetto", "run", "out", "start", "end", "phase", "execution")
+        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution")
         if out is not None and out.suffix.lower() not in PICTURE.marks:
             named = runs.one_of((*PICTURE.marks, *TABLES))
             raise OptionError("out", f"expected a picture or tables named {named}, got {out}")

@@ -115,8 +115,7 @@ def suggest(
     from ipusim.app.suggest.writing import write_suggested
 
     if order:
-        same = ("scenario", "out", "schedules", "order", "memory", "seconds", "overrides")
-        refuse_beside(context, "beside --order", *same)
+        refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set")
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
         most = _SYNTHESIS_S if seconds is None else seconds

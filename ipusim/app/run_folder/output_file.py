@@ -64,7 +64,7 @@ def _yaml(words: str, *marks: str) -> OutputKind:
 
 SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
 #: With the files of `scenario`, the command that wrote those of programs before.
-IMPORTED: Final = _yaml("a scenario", mark_of("import"), mark_of("scenario"))
+IMPORTED: Final = _yaml("a scenario", *map(mark_of, ("import", "scenario")))
 ORDER: Final = OutputKind(
     "an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim (suggest --order|synthesize)` found"}
 )
