@@ -62,9 +62,7 @@ def show(
 
     Tables have names instead of numbers: spans between --from and --to, memory over time and use of IPUs.
     """
-    from ipusim.api import runs
     from ipusim.app.run_folder.export import TABLES
-    from ipusim.app.run_folder.output_file import PICTURE
 
     if perfetto:
         refuse_beside(context, "--perfetto", "run", "no-browser")
@@ -74,9 +72,6 @@ def show(
         _write_tables(run, out, start, end)
     else:
         refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution")
-        if out is not None and out.suffix.lower() not in PICTURE.marks:
-            named = runs.one_of((*PICTURE.marks, *TABLES))
-            raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
         _draw(run, out, (start, end, phase, execution))
 
 
@@ -109,19 +104,21 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
 
 def _draw(run: Path, out: Path | None, part: tuple[int | None, int | None, str | None, int | None]) -> None:
     """Draw a part of the execution trace of a run: from and to a cycle, or a phase, of an execution."""
-    from ipusim.api import Timeline
-    from ipusim.app.run_folder.export import TIMELINE, run_file
+    from ipusim.api import Timeline, runs
+    from ipusim.app.run_folder.export import TABLES, TIMELINE, run_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
     from ipusim.app.run_folder.pictures import picture
     from ipusim.app.run_folder.report import picture_name, picture_window
     from ipusim.base.files import write_file
 
+    if out is not None and out.suffix.lower() not in PICTURE.marks:
+        named = runs.one_of((*PICTURE.marks, *TABLES))
+        raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
     timeline = run_file(run, TIMELINE)
     file = out or timeline.with_name(picture_name(*part))
     check_output(file, PICTURE, (timeline,))
     loaded = Timeline.load(timeline)
-    shown = picture_window(loaded, *part)
-    write_file(file, picture(loaded, shown, file.suffix), follow=out is not None)
+    write_file(file, picture(loaded, picture_window(loaded, *part), file.suffix), follow=out is not None)
     typer.echo(f"{file}")
 
 
@@ -134,7 +131,5 @@ def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> N
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
         files = exported(run, out, start, end)
         results.write(files)
-    print_text(f"{out.parent}: {', '.join(files)}")
-    for name in names:
-        if name not in files:
-            print_text(f"No {name}: the run has not written what its stages hold, which they may not say.")
+    why = "the run has not written what its stages hold, which they may not say."
+    print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {why}" for name in names if name not in files))

@@ -114,16 +114,16 @@ def suggest(
     from ipusim.app.suggest.choices import Limits
     from ipusim.app.suggest.writing import write_suggested
 
+    if seconds is None:
+        seconds = _SYNTHESIS_S if order else 60.0
     if order:
         refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set")
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
-        most = _SYNTHESIS_S if seconds is None else seconds
-        _write_order(scenario, overrides or (), out, schedules or "all", memory, most)
+        _write_order(scenario, overrides or (), out, schedules or "all", memory, seconds)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
-    seconds = 60.0 if seconds is None else seconds
     limits = Limits(
         global_batch=global_batch,
         ipus=_numbers("ipus", ipus),

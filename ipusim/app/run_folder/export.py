@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +11,7 @@ from ipusim.api import Timeline, analysis
 from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
+from ipusim.base import csv_table
 from ipusim.base.errors import FileError, MissingPackageError, install_command
 from ipusim.base.files import has_run_file
 
@@ -70,16 +71,12 @@ def exported(run: Path, out: Path, start: int | None = None, end: int | None = N
 
 def csv_bytes(columns: Columns) -> bytes:
     """Return columns as CSV: names as they are, floating-point numbers to the last bit, what is missing as nothing."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
-    return text.getvalue().encode()
+    return csv_table.csv_bytes(chain([columns], zip(*map(_cells, columns.values()), strict=True)))
 
 
 def parquet_bytes(columns: Columns) -> bytes:
     """Return columns as Parquet: names as dictionaries, what is missing as null; raises MissingPackageError."""
-    pyarrow, parquet = _pyarrow()
+    pyarrow, parquet = parquet_package()
     table = pyarrow.table({name: _array(pyarrow, column) for name, column in columns.items()})
     file = io.BytesIO()
     parquet.write_table(table, file, compression="zstd")
@@ -102,7 +99,8 @@ def _array(pyarrow: Any, column: Column) -> pa.Array:
     return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def parquet_package() -> tuple[Any, Any]:
+    """Return pyarrow and its module of Parquet; raises MissingPackageError without the package."""
     try:
         import pyarrow  # noqa: PLC0415 - an extra, and slow to import
         from pyarrow import parquet  # noqa: PLC0415
