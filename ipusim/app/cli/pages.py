@@ -76,7 +76,7 @@ def show(
 
 
 def _open_in_perfetto(run: Path, browser: bool) -> None:
-    """Serve the trace of a run in a local Perfetto until a signal ends it; say how to open it where there is none."""
+    """Serve the trace of a run in a local Perfetto until a signal ends it; without Perfetto print the way there."""
     import signal
     import threading
     import webbrowser

@@ -33,7 +33,7 @@ def run_file(run: Path, name: str) -> Path:
 
 
 def table_names(out: Path) -> tuple[str, ...]:
-    """Return the names of all tables: that of spans, and of those beside it.
+    """Return the file names of spans, memory and IPUs, for spans in ``out``.
 
     Example:
         >>> table_names(Path("spans.csv")), table_names(Path("x.csv"))
