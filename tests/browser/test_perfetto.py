@@ -1,4 +1,4 @@
-"""A trace of ours in a real Perfetto, as `ipusim view` serves it: every slice and number is there."""
+"""A trace of ours in a real Perfetto, as `ipusim show --perfetto` serves it: every slice and number is there."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     assert ipusim("run", SMALL, "--out", tmp_path / "zoomed", *zoom).returncode == 0
     zoomed = (tmp_path / "zoomed" / "trace.svg").read_bytes()
     assert (whole / "trace.svg").read_bytes() != zoomed
-    drawn = ipusim("trace", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
+    drawn = ipusim("show", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
     assert drawn.returncode == 0, drawn.stderr
     assert (tmp_path / "again.svg").read_bytes() == zoomed
 
@@ -215,7 +215,10 @@ def test_check_says_what_a_scenario_is(tmp_path):
     ("words", "text"),
     [
         (("run", "missing.yaml"), "missing.yaml"),
-        (("trace", "missing.npz", "--out", "a.png"), "missing.npz: No such file or directory"),
+        (
+            ("show", "missing.npz", "--out", "a.png"),
+            "missing.npz: expected a run folder, with timeline.npz, or that file itself, got no such file",
+        ),
         (
             ("run", SMALL, "--phase", "main", "--from", "3"),
             "--phase: expected either a phase or cycles",
@@ -365,7 +368,7 @@ def test_the_package_is_the_command_line():
 
 def test_help_shows_defaults_and_the_version():
     assert "reports/<name>" in ipusim("run", "--help").stdout
-    assert ipusim("trace", "-h").stdout == ipusim("trace", "--help").stdout
+    assert ipusim("show", "-h").stdout == ipusim("show", "--help").stdout
     assert "the smallest legal one" in " ".join(ipusim("schedule", "--help").stdout.split())
     assert ipusim("--version").stdout.startswith("ipusim 0.")
     listed = ipusim("schedule").stdout.splitlines()
@@ -409,7 +412,7 @@ def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
 
 def test_a_damaged_timeline(tmp_path):
     (tmp_path / "t.npz").write_bytes(b"no archive")
-    done = ipusim("trace", tmp_path / "t.npz", "--out", tmp_path / "a.png")
+    done = ipusim("show", tmp_path / "t.npz", "--out", tmp_path / "a.png")
     assert done.returncode == 2
     assert "t.npz" in done.stderr
     assert "Traceback" not in done.stderr

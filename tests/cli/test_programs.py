@@ -158,8 +158,8 @@ def test_its_folder_is_read_back_as_any(program):
         (("explain", "out"), "Critical path"),
         (("compare", "out", "out/scenario.yaml", "--out", "compared"), "as fast as "),
         (("report", "out", "--out", "page.html"), "page.html"),
-        (("export", "out"), "spans.csv"),
-        (("trace", "out", "--phase", "main"), "trace-main.png"),
+        (("show", "out", "--out", "out/spans.csv"), "spans.csv"),
+        (("show", "out", "--phase", "main"), "trace-main.png"),
         (("check", "out/scenario.yaml"), "stages 2"),
     ):
         ran = ipusim(*words)
@@ -199,24 +199,28 @@ def test_a_part_of_the_picture_that_is_not_there(program):
 
 
 def test_its_scenario_is_printed_or_written(program):
-    printed = ipusim("scenario", program)
+    printed = ipusim("import", program)
     assert printed.returncode == 0
-    assert printed.stdout.startswith("# A small program.\n\n# Written by `ipusim scenario`")
+    assert printed.stdout.startswith("# A small program.\n\n# Written by `ipusim import`")
+    assert printed.stderr.startswith("small.py is a program: it is run\n")
     assert "['small.py']" in printed.stderr
-    ran = ipusim("scenario", program, "--out", "said.yaml")
+    ran = ipusim("import", program, "--out", "said.yaml")
     assert ran.stdout.endswith("said.yaml\n")
     assert Path("said.yaml").read_text() == printed.stdout
     assert ipusim("run", "said.yaml", "--out", "one").returncode == 0
     assert ipusim("run", program, "--out", "two").returncode == 0
     one, two = (Timeline.load(Path(name) / "timeline.npz") for name in ("one", "two"))
     assert np.array_equal(one.end, two.end)
-    several = ipusim("scenario", program, "--", "2")
+    Path("said.yaml").write_text(printed.stdout.replace("`ipusim import`", "`ipusim scenario`"))  # of an older version
+    assert ipusim("import", program, "--out", "said.yaml").returncode == 0
+    assert Path("said.yaml").read_text() == printed.stdout
+    several = ipusim("import", program, "--", "2")
     assert several.returncode == 2
     assert several.stderr.endswith(
         "--pipeline: expected which of those that small.py runs: 0 small, 1 small; got none\n"
     )
-    assert ipusim("scenario", program, "--pipeline", "1", "--", "2").returncode == 0
-    assert ipusim("scenario", program, "--pipeline", "2", "--", "2").stderr.endswith("0 small, 1 small; got 2\n")
+    assert ipusim("import", program, "--pipeline", "1", "--", "2").returncode == 0
+    assert ipusim("import", program, "--pipeline", "2", "--", "2").stderr.endswith("0 small, 1 small; got 2\n")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +328,11 @@ def test_only_programs_import_tensorflow(tmp_path):
         ),
         (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
         (["run", "."], None),
-        (["scenario", "some.yaml"], "some.yaml: expected a program, a Python file such as program.py\n"),
+        (["import", "small.py", "--stages", "2"], "--stages: expected either it or a program, got both\n"),
+        (["import", "small.py", "--replay"], "--replay: expected either it or a program, got both\n"),
+        (["import", "small.py", "--name", "forward=f*"], "--name: expected either it or a program, got both\n"),
+        (["import", "small.json", "--pipeline", "1"], "--pipeline: expected either it or a measured file, got both\n"),
+        (["import", "small.json", "--synthetic"], "--synthetic: expected either it or a measured file, got both\n"),
         (["run", "small.py", "--quiet", "--json"], None),
         (["run", "some.yaml", "more"], None),
         (["run", "small.py", "--from", "3", "--to", "2"], "--from: expected a cycle before --to 2, got 3\n"),

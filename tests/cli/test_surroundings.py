@@ -224,7 +224,7 @@ def test_a_scenario_may_have_any_name(named, name, called):
     assert (folder / "memory.png").exists()
     assert json.loads((folder / "summary.json").read_text("utf-8"))["name"] == called
     assert ElementTree.parse(folder / "trace.svg")
-    again = ("trace", folder / "timeline.npz", "--out", folder / "again.png")
+    again = ("show", folder / "timeline.npz", "--out", folder / "again.png")
     for words in (again, ("check", path), ("compare", path, "--schedules", "grouped", "--out", folder)):
         done = ipusim(*words)
         assert (done.returncode, done.stderr) == (0, "")
@@ -384,7 +384,7 @@ def test_a_shell_completes_every_command_and_its_options(tmp_path):
     names = [command.name or command.callback.__name__ for command in app.registered_commands]
     assert completed("") == names
     assert completed("va") == ["validate"]
-    assert {"--phase", "--out"} <= {*completed("trace", "--")}
+    assert {"--phase", "--out"} <= {*completed("show", "--")}
     # Which shell this is would else be asked of the process that started the tests.
     alone = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
     with mock.patch.dict(os.environ, alone):

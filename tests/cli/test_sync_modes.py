@@ -49,7 +49,7 @@ def test_a_run_names_its_mode(four, sync, tmp_path):
     assert said["sync"] == sync
     assert (said["time_steps"] is None) == (sync == "point_to_point")
     assert Timeline.load(tmp_path / "timeline.npz").info.sync.value == sync
-    zoomed = ipusim("trace", tmp_path / "timeline.npz", "--phase", "main", "--out", tmp_path / "main.svg")
+    zoomed = ipusim("show", tmp_path / "timeline.npz", "--phase", "main", "--out", tmp_path / "main.svg")
     assert zoomed.returncode == 0, zoomed.stderr
 
 

@@ -1,4 +1,4 @@
-"""`ipusim synthesize` as who calls it meets it: its files, which run as it says, and what it refuses."""
+"""`ipusim suggest --order` as who calls it meets it: its files, which run as it says, and what it refuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder(tmp_path):
 
 
 def synthesized(folder, *more):
-    return ipusim("synthesize", "uneven.yaml", "--seconds", "0.5", "--out", "out", *more, cwd=folder)
+    return ipusim("suggest", "uneven.yaml", "--order", "--seconds", "0.5", "--out", "out", *more, cwd=folder)
 
 
 def passes_of(job, ipu):
@@ -97,6 +97,9 @@ def test_a_limit_of_each_ipu_holds(folder):
         (["--memory", "1 MiB,1 MiB"], "--memory: expected one size, or one for each of 4 IPUs, got 2"),
         (["--memory", "0 B"], "--memory: expected sizes above 0, got '0 B'"),
         (["--memory", "1 MiB"], "expected a schedule that fits the memory, got none: raise the limit, or use more"),
+        (["--replicas", "1"], "--replicas: expected either it or --order, got both"),
+        (["--out", "out.yaml"], "--out: expected a folder with --order, got out.yaml"),
+        (["--synthesize"], "--synthesize: expected either it or --order, got both"),
         (["--schedules", "1f1c"], "got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
         (
             [*SERIALIZED, "--set", "pipeline.schedule=sequential"],
@@ -113,6 +116,11 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
     assert not (folder / "out").exists()
+
+
+def test_limits_of_memory_are_of_an_order_alone(folder):
+    done = ipusim("suggest", "uneven.yaml", "--memory", "1 MiB", cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "--memory: expected none without --order\n")
 
 
 @slowest

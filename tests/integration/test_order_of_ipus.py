@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -74,7 +75,7 @@ def column(table):
 
 
 def in_csv(run, folder, name):
-    rows = csv.DictReader(io.StringIO(exported(folder.path, "csv")[name].decode()))
+    rows = csv.DictReader(io.StringIO(exported(folder.path, Path("spans.csv"))[name].decode()))
     return list(dict.fromkeys(int(row["ipu"]) for row in rows))
 
 

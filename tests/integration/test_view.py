@@ -1,4 +1,4 @@
-"""The server of `ipusim view`: whom it answers, and with what."""
+"""The server of `ipusim show --perfetto`: whom it answers, and with what."""
 
 from __future__ import annotations
 

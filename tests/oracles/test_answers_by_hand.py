@@ -183,7 +183,7 @@ def test_no_table_of_an_empty_window_is_written_over_another(tmp_path, start, en
         tmp_path / "timeline.npz"
     )
     with pytest.raises(OutputError, match="expected a window of cycles within the run"):
-        exported(tmp_path, "csv", start, end)
+        exported(tmp_path, Path("spans.csv"), start, end)
 
 
 LOST = {"ipu": 1, "lost": 25_000, "detect": 100, "restart": 100, "checkpoint": 0}

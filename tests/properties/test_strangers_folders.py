@@ -66,9 +66,9 @@ WORDS = {
     "report --play": ("report", "--play", "../other", ".", "--out", "../play.html"),
     "explain": ("explain", "."),
     "explain --out": ("explain", "../other", "--out", "."),
-    "export": ("export", "."),
-    "trace": ("trace", "."),
-    "view": ("view", "."),
+    "show": ("show", "."),
+    "show --perfetto": ("show", ".", "--perfetto"),
+    "show, tables": ("show", ".", "--out", "spans.csv"),
     "compare": ("compare", ".", "../scenario.yaml", "--out", "../compared"),
     "compare --out": ("compare", "../other", "../scenario.yaml", "--out", "."),
     "run --out": ("run", "../scenario.yaml", "--out", "."),
@@ -83,9 +83,9 @@ READ = {
     "report --play": RUN,
     "explain": (*RUN, "scenario.yaml", *OWN),
     "explain --out": OWN,
-    "export": ("timeline.npz", "memory.npz", *OWN),
-    "trace": ("timeline.npz",),
-    "view": ("trace.pftrace.gz",),
+    "show": ("timeline.npz",),
+    "show --perfetto": ("trace.pftrace.gz",),
+    "show, tables": ("timeline.npz", "memory.npz", *OWN),
     "compare": RUN,
     "compare --out": OWN,
     "run --out": OWN,
@@ -128,7 +128,7 @@ def load(folder):
 
 
 def do(command, folder):
-    """Run a command in a folder; `view` with a browser that ends it at once."""
+    """Run a command in a folder; `show --perfetto` with a browser that ends it at once."""
     if command == "load":
         return load(folder)
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
@@ -165,7 +165,7 @@ def real(tmp_path_factory):
     folder.mkdir()
     assert do("run --out", folder).returncode == 0
     shutil.copytree(folder, top / "other")
-    for command in ("explain", "export", "trace", "report", "sweep --out"):
+    for command in ("explain", "show, tables", "show", "report", "sweep --out"):
         ended = do(command, folder)
         assert (ended.returncode, ended.stderr) == (0, ""), command
     for name in ("new", "old"):

@@ -74,19 +74,19 @@ sweep schedules_four_ipus.yaml --out slower --slower 1.5 --workers 1
 sweep schedules_four_ipus.yaml --out seeds --seeds 8 --workers 1 --set "disturbances=[{ipu: 0, jitter: 5 %}]"
 suggest schedules_four_ipus.yaml --out suggested.yaml --seconds inf
 suggest digits_training.yaml --out digits-suggested.yaml --seconds inf --replicas 1 --ipus 2 --schedules grouped,1f1b
-synthesize schedules_four_ipus.yaml --out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2
-synthesize schedules_four_ipus.yaml --out proven --seconds 1000 --set COUNT=3 --set pipeline.schedule=1f1b
+suggest schedules_four_ipus.yaml --order --out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2
+suggest schedules_four_ipus.yaml --order --out proven --seconds 1000 --set COUNT=3 --set pipeline.schedule=1f1b
 explain four
 explain digits --out explained --json
 explain quiet --what pipeline.schedule=gpipe
 explain schedules_four_ipus.yaml --stragglers --out stragglers
 report four quiet --out report.html
 report --play four --out play.html
-view missing
-trace four --phase ramp-up
-trace four --from 0 --to 900000 --out zoomed.svg
-export four
-export digits --out tables --from 0 --to 100000
+show missing --perfetto
+show four --phase ramp-up
+show four --from 0 --to 900000 --out zoomed.svg
+show four --out four/spans.csv
+show digits --out tables/spans.csv --from 0 --to 100000
 schedule
 schedule 1f1b --stages 4
 schedule gpipe --stages 3 --count 4 --as instructions
@@ -111,7 +111,7 @@ run schedules_four_ipus.yaml --set pipeline.schedule=dualpipe --set pipeline.gra
 compare four --sync sideways
 sweep schedules_four_ipus.yaml --vary pipeline.gradient_accumulation_count=8..
 explain missing
-trace four --phase rump
+show four --phase rump
 schedule nothing
 devices pod61
 """.replace("COUNT", "pipeline.gradient_accumulation_count").splitlines()
@@ -119,6 +119,19 @@ devices pod61
 )
 #: Lines of a record whose command or options have other names now: the line of old, the line of today.
 RENAMED: Final[dict[str, str]] = {
+    **{
+        f"synthesize schedules_four_ipus.yaml {words}": f"suggest schedules_four_ipus.yaml --order {words}"
+        for words in (
+            "--out ordered --seconds 1000 --set pipeline.gradient_accumulation_count=2",
+            "--out proven --seconds 1000 --set pipeline.gradient_accumulation_count=3 --set pipeline.schedule=1f1b",
+        )
+    },
+    "view missing": "show missing --perfetto",
+    "trace four --phase ramp-up": "show four --phase ramp-up",
+    "trace four --from 0 --to 900000 --out zoomed.svg": "show four --from 0 --to 900000 --out zoomed.svg",
+    "trace four --phase rump": "show four --phase rump",
+    "export four": "show four --out four/spans.csv",
+    "export digits --out tables --from 0 --to 100000": "show digits --out tables/spans.csv --from 0 --to 100000",
     "calibrate stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml": (
         "validate --fit stages.csv --rates compute_set_cycles,vector_slowdown --out fitted.yaml"
     ),

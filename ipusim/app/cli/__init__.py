@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command_name
 
 # Each module adds its commands to the application, which lists them in this order.
-from ipusim.app.cli import runs, scenarios, comparisons, sweeps, suggestions, explanations  # isort: skip
+from ipusim.app.cli import runs, comparisons, sweeps, suggestions, explanations  # isort: skip
 from ipusim.app.cli import pages, plans, fidelity, imports, pins  # isort: skip
 from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
@@ -35,6 +35,11 @@ _REMOVED: Final = {
     "schema": "schema is now `ipusim check --schema`",
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
+    "synthesize": "synthesize is now `ipusim suggest SCENARIO --order`",
+    "scenario": "scenario is now `ipusim import program.py`",
+    "trace": "trace is now `ipusim show RUN`",
+    "view": "view is now `ipusim show RUN --perfetto`",
+    "export": "export is now `ipusim show RUN --out spans.csv`, or spans.parquet",
 }
 
 

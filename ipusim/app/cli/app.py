@@ -29,7 +29,6 @@ ScenarioIfAny = Annotated[Path | None, _SCENARIO]
 RunOrScenario = Annotated[
     Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time")
 ]
-RunOnDisk = Annotated[Path, typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz")]
 CheckTimes = Annotated[
     bool,
     typer.Option(
@@ -64,12 +63,13 @@ def listed(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def refuse_beside(context: typer.Context, option: str, *others: str) -> None:
-    """Refuse what a line has beside an option, but for ``others``; raises OptionError."""
+def refuse_beside(context: typer.Context, what: str, *others: str) -> None:
+    """Refuse what a line has beside ``what``, such as ``--perfetto``, but for ``others``; raises OptionError."""
     for parameter in context.command.params:
-        name = parameter.opts[0].lstrip("-")
-        if context.params.get(parameter.name or "") and name not in (option, *others):
-            raise OptionError(name, "expected either it or {}, got both", option)
+        name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE" and name not in (what.removeprefix("--"), *others):
+            raise OptionError(name, f"expected either it or {what}, got both")
 
 
 def _version(is_requested: bool) -> None:

@@ -70,7 +70,7 @@ def validate(
     from ipusim.app.run_folder.folder import ResultsFolder
 
     if fit:
-        refuse_beside(context, "fit", "rates", "out")
+        refuse_beside(context, "--fit", "rates", "out")
         _fit(fit, rates, out)
         return
     if rates is not None:

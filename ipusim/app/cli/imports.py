@@ -1,4 +1,4 @@
-"""The command that takes what other tools measured: import."""
+"""The command that takes what other tools measured, and programs: import."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import app
+from ipusim.app.cli.app import app, refuse_beside
+from ipusim.app.cli.programs import Arguments, ProfileSteps, ProgramOptions, Synthetic, TensorFlow, is_program, running
 from ipusim.app.terminal import print_tables, print_text, status
+from ipusim.base.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from ipusim.app.profiles.stages import Stages
+    from ipusim.ipu.runtime.recording import Recorded
 
-_Files = Annotated[
-    list[Path],
+_File = Annotated[
+    Path,
     typer.Argument(
         metavar="FILE...",
-        help="traces of torch's profiler or others in Chrome's format, JSON or packed by gzip, of each rank; logs of "
+        help="program.py, a program in Graphcore's API, which is run; or what a profiler measured, and nothing is run: "
+        "traces of torch's profiler or others in Chrome's format, JSON or packed by gzip, of each rank; logs of "
         "Megatron-LM with --timing-log-level 2 --timing-log-option all, or its OpenTelemetry spans; logs of "
         "DeepSpeed's wall clock breakdown; reports of nsys as SQLite, or its nvtx_sum as CSV",
     ),
@@ -62,8 +66,8 @@ _Out = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.yaml",
-        help="file for a scenario, with FILE.csv beside it  [default: the CSV is printed]; with --replay the folder of "
-        "the results  [default: reports/<name of the first file>]",
+        help="file for the scenario, of stages with FILE.csv beside it  [default: it is printed, of stages the CSV]; "
+        "with --replay the folder of the results  [default: reports/<name of the first file>]",
     ),
 ]
 _Replay = Annotated[
@@ -76,9 +80,17 @@ _Replay = Annotated[
 ]
 
 
+_Which = Annotated[
+    int | None,
+    typer.Option("--pipeline", min=0, metavar="N", help="of a program with several pipelines or loops: which, from 0"),
+]
+
+
 @app.command("import")
 def import_(
-    files: _Files,
+    context: typer.Context,
+    file: _File,
+    more: Arguments = None,
     names: _Names = None,
     stages: _Stages = None,
     count: _Count = None,
@@ -86,15 +98,29 @@ def import_(
     out: _Out = None,
     replay: _Replay = False,
     as_json: Annotated[bool, typer.Option("--json", help="with --replay: print replay.json and nothing else")] = False,
+    which: _Which = None,
+    profile_steps: ProfileSteps = None,
+    synthetic: Synthetic = False,
+    tensorflow: TensorFlow = None,
 ) -> None:
-    """Make stages of what a profiler measured: medians as a CSV file, which runs as it is, and a scenario of it."""
+    """Make stages of what a profiler measured, as CSV and as a scenario; or run a program and write it as a scenario.
+
+    The CSV has medians, and runs as it is. The scenario of a program takes the same time to the cycle.
+    """
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
     from ipusim.app.profiles.written import csv_text, figures_table, known_table, legal_count, scenario_text
     from ipusim.app.run_folder.output_file import IMPORTED, IMPORTED_TABLE, check_output
-    from ipusim.base.errors import OptionError
     from ipusim.base.files import write_file
 
+    both = ("file", "more", "out")
+    if is_program(file):
+        refuse_beside(context, "a program", *both, "pipeline", "profile-steps", "synthetic", "tensorflow")
+        options = ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
+        _write_program(file, more or (), out, which, options)
+        return
+    refuse_beside(context, "a measured file", *both, "name", "stages", "count", "parts-per-pass", "replay", "json")
+    files = [file, *map(Path, more or ())]
     if as_json and not replay:
         raise OptionError("json", "expected {} with it, whose results are JSON, got none", "replay")
     table = None if out is None or replay else out.with_suffix(".csv")
@@ -117,6 +143,53 @@ def import_(
     write_file(out, text)
     print_tables(figures_table(measured))
     print_text(*filter(None, [legal_count(measured)[1]]), f"{out}, {table}")
+
+
+def _write_program(
+    program: Path, arguments: Sequence[str], out: Path | None, which: int | None, options: ProgramOptions
+) -> None:
+    """Run a program and write what it asks for as a scenario, or print it; say that it runs."""
+    from ipusim.app.run_folder.output_file import IMPORTED, check_output, mark_of
+    from ipusim.app.run_folder.versions import versions
+    from ipusim.app.scenario.write import scenario_text
+    from ipusim.base.files import write_file
+    from ipusim.ipu.programs.as_scenario import as_scenario
+    from ipusim.ipu.programs.program_file import ProgramFile
+    from ipusim.ipu.runtime.poplar_flags import synthetic_data
+    from ipusim.ipu.runtime.recording import Recorder, recording
+
+    if out is not None:
+        check_output(out, IMPORTED, (program,))
+    file = ProgramFile(program)
+    typer.echo(f"{program} is a program: it is run", err=True)
+    with (
+        running(aside=out is None),
+        synthetic_data(options.synthetic),
+        recording(Recorder(options.steps)) as recorder,
+    ):
+        file.run(arguments, tensorflow=options.tensorflow)
+        recorder.check(str(program))
+    said = as_scenario(_chosen(program, recorder.programs, which).as_job(file.name), file.description)
+    folder = Path() if out is None else out.parent
+    text = scenario_text(said.request, folder, (mark_of("import"), *versions(), *said.comments))
+    if text is None:
+        raise FileError(f"{program}: expected a program that a scenario can hold, got one with more or other values")
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    write_file(out, text.encode())
+    print_text(*said.comments)
+    typer.echo(f"{out}")
+
+
+def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) -> Recorded:
+    """Return the pipeline or loop with the number ``which``; raises OptionError for none, or without one of several."""
+    listed = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
+    if which is None and len(programs) > 1:
+        raise OptionError("pipeline", f"expected which of those that {program} runs: {listed}; got none")
+    if which is not None and which >= len(programs):
+        raise OptionError("pipeline", f"expected one of those that {program} runs: {listed}; got {which}")
+    return programs[which or 0]
 
 
 def _replay(measured: Stages, files: Sequence[Path], folder: Path, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands that show runs which lie on disk, or take something out of them: report, view, trace, export."""
+"""Commands that show runs which lie on disk, or take something out of them: report, show."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, RunOnDisk, Start, app
+from ipusim.app.cli.app import End, Execution, PhaseName, Start, app, refuse_beside
 from ipusim.app.terminal import print_text
+from ipusim.base.errors import OptionError, install_command
 
 
 @app.command()
@@ -33,20 +34,63 @@ def report(
 
 
 @app.command()
-def view(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a run, or a trace file")],
-    browser: Annotated[bool, typer.Option(" /--no-browser", help="only print the address")] = True,
+def show(
+    context: typer.Context,
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="the folder of a run, or its timeline.npz; with --perfetto any trace file"),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="the picture, .png, .svg or .pdf, or tables, .csv or .parquet: spans.csv has memory.csv and ipus.csv "
+            "beside it, x.csv x-memory.csv and x-ipus.csv  [default: trace-<what it shows>.png beside the timeline]",
+        ),
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    phase: PhaseName = None,
+    execution: Execution = None,
+    perfetto: Annotated[
+        bool,
+        typer.Option("--perfetto", help="open the trace in a Perfetto that is installed here, else say how to open it"),
+    ] = False,
+    browser: Annotated[bool, typer.Option(" /--no-browser", help="with --perfetto: only print the address")] = True,
 ) -> None:
-    """Open the trace of a run in a local Perfetto where one is installed, else say how to open it."""
+    """Show a run that lies on disk: its trace as a picture, whole or zoomed, or in Perfetto, or tables of it.
+
+    Tables have names instead of numbers: spans between --from and --to, memory over time and use of IPUs.
+    """
+    from ipusim.app.run_folder.export import TABLES
+
+    if perfetto:
+        refuse_beside(context, "--perfetto", "run", "no-browser")
+        _open_in_perfetto(run, browser)
+    elif out is not None and out.suffix.lower() in TABLES:
+        refuse_beside(context, "tables", "run", "out", "from", "to")
+        _write_tables(run, out, start, end)
+    else:
+        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution")
+        _draw(run, out, (start, end, phase, execution))
+
+
+def _open_in_perfetto(run: Path, browser: bool) -> None:
+    """Serve the trace of a run in a local Perfetto until a signal ends it; without Perfetto print the way there."""
     import signal
     import threading
     import webbrowser
 
-    from ipusim.app.run_folder.view import how_to_open, local_perfetto, serve, trace_of
+    from ipusim.app.run_folder.export import run_file
+    from ipusim.app.run_folder.stored import TRACE_FILE
+    from ipusim.app.run_folder.view import local_perfetto, serve
 
-    trace, perfetto = trace_of(run), local_perfetto()
+    trace, perfetto = run_file(run, TRACE_FILE), local_perfetto()
     if perfetto is None:
-        print_text(how_to_open(trace))
+        print_text(
+            f"No Perfetto is installed here. Open https://ui.perfetto.dev in a browser and drop {trace} on it: the "
+            f"trace stays on your machine. Or install one: {install_command('view')}, and run this command again."
+        )
         return
     done = threading.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
@@ -58,60 +102,34 @@ def view(
         done.wait()
 
 
-@app.command()
-def trace(
-    run: RunOnDisk,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="the picture, .png, .svg or .pdf  [default: trace-<what it shows>.png beside the timeline]",
-        ),
-    ] = None,
-    start: Start = None,
-    end: End = None,
-    phase: PhaseName = None,
-    execution: Execution = None,
-) -> None:
-    """Draw the execution trace of a run that lies on disk, zoomed to cycles or to a phase."""
-    from ipusim.api import Timeline
-    from ipusim.app.run_folder.export import timeline_file
+def _draw(run: Path, out: Path | None, part: tuple[int | None, int | None, str | None, int | None]) -> None:
+    """Draw a part of the execution trace of a run: from and to a cycle, or a phase, of an execution."""
+    from ipusim.api import Timeline, runs
+    from ipusim.app.run_folder.export import TABLES, TIMELINE, run_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
     from ipusim.app.run_folder.pictures import picture
     from ipusim.app.run_folder.report import picture_name, picture_window
     from ipusim.base.files import write_file
 
-    timeline = timeline_file(run)
-    file = out or timeline.with_name(picture_name(start, end, phase, execution))
+    if out is not None and out.suffix.lower() not in PICTURE.marks:
+        named = runs.one_of((*PICTURE.marks, *TABLES))
+        raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
+    timeline = run_file(run, TIMELINE)
+    file = out or timeline.with_name(picture_name(*part))
     check_output(file, PICTURE, (timeline,))
     loaded = Timeline.load(timeline)
-    shown = picture_window(loaded, start, end, phase, execution)
-    write_file(file, picture(loaded, shown, file.suffix), follow=out is not None)
+    write_file(file, picture(loaded, picture_window(loaded, *part), file.suffix), follow=out is not None)
     typer.echo(f"{file}")
 
 
-@app.command()
-def export(
-    run: RunOnDisk,
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the tables: csv or parquet")] = "csv",
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="folder of the tables  [default: that of the run]")
-    ] = None,
-    start: Annotated[
-        int | None, typer.Option("--from", min=0, metavar="CYCLE", help="spans from this cycle on")
-    ] = None,
-    end: Annotated[int | None, typer.Option("--to", min=1, metavar="CYCLE", help="spans up to this cycle")] = None,
-) -> None:
-    """Write spans, memory over time and use of IPUs of a run as tables, with names instead of numbers."""
-    from ipusim.app.run_folder.export import check_format, exported, table_names, timeline_file
+def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
+    """Write spans to a file, and memory over time and use of IPUs beside it."""
+    from ipusim.app.run_folder.export import TIMELINE, exported, run_file, table_names
     from ipusim.app.run_folder.folder import ResultsFolder
 
-    check_format(form)
-    folder = out or timeline_file(run).parent
-    with ResultsFolder(folder, table_names(form), reads=(timeline_file(run),)) as results:
-        files = exported(run, form, start, end)
+    names = table_names(out)
+    with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
+        files = exported(run, out, start, end)
         results.write(files)
-    print_text(f"{folder}: {', '.join(files)}")
-    for name in table_names(form):
-        if name not in files:
-            print_text(f"No {name}: the run has not written what its stages hold, which they may not say.")
+    why = "the run has not written what its stages hold, which they may not say."
+    print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {why}" for name in names if name not in files))

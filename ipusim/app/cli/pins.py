@@ -42,7 +42,7 @@ def hold(
     from ipusim.base.files import write_file
 
     if pins:
-        refuse_beside(context, "pin", "paths", "workers")
+        refuse_beside(context, "--pin", "paths", "workers")
     if junit is not None:
         suite.check_junit(junit)
     scenarios = suite.scenarios_to_pin(paths or ()) if pins else suite.scenarios_of(paths or [Path()])

@@ -54,7 +54,7 @@ def check(
         from ipusim.api import runs
         from ipusim.app.run_folder.report import json_bytes
 
-        refuse_beside(context, "schema")
+        refuse_beside(context, "--schema")
         typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)
         return
     if scenario is None:

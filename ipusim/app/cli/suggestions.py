@@ -1,15 +1,16 @@
-"""Commands that search for a better plan of a scenario, and for a better order of its passes: suggest, synthesize."""
+"""The command that searches for a better plan of a scenario, or for a better order of its passes: suggest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ipusim.app.cli.app import Out, Overrides, ScenarioPath, app, listed
+from ipusim.app.cli.app import Overrides, ScenarioPath, app, listed, refuse_beside
 from ipusim.app.terminal import keep_watch, print_tables, print_text, status, stoppable
+from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from ipusim.app.suggest.baseline import Baseline
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ipusim.app.suggest.choices import Limits
     from ipusim.app.suggest.searched import Searched
     from ipusim.app.suggest.suggestion import Suggestion
-    from ipusim.app.synthesize.synthesis import Synthesis
 
 #: The most seconds of the search for an order.
 _SYNTHESIS_S = 10.0
@@ -28,12 +28,27 @@ def _option(text: str, metavar: str) -> Any:
 
 
 Batch = Annotated[int | None, _option("samples behind a weight update  [default: the scenario's]", "N")]
-File = Annotated[Path | None, _option("file for the suggested scenario", "FILE.yaml")]
+File = Annotated[
+    Path | None,
+    _option(
+        "file for the suggested scenario; of --order the folder of results  [default: reports/<name>]", "FILE.yaml"
+    ),
+]
+Order = Annotated[
+    bool,
+    typer.Option(
+        "--order",
+        help="search an order of passes for the plan that the scenario has, beginning with --schedules, and write it "
+        "in Python, as torch's CSV, and as a scenario that runs it",
+    ),
+]
 Ipus = Annotated[str | None, _option("sizes of the device  [default: up to the scenario's]", "N,...")]
 Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
 Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
 Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
-Schedules = Annotated[str | None, _option("names, or all  [default: Graphcore's, single, and the scenario's]", "NAMES")]
+Schedules = Annotated[
+    str | None, _option("names, or all  [default: Graphcore's, single, and the scenario's; of --order all]", "NAMES")
+]
 Syncs = Annotated[str | None, _option("sync modes  [default: that of the given plan]", "MODES")]
 Placements = Annotated[
     str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
@@ -46,25 +61,27 @@ Synthesize = Annotated[
     bool,
     typer.Option(
         "--synthesize",
-        help="search an order of passes for the plan's costs too, as `ipusim synthesize` does, for 10 s more; with "
+        help="search an order of passes for the plan's costs too, as --order does, for 10 s more; with "
         "--out it stands beside the scenario, in a Python file of its name",
     ),
 ]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
-Seconds = Annotated[float, _option("time for all of it; inf: until it is proven", "S")]
+Seconds = Annotated[
+    float | None,
+    _option("time for all of it; inf: until it is proven  [default: 60; of --order 10, behind its first runs]", "S"),
+]
 Memory = Annotated[
     str | None,
     _option(
-        "the most bytes of each IPU, such as 400 MiB, or one size for each IPU  [default: what the machine has]",
+        "with --order: the most bytes of each IPU, such as 400 MiB, or one size for each  [default: the machine's]",
         "SIZE,...",
     ),
 ]
-Begun = Annotated[str, _option("the schedules to begin with and to beat, separated by commas, or all", "NAMES")]
-SynthesisSeconds = Annotated[float, _option("time for the search, behind the runs of these schedules", "S")]
 
 
 @app.command()
 def suggest(
+    context: typer.Context,
     scenario: ScenarioPath,
     global_batch: Batch = None,
     out: File = None,
@@ -80,19 +97,33 @@ def suggest(
     sharding: Sharding = None,
     orders: Orders = None,
     synthesize: Synthesize = False,
+    order: Order = False,
+    memory: Memory = None,
     simulations: Simulations = 200,
-    seconds: Seconds = 60.0,
+    seconds: Seconds = None,
     overrides: Overrides = None,
 ) -> None:
     """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it.
 
     It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
+    With --order it finds the best order of passes instead, and says how far that is from a bound that none can beat.
     """
     from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
+    from ipusim.app.suggest import words
     from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.choices import Limits
     from ipusim.app.suggest.writing import write_suggested
 
+    if seconds is None:
+        seconds = _SYNTHESIS_S if order else 60.0
+    if order:
+        refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set")
+        if out is not None and out.suffix in SUGGESTED.marks:
+            raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
+        _write_order(scenario, overrides or (), out, schedules or "all", memory, seconds)
+        return
+    if memory is not None:
+        raise OptionError("memory", "expected none without {}", "order")
     limits = Limits(
         global_batch=global_batch,
         ipus=_numbers("ipus", ipus),
@@ -116,10 +147,18 @@ def suggest(
         budget = Budget(seconds, interrupted=stop)
         suggestion = _searched(scenario, overrides or (), limits, simulations, budget)
         suggestion.raise_if_none()
-        _print_suggestion(suggestion)
-        order = _synthesized(suggestion, min(seconds, _SYNTHESIS_S), stop) if synthesize else None
+        print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))
+        print_tables(words.plan_table(suggestion))
+        print_text(*words.searched_lines(suggestion))
+        found = None
+        if synthesize:
+            from ipusim.app.synthesize.synthesis import synthesize as search
+            from ipusim.app.synthesize.verdict import verdict
+
+            found = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), stopped=stop)
+            print_text(*verdict(found))
         if out is not None:
-            write_suggested(suggestion, scenario, overrides or (), out, order)
+            write_suggested(suggestion, scenario, overrides or (), out, found)
             typer.echo(f"{out}")
         elif suggestion.plan is not None:
             print_text("--out FILE.yaml writes it as a scenario.")
@@ -139,32 +178,12 @@ def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulati
         return find(request, limits, simulations=simulations, budget=budget, progress=tell)
 
 
-def _synthesized(suggestion: Suggestion, seconds: float, stop: Callable[[], bool]) -> Synthesis:
-    """Return the order that a search synthesizes for the suggested plan, and print its verdict."""
-    from ipusim.app.synthesize.synthesis import synthesize as search
-    from ipusim.app.synthesize.verdict import verdict
-
-    synthesis = search(suggestion.job.request, seconds=seconds, stopped=stop)
-    print_text(*verdict(synthesis))
-    return synthesis
-
-
-def _print_suggestion(suggestion: Suggestion) -> None:
-    """Print the verdict, the plans, and the extent of the search."""
-    from ipusim.app.suggest import words
-
-    print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))
-    print_tables(words.plan_table(suggestion))
-    print_text(*words.searched_lines(suggestion))
-
-
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(listed(text))
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     from ipusim.api import runs
-    from ipusim.base.errors import OptionError
 
     names = _names(text)
     for name in names or ():
@@ -173,20 +192,13 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     return None if names is None else tuple(map(int, names))
 
 
-@app.command()
-def synthesize(
-    scenario: ScenarioPath,
-    seconds: SynthesisSeconds = 10.0,
-    memory: Memory = None,
-    schedules: Begun = "all",
-    out: Out = None,
-    overrides: Overrides = None,
+def _write_order(
+    scenario: Path, overrides: Sequence[str], folder: Path | None, schedules: str, memory: str | None, seconds: float
 ) -> None:
-    """Find the best order of passes for a scenario's own costs, beginning with all schedules; write it to run it.
+    """Search an order for a scenario's costs, and write it with a scenario that runs it.
 
-    It begins with the best of the named schedules that fit, moves passes, and says how far the result is from a bound
-    that no order can beat. The folder of results has the order in Python, for every count from one on, and as torch's
-    CSV, a scenario that runs it, and a picture of it beside the best named schedule. Ctrl-C ends the search early.
+    The folder of results has the order in Python, for every count from one on, and as torch's CSV, a scenario that runs
+    it, and a picture of it beside the best named schedule.
     """
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
@@ -196,8 +208,8 @@ def synthesize(
 
     sizes = [] if memory is None else _sizes(memory)
     keep_watch()
-    with placed_request(scenario, overrides or ()) as request, stoppable() as stop, status("synthesize") as show:
-        folder = out or Path("reports") / request.name
+    with placed_request(scenario, overrides) as request, stoppable() as stop, status("suggest") as show:
+        folder = folder or Path("reports") / request.name
 
         def tell(text: str) -> None:
             show(lambda: text)
@@ -211,7 +223,6 @@ def synthesize(
 
 def _sizes(text: str) -> list[int]:
     """Return memory limits in bytes; raises OptionError for text that is no size."""
-    from ipusim.base.errors import OptionError
     from ipusim.base.units import parse_quantity
 
     try:

@@ -89,8 +89,8 @@ class Comparison:
     @cached_property
     def models_differ(self) -> bool:
         """Whether requests ask for different models, as far as they say what these are."""
-        models = [_model(row) for row in self.ran]
-        known = [model for model in models if model is not None]
+        asked = (row.result.job.request.options.model for row in self.ran if row.result is not None)
+        known = [model for model in asked if model is not None]
         return any(model != known[0] for model in known)
 
     @cached_property
@@ -186,11 +186,6 @@ def _order(row: Row) -> str:
     """Return the selection order of a row, and what AUTO was taken for: ``AUTO (SNAKE)``."""
     used = row.times.selection_order if row.times else row.order
     return row.order if row.order == used else f"{row.order} ({used})"
-
-
-def _model(row: Row) -> object:
-    """Return the layers that a row's request asks for; None where it says no more than cycles, and of a run folder."""
-    return row.result.job.request.options.model if row.result is not None else None
 
 
 def _times(row: Row) -> analysis.RunTimes:

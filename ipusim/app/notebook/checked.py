@@ -70,7 +70,8 @@ def _fits(value: Any, hint: Any) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if Path in inner and isinstance(value, str | Path):
-            return _may_be_path(str(value))
+            text = str(value)
+            return "\0" not in text and len(text) <= _PATH and all(len(part) <= _NAME for part in Path(text).parts)
         return any(_fits(value, option) for option in inner)
     if origin in (Sequence, Iterable, Mapping):
         return _fits_many(value, origin, inner)
@@ -102,10 +103,6 @@ def _fits_many(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     if isinstance(value, str) or not isinstance(value, (list, tuple) if origin is Sequence else Iterable):
         return False
     return not isinstance(value, list | tuple) or all(_fits(item, inner[0]) for item in value)
-
-
-def _may_be_path(text: str) -> bool:
-    return "\0" not in text and len(text) <= _PATH and all(len(part) <= _NAME for part in Path(text).parts)
 
 
 def _words(hint: Any) -> str:

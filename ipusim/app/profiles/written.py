@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,6 +13,7 @@ from ipusim.app.profiles.stages import Stages
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.measured import plan_of
+from ipusim.base.csv_table import csv_bytes
 from ipusim.base.errors import printable
 
 #: What the column ``source`` ends with, by which a file is known as written here.
@@ -25,14 +24,12 @@ _DIGITS: Final = 3
 def csv_text(stages: Stages) -> str:
     """Return the table of the stages: medians in microseconds, and how many measurements they are of."""
     passes = [what for what in PASSES if any(what in figures for figures in stages.stages.values())]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["stage", *(f"{what.replace('_', ' ')} [us]" for what in passes), "source"])
+    rows = [["stage", *(f"{what.replace('_', ' ')} [us]" for what in passes), "source"]]
     for name, figures in stages.stages.items():
         times = [_decimals(figures[what].median) if what in figures else "" for what in passes]
         least = min(figure.count for figure in figures.values())
-        writer.writerow([name, *times, f"{stages.tool}: medians of {least} or more {MARK}"])
-    return text.getvalue()
+        rows.append([name, *times, f"{stages.tool}: medians of {least} or more {MARK}"])
+    return csv_bytes(rows).decode()
 
 
 def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:

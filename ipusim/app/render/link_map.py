@@ -213,7 +213,7 @@ class _Panel:
         tip = point(neck, middle - half), point(end, middle), point(neck, middle + half)
         colour = max(flow.colours, key=flow.colours.__getitem__)
         self._axes.add_patch(Polygon(tip, facecolor=colour, linewidth=0, zorder=2))
-        label = _percent(flow.load)
+        label = f"{flow.load:.0%}" if flow.load >= 0.005 else "<1%"
         upright = not along[0]
         if upright or 72 * (end - begin) > text_width(label, TEXT_SIZE):
             x, y = point(begin + (end - begin) * (_STAGGERED if upright else 0.5), _GAP + wide + 0.03)
@@ -221,10 +221,6 @@ class _Panel:
             if not upright:
                 how = {"ha": "center", "va": "bottom" if aside[1] < 0 else "top"}
             self._axes.text(x, y, label, fontsize=TEXT_SIZE, color=LINE, zorder=3, **how)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.005 else "<1%"
 
 
 def _draw_legend(figure: Chart, top: float, colours: Collection[str]) -> None:

@@ -114,7 +114,8 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     result.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
     if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
         group = result.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
-        for link in sorted(carrying, key=lambda link: _link_key(info.links[link])):
+        ends = {link: [int(ipu) for ipu in re.findall(r"\d+", info.links[link])] for link in carrying}
+        for link in sorted(carrying, key=lambda link: (ends[link], info.links[link])):
             result.link[link] = result.add(info.links[link], group)
     result.feed = np.full(info.replicas * len(timelines.HostTrack), timelines.NONE, dtype=np.int64)
     worked = timeline.rows(SpanKind.HOST)
@@ -184,8 +185,3 @@ def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:
     own = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
     stage_names = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
     return f"{name}, stage{'s' if len(stages) > 1 else ''} {stage_names}" if stages else f"{name}, no stage"
-
-
-def _link_key(label: str) -> tuple[list[int], str]:
-    """Return the sort key of a link: the IPUs that it leaves and reaches."""
-    return [int(number) for number in re.findall(r"\d+", label)], label

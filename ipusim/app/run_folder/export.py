@@ -2,97 +2,85 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ipusim.api import Timeline, analysis, runs
+from ipusim.api import Timeline, analysis
 from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
-from ipusim.base.errors import FileError, MissingPackageError, OptionError, install_command
+from ipusim.base import csv_table
+from ipusim.base.errors import FileError, MissingPackageError, install_command
 from ipusim.base.files import has_run_file
-from ipusim.base.near_names import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: The file that tells a run folder from others.
-_TIMELINE: Final = "timeline.npz"
-#: The tables, without the endings of their files.
-_TABLES: Final = ("spans", "memory", "ipus")
+TIMELINE: Final = "timeline.npz"
+#: The endings of tables.
+TABLES: Final = (".csv", ".parquet")
 
 
-def timeline_file(run: Path) -> Path:
-    """Return the Timeline of a run folder, or ``run`` itself if that is a file; raises FileError for another folder."""
-    if run.is_dir() and not has_run_file(run / _TIMELINE):
-        raise FileError(f"{run}: expected a run folder, with {_TIMELINE}, or that file itself, got a folder without")
-    return run / _TIMELINE if run.is_dir() else run
+def run_file(run: Path, name: str) -> Path:
+    """Return a file of a run folder, or ``run`` itself if that is a file; raises FileError for another place."""
+    if not run.exists() or (run.is_dir() and not has_run_file(run / name)):
+        got = "a folder without" if run.is_dir() else "no such file"
+        raise FileError(f"{run}: expected a run folder, with {name}, or that file itself, got {got}")
+    return run / name if run.is_dir() else run
 
 
-def check_format(form: str) -> None:
-    """Refuse an unknown format, and one whose package is not installed.
+def table_names(out: Path) -> tuple[str, ...]:
+    """Return the file names of spans, memory and IPUs, for spans in ``out``.
 
-    Raises OptionError and MissingPackageError.
+    Example:
+        >>> table_names(Path("spans.csv")), table_names(Path("x.csv"))
+        (('spans.csv', 'memory.csv', 'ipus.csv'), ('x.csv', 'x-memory.csv', 'x-ipus.csv'))
     """
-    if form not in _WRITERS:
-        raise OptionError(
-            "format", f"expected {runs.one_of(_WRITERS)}, got {runs.show(form)}{did_you_mean(form, _WRITERS)}"
-        )
-    if form == "parquet":
-        _pyarrow()
+    begin = out.stem.removesuffix("spans") if out.stem.endswith("spans") else f"{out.stem}-"
+    return (out.name, *(f"{begin}{name}{out.suffix}" for name in ("memory", "ipus")))
 
 
-def table_names(form: str) -> tuple[str, ...]:
-    """Return every file that may be written in a format."""
-    return tuple(f"{name}.{form}" for name in _TABLES)
+#: Every file that a run folder has of its tables.
+TABLE_FILES: Final = tuple(name for ending in TABLES for name in table_names(Path(f"spans{ending}")))
 
 
-#: Every file that an export may write.
-EXPORT_FILES: Final = (*table_names("csv"), *table_names("parquet"))
-
-
-def exported(run: Path, form: str, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
-    """Return the tables of a run folder, or of the Timeline of one, as files of a format, by name.
+def exported(run: Path, out: Path, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
+    """Return the tables of a run folder, or of the Timeline of one, as files by name; ``out`` is that of spans.
 
     With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
-    has written what its stages hold. Raises OptionError for an unknown format, MissingPackageError where its
-    package is not installed, FileError for what is no run folder, TimelineError and FileError for a damaged one,
-    OutputError for cycles outside of the run and for more spans than a table may have rows, and OSError for what cannot
-    be read.
+    has written what its stages hold. Raises MissingPackageError where the package of the form is not installed,
+    FileError for what is no run folder, TimelineError and FileError for a damaged one, OutputError for cycles outside
+    of the run and for more spans than a table may have rows, and OSError for what cannot be read.
     """
-    check_format(form)
-    path = timeline_file(run)
+    path = run_file(run, TIMELINE)
     timeline = Timeline.load(path)
     if start is not None or end is not None:
         window(timeline, start, end)  # refuses an empty one
-    tables = {"spans": span_columns(timeline, start, end), "ipus": ipu_columns(analysis.run_times_of(timeline))}
-    if curves := read_memory(path.parent, len(timeline.info.ipus)):
-        tables["memory"] = memory_columns(curves, timeline.info.clock_hz)
-    return {f"{name}.{form}": _WRITERS[form](tables[name]) for name in _TABLES if name in tables}
+    curves = read_memory(path.parent, len(timeline.info.ipus))
+    tables = (
+        span_columns(timeline, start, end),
+        memory_columns(curves, timeline.info.clock_hz) if curves else None,
+        ipu_columns(analysis.run_times_of(timeline)),
+    )
+    written = parquet_bytes if out.suffix.lower() == ".parquet" else csv_bytes
+    return {name: written(table) for name, table in zip(table_names(out), tables, strict=True) if table is not None}
 
 
 def csv_bytes(columns: Columns) -> bytes:
     """Return columns as CSV: names as they are, floating-point numbers to the last bit, what is missing as nothing."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*map(_cells, columns.values()), strict=True))
-    return text.getvalue().encode()
+    return csv_table.csv_bytes(chain([columns], zip(*map(_cells, columns.values()), strict=True)))
 
 
 def parquet_bytes(columns: Columns) -> bytes:
     """Return columns as Parquet: names as dictionaries, what is missing as null; raises MissingPackageError."""
-    pyarrow, parquet = _pyarrow()
+    pyarrow, parquet = parquet_package()
     table = pyarrow.table({name: _array(pyarrow, column) for name, column in columns.items()})
     file = io.BytesIO()
     parquet.write_table(table, file, compression="zstd")
     return file.getvalue()
-
-
-_WRITERS: Final[dict[str, Callable[[Columns], bytes]]] = {"csv": csv_bytes, "parquet": parquet_bytes}
 
 
 def _cells(column: Column) -> list[object]:
@@ -111,7 +99,8 @@ def _array(pyarrow: Any, column: Column) -> pa.Array:
     return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def parquet_package() -> tuple[Any, Any]:
+    """Return pyarrow and its module of Parquet; raises MissingPackageError without the package."""
     try:
         import pyarrow  # noqa: PLC0415 - an extra, and slow to import
         from pyarrow import parquet  # noqa: PLC0415

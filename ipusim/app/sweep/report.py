@@ -12,13 +12,14 @@ from ipusim.api import Sync, analysis, pipelines, runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.export import parquet_package
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
 from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import text_of
 from ipusim.base.csv_table import csv_bytes
-from ipusim.base.errors import MissingPackageError, OptionError, install_command
+from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import counted, format_bytes, format_figure
 
@@ -47,11 +48,7 @@ def check_format(name: str) -> None:
     if name not in FORMATS:
         raise OptionError("format", f"expected {' or '.join(FORMATS)}, got {name!r}{did_you_mean(name, FORMATS)}")
     if name == "parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401, PLC0415 - an extra
-        except ImportError:
-            text = f"Parquet needs the package pyarrow: {install_command('parquet')}"
-            raise MissingPackageError(text) from None
+        parquet_package()
 
 
 def columns(swept: Sweep) -> dict[str, list[Any]]:
@@ -86,9 +83,7 @@ def sweep_csv(swept: Sweep) -> bytes:
 
 def sweep_parquet(swept: Sweep) -> bytes:
     """Return the finished points as Parquet: numbers as numbers, values of several kinds as text."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415
-
+    pa, parquet = parquet_package()
     text = io.BytesIO()
     made = columns(swept)
     varied = {axis.path for axis in swept.axes}

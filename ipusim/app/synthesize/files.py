@@ -38,7 +38,7 @@ def synthesis_files(synthesis: Synthesis, request: Request, folder: Path) -> dic
     words = Path(os.path.relpath(folder, request.folder)) / WORDS_FILE
     schedule = f"{words}:{NAME}" if synthesis.made else synthesis.best.schedule
     changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
-    text = scenario_text(request.replace(changes), folder.absolute(), [mark_of("synthesize")])
+    text = scenario_text(request.replace(changes), folder.absolute(), [mark_of("suggest --order")])
     if text is None:
         raise OutputError(f"{folder}: expected stages that a scenario can say, got Python functions of a program")
     files = {SCENARIO_FILE: text.encode()}
@@ -59,7 +59,7 @@ def words_file(synthesis: Synthesis) -> str:
     period = format_seconds(synthesis.made.times.throughput.weight_update_period_s)
     has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [
-        f'"""The Order that `ipusim synthesize` found for {synthesis.made.source}: {period} per weight update.',
+        f'"""The Order that `ipusim suggest --order` found for {synthesis.made.source}: {period} per weight update.',
         "",
         f"For {counts}. Of each IPU the letters before its period, of it, and behind it: a letter is a",
         "pass of a stage over the micro-batch that is next for it, and with a period more there is a micro-batch more.",

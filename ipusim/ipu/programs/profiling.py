@@ -32,8 +32,8 @@ def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[
 class profile:  # noqa: N801 - a function to its callers
     """Profile the programs that a session runs, or that run as they are built, inside ``with ipu.profile(folder):``.
 
-    When the block ends, the folder has the files that ``ipusim run`` of a scenario leaves, for ``ipusim view``,
-    ``report``, ``explain``, ``export`` and ``compare``: a program's session runs stand one after the other on one time
+    When the block ends, the folder has the files that ``ipusim run`` of a scenario leaves, for ``ipusim show``,
+    ``report``, ``explain`` and ``compare``: a program's session runs stand one after the other on one time
     axis, as the steps of a scenario. Several programs have a folder each in it, called as they are, with a number
     behind names that come again. Programs of other threads count where they were laid out inside the block. Where the
     block fails, nothing is written, and none by a process that the block has forked.
