@@ -430,6 +430,7 @@ def test_help_answers_at_once():
     done = process("--help")
     assert done.returncode == 0
     assert b"compare" in done.stdout
+    assert len(done.stdout.splitlines()) <= 24
     heavy = subprocess.run(
         [sys.executable, "-c", "import ipusim.app.cli, sys; print(sorted({n.split('.')[0] for n in sys.modules}))"],
         capture_output=True,

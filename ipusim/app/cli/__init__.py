@@ -7,6 +7,7 @@ Every import that costs time stands inside the command that needs it, so that
 from __future__ import annotations
 
 import os
+import re
 import sys
 from copy import copy
 from typing import Final
@@ -21,11 +22,11 @@ from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
 from ipusim.base.streams import prepare_streams
 
-# The library cuts what it takes from a docstring to one line; what it is told stays whole.
+# The list of commands has the first clause of each docstring, so that it fits a terminal of 24 lines.
 for _command in app.registered_commands:
     assert _command.callback is not None
     _command.name = _command.name or get_command_name(_command.callback.__name__)
-    _command.short_help = _command.callback.__doc__
+    _command.short_help = re.split("[,;:.]", _command.callback.__doc__ or "")[0]
 
 #: Removed commands, and options of commands, with the answer to whoever still calls them.
 _REMOVED: Final = {
@@ -60,8 +61,12 @@ def main() -> None:
         application = copy(app)
         named = [command for command in app.registered_commands if command.name in words[:1]]
         application.registered_commands = named or app.registered_commands
+        command = typer.main.get_command(application)
+        for parameter in command.params:
+            if isinstance(parameter, typer.core.TyperOption):  # a line each that few look for
+                parameter.hidden = parameter.hidden or parameter.name in ("install_completion", "show_completion")
         # As `python -m ipusim` too, whose completion could have no other name.
-        application(prog_name="ipusim")
+        command(prog_name="ipusim")
     except IpusimError as error:
         typer.echo(error.worded(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
