@@ -15,6 +15,7 @@ from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import is_fed_by_session, variable_name
 from ipusim.ipu.runtime.devices import ONE_PIPELINE
@@ -45,6 +46,7 @@ def compile_computation(
         Its results: a list of tensors, or the operation where it returns no tensor.
     """
     install()
+    note_origins()
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     scope = tf.compat.v1.get_variable_scope()

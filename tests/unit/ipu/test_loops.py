@@ -227,6 +227,22 @@ def test_functions_of_sharding_look_at_the_graph(names):
     sharding.propagate_sharding(tf.get_default_graph())
 
 
+def test_a_gradient_has_the_shard_of_its_operation(names):
+    sharding, shard, found = names.ipu.sharding, names.ipu.scopes.ipu_shard, []
+
+    def body(x):
+        with shard(1), names.tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = x * 3.0
+        z = y * 2.0
+        with shard(2):
+            grads = names.tf.gradients(y, x)[0], tape.gradient(y, x)
+        found.extend(sharding.get_sharding(each.op) for each in (y, *grads, z))
+
+    assert isinstance(names.ipu.ipu_compiler.compile(body, [X]), names.tf.Operation)
+    assert found == [[1], [1], [1], None]
+
+
 def test_a_count_may_be_a_tensor_that_each_run_feeds(names):
     tf, ipu = names.tf, names.ipu
     configure(names, 1)
