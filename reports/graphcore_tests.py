@@ -235,6 +235,8 @@ def _imports(checkout: Path) -> Iterator[None]:
         _give_model_an_ipu()
         helpers.enable_ipu_events = lambda _: None  # type: ignore[attr-defined]
         helpers.skip_on_hw = lambda test: test  # type: ignore[attr-defined]
+        # Graphcore's builds run tests without the switches of `import tensorflow`.
+        import_module("tf_keras.src.engine.base_layer_utils").disable_v2_dtype_behavior()
         yield
 
 
