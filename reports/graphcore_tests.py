@@ -229,14 +229,14 @@ def _imports(checkout: Path) -> Iterator[None]:
         sys.modules[name].__path__ = [str(checkout / "tensorflow" / folder)]
     for name in ("pva", "popef", _POPLAR):
         sys.modules[name] = _poplar_module(name)
-    with hosted(2, _ROWS):
+    with hosted(2, _ROWS) as faces:
         helpers = import_module("graphcore_helpers.test_utils")
         helpers.ReportJSON = helpers.ReportHelper = _Report  # type: ignore[attr-defined]
         _give_model_an_ipu()
         helpers.enable_ipu_events = lambda _: None  # type: ignore[attr-defined]
         helpers.skip_on_hw = lambda test: test  # type: ignore[attr-defined]
         # Graphcore's builds run tests without the switches of `import tensorflow`.
-        import_module("tf_keras.src.engine.base_layer_utils").disable_v2_dtype_behavior()
+        faces.find("tensorflow.compat.v1.keras.layers").disable_v2_dtype_behavior()
         yield
 
 

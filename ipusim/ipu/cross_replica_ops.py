@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ipusim.api import functions
+from ipusim.api import Array, functions
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
@@ -39,6 +39,31 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
         value.shape,
         name or "cross_replica_sum",
     )
+
+
+def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
+    """Return the mean of a tensor over all replicas, or over groups of consecutive replicas.
+
+    Its gradient is the cross replica mean of the gradient. Each replica divides before the sum, which so does not
+    overflow.
+
+    Args:
+        x: tensor of floating-point numbers.
+        replica_group_size: replicas of a group; by default, and for 0, all.
+        name: name of the operation.
+
+    Raises:
+        ProgramTypeError: as there.
+    """
+    size = factor("replica_group_size", replica_group_size) if replica_group_size else None
+    value = numbers(x)
+
+    def mean(array: Array) -> Array:
+        count = functions.surroundings().replica.count if size is None else size
+        return functions.all_reduce(array / array.dtype.type(count), size)
+
+    name = name or "cross_replica_mean"
+    return value if size == 1 else add_collective(mean, lambda _, gradient: mean(gradient), value, value.shape, name)
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:

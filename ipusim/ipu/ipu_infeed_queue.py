@@ -79,6 +79,10 @@ class IPUInfeedQueue(InfeedArguments):
         """Number of tensors of an element."""
         return len(tf.nest.flatten(self.feed.structure))
 
+    def _dequeue(self) -> Any:
+        """Take the next element in the body of a loop that has no queue of its own, as programs of Graphcore's do."""
+        return self.feed.dequeue()
+
     def get_next(self) -> None:
         """Refuse, as Graphcore's queue does: a pipeline dequeues by itself. Raises ProgramError."""
         raise ProgramError(

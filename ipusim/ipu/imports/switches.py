@@ -1,8 +1,8 @@
 """TensorFlow's process as version 1 or 2 has it, seeded; behind a block it is as before.
 
 TensorFlow's own ``disable_v2_behavior`` is for a process's life, and takes resource variables and control flow v2 with
-it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of ``Dimension``,
-tensors that compare by identity, and Keras layers that compute in the dtype of their inputs.
+it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of
+``Dimension``, tensors that compare by identity, and Keras layers that compute in the dtype of their inputs.
 """
 
 from __future__ import annotations

@@ -305,8 +305,6 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
                 )
 
 
-
-
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
     """Return pairs of gradient and variable; Keras' optimizers leave the gradients of a tensor to TensorFlow."""
     graph = tf.compat.v1.get_default_graph()
