@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ipusim.api import Array, functions
@@ -87,6 +88,14 @@ def numbers(x: Any, *, whole: bool = False) -> Any:
         expected = "whole numbers" if whole else "floating-point or whole numbers"
         checks.wrong_type("x", f"a tensor of {expected}", x if value is None else value.dtype.name)
     return value
+
+
+def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
+    """Return what a function gives for a tensor, or for each tensor of a list of them, which may have other dtypes."""
+    if not isinstance(x, list | tuple) or not all(map(tf.is_tensor, x)):
+        return function(x)
+    results = [function(each) for each in x]
+    return results[0] if len(results) == 1 else results
 
 
 def factor(name: str, value: Any) -> int:
