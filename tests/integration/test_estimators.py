@@ -431,6 +431,9 @@ def test_values_from_inside_the_loop_are_logged(tmp_path, caplog):
     np.testing.assert_allclose(np.fromstring(logged[0][8:-1], sep=" "), sums[:2], rtol=1e-5)
     assert [[(name[-2:], value.shape) for name, value in each.items()] for each in lines] == [[(":0", ())]]
     assert "formatted" in caplog.text
+    (events,) = tmp_path.glob("*tfevents*")
+    tags = [value.tag for event in tf.train.summary_iterator(str(events)) for value in event.summary.value]
+    assert "loss" in tags
 
 
 def test_a_host_call_gets_the_tensors_of_each_run(tmp_path):

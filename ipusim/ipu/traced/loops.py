@@ -73,7 +73,7 @@ def add_loop(
     if infeed is not None:
         element = infeed.dequeue()
         named = dict(element) if isinstance(element, Mapping) else {}
-        values += [] if named else tf.nest.flatten(element)
+        values += [] if named else listed(element)
     check_takes("body", body, values, named)
     with exclusive_program("loop"):
         returned = [each for each in listed(body(*values, **named)) if each is not None]

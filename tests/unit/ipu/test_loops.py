@@ -227,6 +227,16 @@ def test_functions_of_sharding_look_at_the_graph(names):
     sharding.propagate_sharding(tf.get_default_graph())
 
 
+def test_replicas_meet_in_a_computation_without_a_loop(names):
+    ops, infeed = names.ipu.cross_replica_ops, stream(names)
+    configure(names, 2)
+    compiled = names.ipu.ipu_compiler.compile(lambda: ops.cross_replica_sum(infeed._dequeue()))
+    with names.tf.Session() as session:
+        session.run(infeed.initializer)
+        (found,) = session.run(compiled)
+    np.testing.assert_array_equal(found, 3 * X)
+
+
 def test_a_gradient_has_the_shard_of_its_operation(names):
     sharding, shard, found = names.ipu.sharding, names.ipu.scopes.ipu_shard, []
 
