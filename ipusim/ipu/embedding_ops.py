@@ -34,6 +34,8 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
     """
     table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
     parts = checks.whole("serialization_factor", serialization_factor, 1)
+    if not table.shape.rank:
+        checks.wrong_value("params", "a table of rows", params)
     count, *row = table.shape.as_list()
     if count % parts:
         raise ProgramError(
