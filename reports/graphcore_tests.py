@@ -96,7 +96,9 @@ _ROWS: Final = {
     "tensorflow.python.ipu.tests": "graphcore_helpers.tests",
     "tensorflow.compiler.tests": "graphcore_compiler.tests",
     "tensorflow.compiler.plugin.poplar.ops": _POPLAR,
+    "tensorflow.compiler.plugin.poplar.ops.gen_ipu_ops": _POPLAR,
     "tensorflow.compiler.plugin.poplar.driver": _POPLAR,
+    "tensorflow.compiler.plugin.poplar.driver.trace_pb2": _POPLAR,
     "tensorflow.python.ipu.ops.functional_ops_grad": _POPLAR,
     "tensorflow.python.ipu.functional_ops._convert_to_list": "reports.graphcore_tests:flat_list",
     "tensorflow.python.ipu.pipelining_ops._to_flat_list": "reports.graphcore_tests:flat_list",
@@ -227,12 +229,14 @@ def _imports(checkout: Path) -> Iterator[None]:
         sys.modules[name].__path__ = [str(checkout / "tensorflow" / folder)]
     for name in ("pva", "popef", _POPLAR):
         sys.modules[name] = _poplar_module(name)
-    with hosted(2, _ROWS):
+    with hosted(2, _ROWS) as faces:
         helpers = import_module("graphcore_helpers.test_utils")
         helpers.ReportJSON = helpers.ReportHelper = _Report  # type: ignore[attr-defined]
         _give_model_an_ipu()
         helpers.enable_ipu_events = lambda _: None  # type: ignore[attr-defined]
         helpers.skip_on_hw = lambda test: test  # type: ignore[attr-defined]
+        # Graphcore's builds run tests without the switches of `import tensorflow`.
+        faces.find("tensorflow.compat.v1.keras.layers").disable_v2_dtype_behavior()
         yield
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import factor, numbers
+from ipusim.ipu.cross_replica_ops import factor, for_each, numbers
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
@@ -19,7 +19,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
     """Return the values of a tensor in all replicas of a group, shape (replication_factor, *x.shape).
 
     Args:
-        x: tensor of floating-point or whole numbers.
+        x: tensor of floating-point or whole numbers, or a list of them, which gives a list.
         replication_factor: consecutive replicas of a group.
         name: name of the operation.
 
@@ -27,7 +27,11 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
         ProgramTypeError: for what is no tensor of numbers. A factor that does not divide the number of replicas is
             refused when the device is known.
     """
-    size, value = factor("replication_factor", replication_factor), numbers(x)
+    size = factor("replication_factor", replication_factor)
+    return for_each(x, lambda each: _gathered(numbers(each), size, name or "all_gather"))
+
+
+def _gathered(value: Any, size: int, name: str) -> Any:
     if size == 1:
         return value[None]
 
@@ -35,7 +39,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
         return np.reshape(functions.reduce_scatter(gradient.reshape(-1), size), array.shape)
 
     shape = [size, *value.shape.as_list()]
-    return add_collective(lambda array: functions.all_gather(array, size), back, value, shape, name or "all_gather")
+    return add_collective(lambda array: functions.all_gather(array, size), back, value, shape, name)
 
 
 def all_to_all(

@@ -149,6 +149,7 @@ _OTHERS: Final[Mapping[str, Field]] = {
     "optimizations.enable_gather_simplifier": attributes.flag(True),
     "optimizations.triangular_solve_expander_block_size": attributes.whole(0),
     "optimizations.cholesky_block_size": attributes.whole(0),
+    "optimizations.math.dot_strength": attributes.flag(True),
     "pooling.poplar_options": attributes.options(),
     "scheduling.algorithm": attributes.member(SchedulingAlgorithm.CHOOSE_BEST),
     "scheduling.maximum_scheduler_lookahead_depth": attributes.whole(5),

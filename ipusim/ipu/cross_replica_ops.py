@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from ipusim.api import functions
+from ipusim.api import Array, functions
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
@@ -41,6 +42,31 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
     )
 
 
+def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
+    """Return the mean of a tensor over all replicas, or over groups of consecutive replicas.
+
+    Its gradient is the cross replica mean of the gradient. Each replica divides before the sum, which so does not
+    overflow.
+
+    Args:
+        x: tensor of floating-point numbers.
+        replica_group_size: replicas of a group; by default, and for 0, all.
+        name: name of the operation.
+
+    Raises:
+        ProgramTypeError: as there.
+    """
+    size = factor("replica_group_size", replica_group_size) if replica_group_size else None
+    value = numbers(x)
+
+    def mean(array: Array) -> Array:
+        count = functions.surroundings().replica.count if size is None else size
+        return functions.all_reduce(array / array.dtype.type(count), size)
+
+    name = name or "cross_replica_mean"
+    return value if size == 1 else add_collective(mean, lambda _, gradient: mean(gradient), value, value.shape, name)
+
+
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     """Return tensors as they are.
 
@@ -62,6 +88,14 @@ def numbers(x: Any, *, whole: bool = False) -> Any:
         expected = "whole numbers" if whole else "floating-point or whole numbers"
         checks.wrong_type("x", f"a tensor of {expected}", x if value is None else value.dtype.name)
     return value
+
+
+def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
+    """Return what a function gives for a tensor, or for each tensor of a list of them, which may have other dtypes."""
+    if not isinstance(x, list | tuple) or not all(map(tf.is_tensor, x)):
+        return function(x)
+    results = [function(each) for each in x]
+    return results[0] if len(results) == 1 else results
 
 
 def factor(name: str, value: Any) -> int:

@@ -36,10 +36,11 @@ def allgather(value: Any, tensor_name: str | None = None) -> Any:
     """Return the tensors of all hosts one after the other along the first axis; raises as ``horovod.allgather`` does.
 
     Args:
-        value: this host's tensor.
+        value: this host's tensor; a single number is a tensor of one element.
         tensor_name: a name that all hosts have to agree on.
     """
-    return horovod.allgather(value, tensor_name)
+    tensor = tf.convert_to_tensor(value)
+    return horovod.allgather(tensor if tensor.shape.rank else tensor[None], tensor_name)
 
 
 def allreduce(

@@ -24,21 +24,27 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
     """Return the rows of a table, looked up in as many parts of it one after another.
 
     Args:
-        params: the table (rows, elements).
+        params: the table (rows, ...).
         ids: whole numbers.
         name: name of the operation.
         serialization_factor: number of parts.
 
     Raises:
-        ProgramError: for parts that do not divide the rows; ModelError for ids that the table does not have.
+        ProgramError: in Graphcore's words, for parts that do not divide the rows; ModelError for ids that are no row.
     """
     table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
     parts = checks.whole("serialization_factor", serialization_factor, 1)
-    shape = table.shape.as_list()
-    if len(shape) != 2 or shape[0] % parts:
-        checks.wrong_value("serialization_factor", f"a divisor of the rows of a table {tuple(shape)}", parts)
-    form = (table.dtype, [*places.shape.as_list(), shape[1]])
-    return operate(SerializedLookup(parts), [table, places], [form], name or "embedding_lookup")[0]
+    if not table.shape.rank:
+        checks.wrong_value("params", "a table of rows", params)
+    count, *row = table.shape.as_list()
+    if count % parts:
+        raise ProgramError(
+            f"The serialization_factor ({parts}) must divide the size of the 0th dimension of params ({count})."
+        )
+    flat, shape = tf.reshape(table, [count, -1]) if len(row) != 1 else table, places.shape.as_list()
+    form = (table.dtype, [*shape, flat.shape[1]])
+    found = operate(SerializedLookup(parts), [flat, places], [form], name or "embedding_lookup")[0]
+    return tf.reshape(found, [*shape, *row]) if len(row) != 1 else found
 
 
 class HostEmbeddingOptimizerSpec:

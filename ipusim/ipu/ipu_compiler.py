@@ -39,7 +39,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
 
     def traced(*values: Any) -> list[Any]:
         returned.append(computation(*values))
-        return tf.nest.flatten(returned[0]) if _has_several(returned[0]) else [returned[0]]
+        return [] if returned[0] is None else tf.nest.flatten(returned[0])
 
     arguments = [tf.convert_to_tensor(each) for each in items]
     results = compile_computation(traced, arguments, options_of_loop(device_ordinal(), None))

@@ -37,8 +37,8 @@ class IPUInfeedQueue(InfeedArguments):
         """Make the queue in the graph that is being built.
 
         Args:
-            dataset: a ``tf.data.Dataset``; an element is a tensor, a tuple of tensors, or a dictionary of tensors by
-                the names of the first stage's arguments, of known shapes.
+            dataset: a ``tf.data.Dataset``; an element is a tensor, a tuple of tensors and of dictionaries of them, or a
+                dictionary of tensors by the names of the first stage's arguments, of known shapes.
             feed_name: name of the queue in messages.
             device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
             replication_factor: without effect.
@@ -79,6 +79,10 @@ class IPUInfeedQueue(InfeedArguments):
         """Number of tensors of an element."""
         return len(tf.nest.flatten(self.feed.structure))
 
+    def _dequeue(self) -> Any:
+        """Take the next element in the body of a loop that has no queue of its own, as programs of Graphcore's do."""
+        return self.feed.dequeue()
+
     def get_next(self) -> None:
         """Refuse, as Graphcore's queue does: a pipeline dequeues by itself. Raises ProgramError."""
         raise ProgramError(
@@ -87,10 +91,10 @@ class IPUInfeedQueue(InfeedArguments):
 
 
 def _check_elements(structure: Any) -> None:
-    """Refuse elements that are nested, or whose shapes are unknown; raises ProgramError in Graphcore's words."""
+    """Refuse elements with tuples in tuples, or whose shapes are unknown; raises ProgramError in Graphcore's words."""
     values = structure.values() if isinstance(structure, Mapping) else structure
     for value in values if isinstance(structure, tuple | list | Mapping) else [structure]:
-        if isinstance(value, tuple | list | Mapping):
+        if isinstance(value, tuple | list):
             raise ProgramError("Nested list/tuple input shapes are not supported")
     for spec in tf.nest.flatten(structure):
         if not spec.shape.is_fully_defined():

@@ -101,11 +101,11 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
 
 
 def _named(tensors: Any) -> dict[str, Any]:
-    """Return tensors by name; those of a list by their place."""
+    """Return tensors by name; those of a list by their own names."""
     if isinstance(tensors, dict):
         return tensors
     listed = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
     for item in listed:
         if not tf.is_tensor(item):
             raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(item)}")
-    return {f"tensor_{index}": item for index, item in enumerate(listed)}
+    return {item.name: item for item in listed}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ipusim.api import layers
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.operations import LayerOperation, operate
@@ -47,7 +48,7 @@ def group_norm(
 
     Raises:
         ProgramTypeError: for arguments of other types.
-        ProgramError: for channels along an axis that there is not; ModelError for groups that cannot be.
+        ProgramError: in Graphcore's words, for channels along an axis that there is not, and groups that cannot be.
     """
     layer = layers.GroupNorm(
         checks.number("epsilon", epsilon),
@@ -130,8 +131,19 @@ def _called(
     checks.instance("variables_collections", collections, list | tuple | dict | None, "a list of names")
     x = tf.convert_to_tensor(inputs)
     rank, axis = x.shape.rank, checks.integer("channels_axis", channels_axis)
-    if not (1 <= axis < rank or -rank < axis < 0):
+    if rank is None:
+        raise ProgramError(f"Inputs {x.name} has undefined rank.")
+    if axis >= rank:
+        raise ProgramError("Axis is out of bounds.")
+    if axis == 0 or axis <= -rank:
         checks.wrong_value("channels_axis", f"an axis behind the batch's of {rank}", channels_axis)
+    channels, groups = x.shape[axis], getattr(layer, "groups", 1)
+    if channels is None:
+        raise ProgramError(f"Inputs {x.name} has undefined channel dimension: {axis}.")
+    if groups > channels:
+        raise ProgramError(f"Invalid groups {groups} for {channels} channels.")
+    if channels % groups:
+        raise ProgramError(f"{channels} channels is not commensurate with {groups} groups.")
     axis %= rank
     if axis != rank - 1:
         x = tf.transpose(x, [*range(axis), *range(axis + 1, rank), axis])

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import factor, numbers
+from ipusim.ipu.cross_replica_ops import factor, for_each, numbers
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
@@ -17,6 +17,7 @@ _ADD: Final = "COLLECTIVE_OP_ADD"
 _SQUARE_ADD: Final = "COLLECTIVE_OP_SQUARE_ADD"
 #: No reduction: each replica keeps a part of its own values.
 _LOCAL: Final = "COLLECTIVE_OP_LOCAL"
+_MEAN: Final = "COLLECTIVE_OP_MEAN"
 _COMBINATIONS: Final[dict[str, functions.Combination]] = {
     _ADD: "add",
     "COLLECTIVE_OP_MUL": "multiply",
@@ -25,6 +26,7 @@ _COMBINATIONS: Final[dict[str, functions.Combination]] = {
     "COLLECTIVE_OP_LOGICAL_AND": "logical_and",
     "COLLECTIVE_OP_LOGICAL_OR": "logical_or",
     _SQUARE_ADD: "add",
+    _MEAN: "add",
 }
 
 
@@ -35,7 +37,7 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
     numbers and give 1 and 0, without a gradient.
 
     Args:
-        x: tensor of rank 1.
+        x: tensor of rank 1, or a list of them, which gives a list.
         replication_factor: consecutive replicas of a group.
         op: operation, by Graphcore's name.
         name: name of the operation.
@@ -47,16 +49,21 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
     size = factor("replication_factor", replication_factor)
     if not isinstance(op, str) or op not in (*_COMBINATIONS, _LOCAL):
         checks.wrong_value("op", f"{', '.join(_COMBINATIONS)} or {_LOCAL}", op)
+    return for_each(x, lambda each: _scattered(each, size, op, name or "reduce_scatter"))
+
+
+def _scattered(x: Any, size: int, op: str, called: str) -> Any:
     logical = op.startswith("COLLECTIVE_OP_LOGICAL")
     value = numbers(x, whole=logical)
     if value.shape.rank != 1:
         checks.wrong_value("x", "a tensor of rank 1", tuple(value.shape.as_list()))
     length = int(value.shape[0])
     shape = [-(-length // size)]
-    called = name or "reduce_scatter"
     if op == _LOCAL:
         return add_collective(lambda array: functions.own_chunk(array, size), _own_back(size), value, shape, called)
     values = value * value if op == _SQUARE_ADD else value
+    if op == _MEAN:
+        values = values / tf.cast(size, values.dtype)
     if size == 1:
         return tf.cast(values != 0, values.dtype) if logical else values
     combination = _COMBINATIONS[op]

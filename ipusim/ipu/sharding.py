@@ -53,6 +53,21 @@ def has_attr(o: Any, attr_name: str) -> bool:
     return checks.text("attr_name", attr_name) in _operation("o", o).node_def.attr
 
 
+def get_sharding(op: Any) -> list[int] | None:
+    """Return the shard of an operation, in a list; None without one.
+
+    Args:
+        op: the operation; one of a gradient has the shard of the operation whose gradient it is.
+
+    Raises:
+        ProgramTypeError: for other values.
+    """
+    op = _operation("op", op)
+    while op._original_op is not None:
+        op = op._original_op
+    return [int(op.get_attr(SHARD))] if has_attr(op, SHARD) else None
+
+
 def get_shard_from_colocation(op: Any) -> int | None:
     """Return the shard of an operation that this one is placed with; None without such an operation.
 

@@ -429,8 +429,11 @@ def test_values_from_inside_the_loop_are_logged(tmp_path, caplog):
     sums = X[:6].sum(axis=(1, 2))
     assert [np.fromstring(line[8 : line.index("]")], sep=" ").size for line in logged] == [2, 4]
     np.testing.assert_allclose(np.fromstring(logged[0][8:-1], sep=" "), sums[:2], rtol=1e-5)
-    assert [each["tensor_0"].shape for each in lines] == [()]
+    assert [[(name[-2:], value.shape) for name, value in each.items()] for each in lines] == [[(":0", ())]]
     assert "formatted" in caplog.text
+    (events,) = tmp_path.glob("*tfevents*")
+    tags = [value.tag for event in tf.train.summary_iterator(str(events)) for value in event.summary.value]
+    assert "loss" in tags
 
 
 def test_a_host_call_gets_the_tensors_of_each_run(tmp_path):

@@ -15,7 +15,8 @@ reduce_scatter_op, replication_ops = Lazily("reduce_scatter_op"), Lazily("replic
 optimizers = Lazily("optimizers")
 REPLICAS, GROUP, LENGTH, RATE = 4, 2, 5, 1e-2
 X = np.random.default_rng(5).normal(size=(REPLICAS, LENGTH)).astype(np.float32)
-REDUCED = {"ADD": np.sum, "MUL": np.prod, "MIN": np.min, "MAX": np.max, "SQUARE_ADD": lambda x, axis: (x**2).sum(axis)}
+REDUCED = {"ADD": np.sum, "MUL": np.prod, "MIN": np.min, "MAX": np.max, "MEAN": np.mean}
+REDUCED["SQUARE_ADD"] = lambda x, axis: (x**2).sum(axis)
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +57,12 @@ def test_results_are_those_of_numpy():
     np.testing.assert_allclose(found, X.sum(0, keepdims=True).repeat(REPLICAS, 0), rtol=1e-6)
     found = together(lambda x: cross_replica_ops.cross_replica_sum(x, GROUP))
     np.testing.assert_allclose(found, every.sum(1).repeat(GROUP, 0), rtol=1e-6)
+    found = together(lambda x: cross_replica_ops.cross_replica_mean(x, GROUP))
+    np.testing.assert_allclose(found, every.mean(1).repeat(GROUP, 0), rtol=1e-6)
     found = together(lambda x: all_to_all_op.all_gather(x, GROUP))
     np.testing.assert_array_equal(found, every.repeat(GROUP, 0))
+    found = together(lambda x: sum(all_to_all_op.all_gather([x, 2 * x], GROUP)))
+    np.testing.assert_array_equal(found, 3 * every.repeat(GROUP, 0))
     square = np.arange(REPLICAS * 16.0, dtype=np.float32).reshape(REPLICAS, 4, 4)
     found = together(lambda x: all_to_all_op.all_to_all(x, 1, 0, REPLICAS), square)
     for replica, got in enumerate(found):

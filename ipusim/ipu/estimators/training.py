@@ -59,6 +59,8 @@ def train(
         ProgramError: in TensorFlow's words, for listeners without a hook that saves.
     """
     loss, scaffold = workers.mean(spec.loss), spec.scaffold or _TRAIN.Scaffold()
+    if all(each.op.name != "loss" for each in _V1.get_collection(_V1.GraphKeys.SUMMARIES)):
+        _V1.summary.scalar("loss", tf.reshape(loss, []))
     every = [*own, _TRAIN.NanTensorHook(loss)]
     if config.log_step_count_steps is not None and workers.is_chief:
         tensors = {"loss": loss, "step": _TRAIN.get_global_step()}

@@ -100,6 +100,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python": _PYTHON,
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
         "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
+        "tensorflow.python.ops.array_ops": tuple(f"tensorflow.python.ops.array_ops{end}" for end in ("", "_stack")),
         "tensorflow.python.layers.layers": tuple(f"{_V1_LAYERS}.{name}" for name in _OF_V1_LAYERS.split()),
         **{f"tensorflow.python.layers.{name}": f"{_V1_LAYERS}.{name}" for name in _OF_V1_LAYERS.split()},
         "tensorflow.python.estimator": f"{_OURS}.estimators",

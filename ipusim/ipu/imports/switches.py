@@ -1,8 +1,8 @@
 """TensorFlow's process as version 1 or 2 has it, seeded; behind a block it is as before.
 
 TensorFlow's own ``disable_v2_behavior`` is for a process's life, and takes resource variables and control flow v2 with
-it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of ``Dimension``
-and tensors that compare by identity.
+it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of
+``Dimension``, tensors that compare by identity, and Keras layers that compute in the dtype of their inputs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ tf = load()
 _V1: Final = tf.compat.v1
 _OPS: Final = import_module("tensorflow.python.framework.ops")
 _CONTEXT: Final = import_module("tensorflow.python.eager.context")
+_LAYERS: Final = import_module("tf_keras.src.engine.base_layer_utils")
 _STACK: Final = import_module("tensorflow.python.framework.stack")
 _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").BaseResourceVariable
 
@@ -74,10 +75,12 @@ def _switch_to(major: int) -> None:
         graphs()
         _V1.disable_v2_tensorshape()
         _V1.disable_tensor_equality()
+        _LAYERS.disable_v2_dtype_behavior()
     else:
         eager()
         _V1.enable_v2_tensorshape()
         _V1.enable_tensor_equality()
+        _LAYERS.enable_v2_dtype_behavior()
 
 
 @contextmanager

@@ -113,12 +113,12 @@ def path(name: str, value: Any) -> str:
 
 
 def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
-    """Return a dtype of one of NumPy's ``kinds``; None, which NumPy takes for float64, is none.
+    """Return a dtype, NumPy's or TensorFlow's, of one of NumPy's ``kinds``; None, NumPy's float64, is none.
 
     Raises ProgramError for a dtype of another kind.
     """
     try:
-        result: np.dtype[Any] | None = None if value is None else np.dtype(value)
+        result: np.dtype[Any] | None = None if value is None else np.dtype(getattr(value, "as_numpy_dtype", value))
     except (TypeError, ValueError):
         result = None
     if result is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,6 +14,13 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime.host_block import check_on_ipu
 
 tf = load()
+
+
+class Meeting:
+    """The mark of a node in which the replicas of a program meet, or tell their numbers."""
+
+
+_MEETING: Final = Meeting()
 
 
 def add_collective(
@@ -50,7 +57,7 @@ def add_collective(
 
 
 def _entry(function: Callable[..., Any]) -> Entry:
-    return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))))
+    return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))), value=_MEETING)
 
 
 def add_replica_index(name: str) -> Any:

@@ -15,13 +15,16 @@ from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.reading import output_of, read_graph
 from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import is_fed_by_session, variable_name
 from ipusim.ipu.runtime.devices import ONE_PIPELINE
+from ipusim.ipu.traced.collectives import Meeting
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.loops import add_iteration
 from ipusim.ipu.traced.pipelines import CLAIMED
+from ipusim.ipu.traced.queues import Infeed
 from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, session_token
 
 tf = load()
@@ -34,7 +37,7 @@ def compile_computation(
 ) -> Any:
     """Trace a computation into the graph that is being built, and write the operation that runs it.
 
-    A computation that sends to an outfeed without a loop or pipeline is a loop of one iteration.
+    A computation without a loop or pipeline is a loop of one iteration if it uses a queue, or if replicas meet in it.
 
     Args:
         computation: takes and returns tensors; returned operations run with it.
@@ -44,6 +47,7 @@ def compile_computation(
     Returns:
         Its results: a list of tensors, or the operation where it returns no tensor.
     """
+    note_origins()
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     scope = tf.compat.v1.get_variable_scope()
@@ -51,8 +55,10 @@ def compile_computation(
         made = computation(*inputs)
     returned = list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
     tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
-    if options is not None and _sends_alone(graph, start):
-        queue = add_iteration(start, tensors, options)
+    if options is not None and (values := _values_of_iteration(graph, start)):
+        queue = add_iteration(
+            start, tensors, options, next((each for each in values if isinstance(each, Infeed)), None)
+        )
         operation = Computation(graph, start, []).results()
         if queue is None:
             return operation
@@ -61,14 +67,14 @@ def compile_computation(
     return Computation(graph, start, tensors).results()
 
 
-def _sends_alone(graph: Any, start: int) -> bool:
-    """Tell whether operations from number ``start`` on have no program, and send to an outfeed."""
+def _values_of_iteration(graph: Any, start: int) -> list[Any]:
+    """Return what operations from number ``start`` on need a loop for: queues and meetings, beside no program."""
     nodes = read_graph(graph).nodes
     written = [nodes[node.name] for node in graph.get_operations()[start:]]
     values = [entry.value for node in written if (entry := entry_of(node)) is not None]
-    return any(isinstance(each, EnqueueItem) for each in values) and not any(
-        isinstance(each, DeviceProgram) for each in values
-    )
+    if any(isinstance(each, DeviceProgram) for each in values):
+        return []
+    return [each for each in values if isinstance(each, EnqueueItem | Infeed | Meeting)]
 
 
 class Computation:

@@ -138,7 +138,9 @@ class DeviceProgram:
         sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
         of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
         self._sends_in_update = bool(of_update)
-        self._beside = [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
+        #: Queues that learn how many replicas send to them.
+        self._queues = [] if outfeed is None else [outfeed]
+        self._queues += [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
         #: Numbers of the tensors of an element that the first stage takes, or hands on.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
@@ -217,12 +219,12 @@ class DeviceProgram:
             raise UnsupportedProgramError(
                 f"enqueue: expected one replica where apply_gradients sends to an outfeed queue, got {replicas}"
             )
-        for queue in self._beside:
+        for queue in self._queues:
             queue.receive(session, replicas)
         try:
             yield
         finally:
-            for queue in self._beside:
+            for queue in self._queues:
                 queue.receive(None, 1)
 
     def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:

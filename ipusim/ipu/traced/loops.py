@@ -69,7 +69,7 @@ def add_loop(
     if infeed is not None:
         element = infeed.dequeue()
         named = dict(element) if isinstance(element, Mapping) else {}
-        values += [] if named else tf.nest.flatten(element)
+        values += [] if named else listed(element)
     check_takes("body", body, values, named)
     with exclusive_program("loop"):
         returned = [each for each in listed(body(*values, **named)) if each is not None]
@@ -86,13 +86,16 @@ def add_loop(
     return _add_program(graph, known, name, options, infeed, carried, iterations, counted, config)
 
 
-def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]]) -> Outfeed | None:
+def add_iteration(
+    start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]], infeed: Infeed | None
+) -> Outfeed | None:
     """Make a loop of one iteration of what is traced already.
 
     Args:
         start: number of the first traced operation in the graph that is being built.
         results: tensors to return.
         options: as of :func:`add_loop`.
+        infeed: queue that it takes an element of.
 
     Returns:
         The queue of the results; None without results.
@@ -100,7 +103,7 @@ def add_iteration(start: int, results: Sequence[Any], options: Callable[[], Mapp
     graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
     if queue is not None:
         queue.enqueue(list(results))
-    _add_program(graph, _claim(graph, start), "computation", options, None, (), 1)
+    _add_program(graph, _claim(graph, start), "computation", options, infeed, (), 1)
     return queue
 
 

@@ -206,7 +206,7 @@ class _Traced:
             with tracer.feed():
                 element = infeed.dequeue()
             named = dict(element) if isinstance(element, Mapping) else {}
-            values += [] if named else tf.nest.flatten(element)
+            values += [] if named else listed(element)
         returned: Any = None
         for functions in stages:
             made: list[Any] = []

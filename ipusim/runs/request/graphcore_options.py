@@ -74,6 +74,7 @@ OTHER_ATTRIBUTES: Final = tuple(
         "compilation_poplar_options": "Poplar does not compile anything here",
         "gcl_poplar_options": "collectives run by the machine's own algorithms",
         "experimental.always_rearrange_copies_on_the_host": "a host copy takes as long in any layout",
+        "experimental.enable_prng_stability": "no stochastic rounding: NumPy rounds to nearest",
         "experimental.enable_remote_buffer_embedding": "tables of host embeddings lie in the host's "
         "memory, and the host looks them up",
         "floating_point_behaviour.inv": _NEVER_STOPS,
@@ -97,6 +98,8 @@ OTHER_ATTRIBUTES: Final = tuple(
         "optimizations.triangular_solve_expander_block_size": "there is no triangular solver",
         "optimizations.cholesky_block_size": "there is no Cholesky factoriser",
         "optimizations.enable_fast_math": "no operation is transformed",
+        "optimizations.math.fast": "no operation is transformed",
+        "optimizations.math.dot_strength": "no operation is transformed",
         "pooling.poplar_options": "pooling takes as long under any plan",
         "scheduling.algorithm": _AS_WRITTEN,
         "scheduling.maximum_scheduler_lookahead_depth": _AS_WRITTEN,

@@ -227,6 +227,32 @@ def test_functions_of_sharding_look_at_the_graph(names):
     sharding.propagate_sharding(tf.get_default_graph())
 
 
+def test_replicas_meet_in_a_computation_without_a_loop(names):
+    ops, infeed = names.ipu.cross_replica_ops, stream(names)
+    configure(names, 2)
+    compiled = names.ipu.ipu_compiler.compile(lambda: ops.cross_replica_sum(infeed._dequeue()))
+    with names.tf.Session() as session:
+        session.run(infeed.initializer)
+        (found,) = session.run(compiled)
+    np.testing.assert_array_equal(found, 3 * X)
+
+
+def test_a_gradient_has_the_shard_of_its_operation(names):
+    sharding, shard, found = names.ipu.sharding, names.ipu.scopes.ipu_shard, []
+
+    def body(x):
+        with shard(1), names.tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            y = x * 3.0
+        z = y * 2.0
+        with shard(2):
+            grads = names.tf.gradients(y, x)[0], tape.gradient(y, x)
+        found.extend(sharding.get_sharding(each.op) for each in (y, *grads, z))
+
+    assert isinstance(names.ipu.ipu_compiler.compile(body, [X]), names.tf.Operation)
+    assert found == [[1], [1], [1], None]
+
+
 def test_a_count_may_be_a_tensor_that_each_run_feeds(names):
     tf, ipu = names.tf, names.ipu
     configure(names, 1)

@@ -377,7 +377,7 @@ WRONG = [
     (
         lambda u: embedding_ops.embedding_lookup(X, [0], serialization_factor=2),
         ProgramError,
-        r"a divisor of the rows of",
+        r"The serialization_factor \(2\) must divide the size of the 0th dimension of params \(3\)",
     ),
     (lambda u: rand_ops.dropout(X, 0.5, noise_shape=[2, 1]), ProgramError, "noise_shape: expected 1, or the size of x"),
     (

@@ -60,6 +60,7 @@ def test_infeed_elements_that_are_nested_or_of_unknown_shapes(names):
     kind = names.ipu.ipu_infeed_queue.IPUInfeedQueue
     with pytest.raises(ValueError, match="Nested list/tuple input shapes are not supported"):
         kind(dataset(names, ((ONES, ONES), ONES)))
+    kind(dataset(names, ({"a": ONES}, ONES)))
     text = r"Output shape \(\?, 2\) is not fully defined|Output shape \(None, 2\) is not fully defined"
     with pytest.raises(ValueError, match=text):
         kind(names.tf.data.Dataset.from_tensors(ONES).batch(3))

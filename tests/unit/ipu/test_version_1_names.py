@@ -33,6 +33,12 @@ def test_a_variable_has_an_initialized_value():
             assert session.run(value) == 5
 
 
+def test_a_layer_computes_in_the_dtype_of_its_input():
+    with hosted_names() as names:
+        tf = names.tf
+        assert tf.keras.layers.Dense(2)(tf.placeholder(tf.float16, [1, 2])).dtype == tf.float16
+
+
 def test_a_stage_captures_no_tensor():
     with hosted_names() as names:
         tf, ipu = names.tf, names.ipu
