@@ -92,6 +92,8 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.contrib": (),
         "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
         "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
+        "tensorflow.contrib.compiler": (),
+        "tensorflow.contrib.compiler.xla": f"{_OURS}.ipu_compiler",
         "keras": (keras, _KERAS_SOURCE),
         "tf_keras": (keras, _KERAS_SOURCE),
         "tensorflow.keras": (keras,),
@@ -117,6 +119,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.compiler.plugin": (),
         f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
         f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
+        f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
     }
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
