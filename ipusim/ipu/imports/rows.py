@@ -50,6 +50,8 @@ _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_
 #: Layers of version 1, and their modules.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
+#: Modules of contrib, of whose names version 2 has some elsewhere.
+_CONTRIB: Final = "data framework layers rnn"
 #: Modules of TensorFlow's estimators.
 _OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
 #: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
@@ -91,7 +93,8 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.compat.v1": ("tensorflow.compat.v1",),
         "tensorflow.contrib": (),
         "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
-        "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
+        **{f"tensorflow.contrib.{name}": f"{_OURS}.imports.contrib:{name}" for name in _CONTRIB.split()},
+        "tensorflow.contrib.framework.python.framework.checkpoint_utils": "tensorflow.python.training.checkpoint_utils",
         "tensorflow.contrib.compiler": (),
         "tensorflow.contrib.compiler.xla": f"{_OURS}.ipu_compiler",
         "keras": (keras, _KERAS_SOURCE),
@@ -116,6 +119,8 @@ def rows_for(major: int) -> dict[str, Row]:
         "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
+        "tensorflow._api.v1": ("tensorflow.compat.v1",),
+        "tensorflow._api.v1.compat.v1": ("tensorflow.compat.v1",),
         "tensorflow.compiler.plugin": (),
         f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
         f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",

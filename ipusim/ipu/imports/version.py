@@ -15,6 +15,8 @@ _IN_BOTH: Final = frozenset({"estimator"})
 _IN_PLACE: Final = "tensorflow.compat.v1"
 #: Names of version 1 that no installed TensorFlow has, or that it has in both versions.
 _ONLY_THERE: Final = frozenset({"contrib", "compat.v1"})
+#: Module of version 1's names below the package, which that version alone has.
+_NAMES_OF_1: Final = "_api.v1"
 
 
 def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
@@ -73,7 +75,7 @@ def _names_of_tensorflow(tree: ast.Module) -> Iterator[str]:
         for alias in node.names
     ]
     aliases = {alias for name, alias in imported if name == "tensorflow"}
-    if not aliases and _IN_PLACE in _imported(tree):
+    if any(_NAMES_OF_1 in name for name, _ in imported) or (not aliases and _IN_PLACE in _imported(tree)):
         yield _IN_PLACE.removeprefix("tensorflow.")
     for node in ast.walk(tree):
         match node:
