@@ -50,6 +50,10 @@ _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_
 #: Layers of version 1, and their modules.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
+#: Names of data sets that TensorFlow has no longer, or not with the attributes that they had.
+_REMOVED: Final = """
+    Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
+"""
 #: Modules of contrib, of whose names version 2 has some elsewhere.
 _CONTRIB: Final = "data framework layers rnn"
 #: Modules of TensorFlow's estimators.
@@ -131,6 +135,7 @@ def rows_for(major: int) -> dict[str, Row]:
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
+        rows |= {f"{parent}.data.{name}": f"{_OURS}.imports.removed:{name.split('.')[-1]}" for name in _REMOVED.split()}
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
         rows[f"{parent}.nn.compute_average_loss"] = f"{_OURS}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))
