@@ -151,6 +151,13 @@ def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fail
         ("import keras", "keras.layers.Dense"),
         ("from tensorflow.python.framework.ops import array_ops", "array_ops.placeholder"),
         ("from tensorflow.contrib.rnn import LSTMCell", "LSTMCell"),
+        ("from tensorflow.contrib.compiler import xla", "xla.compile"),
+        ("import tensorflow as tf", "tf.contrib.layers.xavier_initializer(dtype=tf.float16)([2, 3])"),
+        ("import tensorflow as tf", "tf.get_variable('w', [2.0, 3])"),
+        ("import tensorflow as tf", "tf.data.Options().experimental_stats"),
+        ("import tensorflow as tf\nimport tensorflow_core._api.v1.compat.v1 as v1", "v1.placeholder"),
+        ("from tensorflow.compiler.plugin.poplar.ops import gen_poputil_ops", "gen_poputil_ops"),
+        ("from tensorflow import distribute", "distribute.get_strategy().num_replicas_in_sync"),
         ("from tensorflow.keras.datasets import mnist", "mnist.load_data"),
     ],
 )
