@@ -105,6 +105,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tf_keras": (keras, _KERAS_SOURCE),
         "tensorflow.keras": (keras,),
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
+        "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": _PYTHON,
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",

@@ -1,8 +1,8 @@
 """TensorFlow's process as version 1 or 2 has it, seeded; behind a block it is as before.
 
 TensorFlow's own ``disable_v2_behavior`` is for a process's life, and takes resource variables and control flow v2 with
-it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of ``Dimension``
-and tensors that compare by identity.
+it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of
+``Dimension``, tensors that compare by identity and layers of Keras that compute in the dtype of their inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def process_of(major: int) -> Iterator[None]:
 
 
 def version_1() -> None:
-    """Switch to graphs, shapes of ``Dimension`` and tensors that are keys of dictionaries."""
+    """Switch to graphs, shapes of ``Dimension``, tensors as keys of dictionaries, and layers of inputs' dtypes."""
     _switch_to(1)
 
 
@@ -75,10 +75,12 @@ def _switch_to(major: int) -> None:
         graphs()
         _V1.disable_v2_tensorshape()
         _V1.disable_tensor_equality()
+        _V1.keras.layers.disable_v2_dtype_behavior()
     else:
         eager()
         _V1.enable_v2_tensorshape()
         _V1.enable_tensor_equality()
+        _V1.keras.layers.enable_v2_dtype_behavior()
 
 
 @contextmanager

@@ -39,21 +39,34 @@ class _Early:
 class Sequential(_Early, _Sequential):  # type: ignore[misc]
     """Keras' sequential model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
-    def __init__(self, layers: list[Any] | None = None, accumulation_count: int = 1) -> None:
-        """Take layers, and batches of an update; raises ProgramError for less than one batch."""
+    def __init__(
+        self,
+        layers: list[Any] | None = None,
+        accumulation_count: int = 1,
+        *,
+        gradient_accumulation_count: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take layers, and batches of an update by either name; raises ProgramError for less than one batch."""
         with models_on_ipus():
-            super().__init__(layers)
-        self._accumulate(accumulation_count)
+            super().__init__(layers, name)
+        self._accumulate(gradient_accumulation_count or accumulation_count)
 
 
 class Model(_Early, _Model):  # type: ignore[misc]
     """Keras' model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
-    def __init__(self, *args: Any, accumulation_count: int = 1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        accumulation_count: int = 1,
+        gradient_accumulation_count: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Take the arguments of Keras' model, and batches of an update; raises ProgramError for less than one batch."""
         with models_on_ipus():
             super().__init__(*args, **kwargs)
-        self._accumulate(accumulation_count)
+        self._accumulate(gradient_accumulation_count or accumulation_count)
 
 
 class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
