@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from ipusim.api import functions
@@ -25,9 +26,15 @@ def ipu_stateful_gradient_accumulate(
         verify_usage: without effect: any update takes the sum.
         name: name of the operation.
     """
-    accumulation = Accumulation(checks.whole("num_mini_batches", num_mini_batches, least=1))
+    accumulation = _accumulation(checks.whole("num_mini_batches", num_mini_batches, least=1))
     ((result, _),) = marked([(input, None)], lambda _: accumulation, name or "gradient_accumulate")
     return result
+
+
+@cache
+def _accumulation(count: int) -> Accumulation:
+    """Return the accumulation of all gradients over so many mini-batches."""
+    return Accumulation(count)
 
 
 def ipu_replication_normalise(input: Any, name: str | None = None) -> Any:

@@ -187,13 +187,19 @@ def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
             "python.ipu.loops.repeet is not simulated; did you mean repeat",
         ),
         ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
-        ("import tensorflow as tf\ntf.python", "module 'tensorflow' has no attribute 'python'"),
     ],
 )
 def test_a_name_of_graphcores_that_is_missing_is_one_line(run, text, said):
     with pytest.raises(ProgramError, match=r"program\.py:[12]: ") as raised:
         run(text, tensorflow=1)
     assert said in str(raised.value)
+
+
+def test_version_1_alone_has_its_package_as_an_attribute(run):
+    text = "import tensorflow as tf\nfrom tensorflow.python import ipu\nassert tf.python.ipu.loops is ipu.loops"
+    run(text, tensorflow=1)
+    with pytest.raises(ProgramError, match="module 'tensorflow' has no attribute 'python'"):
+        run(text, tensorflow=2)
 
 
 def test_a_name_that_tensorflow_lacks_is_tensorflows_own_error(run, capsys):
