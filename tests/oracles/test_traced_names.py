@@ -134,13 +134,12 @@ def test_a_loop_that_accumulates_gradients_has_the_losses_of_tensorflow(losses, 
 OWN = """
 from tensorflow.compiler.plugin.poplar.ops import gen_poputil_ops
 
-def average(gradient):
-    total = gen_poputil_ops.ipu_stateful_gradient_accumulate(gradient, num_mini_batches=4)
-    return gen_poputil_ops.ipu_replication_normalise(total)
+def total(gradient):
+    return gen_poputil_ops.ipu_stateful_gradient_accumulate(gradient, num_mini_batches=4)
 
 def body(x, labels):
     loss = last(*first(x, labels))
-    pairs = [(average(gradient), variable) for gradient, variable in optimizer.compute_gradients(loss)]
+    pairs = [(total(gradient), variable) for gradient, variable in optimizer.compute_gradients(loss)]
     with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
         return outfeed.enqueue(loss)
 

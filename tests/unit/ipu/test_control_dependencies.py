@@ -66,12 +66,14 @@ def test_a_computation_that_sends_is_a_loop_of_one_iteration(names):
 
 
 def test_a_computation_returns_what_the_first_replica_has(names):
+    from ipusim.ipu import gen_poputil_ops  # noqa: PLC0415 - which imports TensorFlow
+
     tf, outfeed = names.tf, names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     configure(names, 2)
 
     def computed(x):
         index = tf.cast(names.ipu.replication_ops.replication_index(), tf.float32)
-        return x + index, outfeed.enqueue(x * (1 + index))
+        return x + index, outfeed.enqueue(gen_poputil_ops.ipu_replication_normalise(2 * x * (1 + index)))
 
     x = tf.placeholder(np.float32, [2])
     ran = run(names, computed, outfeed, inputs=[x], feeds=[{x: [3, 4]}])
