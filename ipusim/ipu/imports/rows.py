@@ -43,6 +43,12 @@ _STRATEGIES: Final = """
 #: Modules whose names ``tensorflow.python`` had in the releases of Graphcore's programs.
 _PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
+_PLUGIN_ROWS: Final[dict[str, Row]] = {
+    "tensorflow.compiler.plugin": (),
+    f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
+    f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
+    f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
+}
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
 #: Modules of control flow, of which the first had all functions.
@@ -55,7 +61,17 @@ _REMOVED: Final = """
     Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
 """
 #: Modules of contrib, of whose names version 2 has some elsewhere.
-_CONTRIB: Final = "data framework layers rnn"
+_CONTRIB_ROWS: Final[dict[str, Row]] = {
+    "tensorflow.contrib": (),
+    "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
+    **{
+        f"tensorflow.contrib.{name}": f"{_OURS}.imports.contrib:{name}"
+        for name in ("data", "framework", "layers", "rnn")
+    },
+    "tensorflow.contrib.framework.python.framework.checkpoint_utils": "tensorflow.python.training.checkpoint_utils",
+    "tensorflow.contrib.compiler": (),
+    "tensorflow.contrib.compiler.xla": f"{_OURS}.ipu_compiler",
+}
 #: Modules of TensorFlow's estimators.
 _OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
 #: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
@@ -95,12 +111,7 @@ def rows_for(major: int) -> dict[str, Row]:
     rows: dict[str, Row] = {
         "tensorflow": version[major],
         "tensorflow.compat.v1": ("tensorflow.compat.v1",),
-        "tensorflow.contrib": (),
-        "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
-        **{f"tensorflow.contrib.{name}": f"{_OURS}.imports.contrib:{name}" for name in _CONTRIB.split()},
-        "tensorflow.contrib.framework.python.framework.checkpoint_utils": "tensorflow.python.training.checkpoint_utils",
-        "tensorflow.contrib.compiler": (),
-        "tensorflow.contrib.compiler.xla": f"{_OURS}.ipu_compiler",
+        **_CONTRIB_ROWS,
         "keras": (keras, _KERAS_SOURCE),
         "tf_keras": (keras, _KERAS_SOURCE),
         "tensorflow.keras": (keras,),
@@ -126,10 +137,7 @@ def rows_for(major: int) -> dict[str, Row]:
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
         "tensorflow._api.v1": ("tensorflow.compat.v1",),
         "tensorflow._api.v1.compat.v1": ("tensorflow.compat.v1",),
-        "tensorflow.compiler.plugin": (),
-        f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
-        f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
-        f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
+        **_PLUGIN_ROWS,
     }
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
