@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from ipusim.app.render.tables import Table
 from reports.markdown import markdown
-from reports.public_programs import Outcome, Program, read_programs
+from reports.public_programs import FURTHER, Outcome, Program, read_programs
 
-_HEAD = """\
+_HEAD: Final = """\
 # Public programs for Graphcore's TensorFlow
 
 The programs for TensorFlow 1 and 2 in Graphcore's public tutorials, feature examples and benchmarks, each at the commit
@@ -21,24 +22,49 @@ A program *runs* when it ends well and prints what its own text or test says; it
 What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What trains for
 longer than the seconds in the last column, on a machine with much else to do, is *undecided*.
 """
+_FURTHER: Final = """\
+# Further programs
+
+Applications and users' programs that were chosen by [a rule](further_programs.txt) before any of them was run. The
+column *first run* has the outcome of the first run and the commit of ipusim that it is of; what kept programs from
+running was mended then, for all programs that have it, and *here* is the outcome of the last run of the same file.
+`python -m reports.public_programs FOLDER --further` runs them.
+"""
 
 
 def programs_page() -> str:
     """Return the page as Markdown."""
-    programs = read_programs()
+    return "\n".join([*_part(_HEAD, read_programs()), *_further(read_programs(FURTHER))])
+
+
+def _further(programs: Sequence[Program]) -> list[str]:
+    """Return the part of the further programs, with how many run of those that need nothing else."""
+    alone = [program for program in programs if program.needs_nothing]
+    ran = sum(program.outcome is Outcome.RUNS for program in alone)
+    at_first = sum(program.first.startswith(Outcome.RUNS) for program in alone)
+    share = (
+        f"{len(alone)} of the {len(programs)} need no package, file or compiled operation that is not there: "
+        f"{at_first} of them ran in their first run, and {ran}, {ran / len(alone):.0%}, run here.\n"
+    )
+    return _part(_FURTHER + "\n" + share, programs)
+
+
+def _part(head: str, programs: Sequence[Program]) -> list[str]:
+    """Return the part of a list of programs: its head, the counts of outcomes, and a table for each repository."""
     counts = Counter(program.outcome for program in programs)
     summary = Table(
         "Public programs",
         (*(outcome.value for outcome in Outcome), "all"),
         ((*(str(counts[outcome]) for outcome in Outcome), str(len(programs))),),
     )
-    parts = [_HEAD, _states(programs), markdown(summary)]
+    parts = [head, _states(programs), markdown(summary)]
+    firsts = ("first run",) if any(program.first for program in programs) else ()
     for checkout in dict.fromkeys((program.repository, program.commit) for program in programs):
         repository, commit = checkout
         below = [program for program in programs if (program.repository, program.commit) == checkout]
-        table = Table(repository, ("program", "arguments", "here", "why"), _rows(below))
+        table = Table(repository, ("program", "arguments", *firsts, "here", "why"), _rows(below, bool(firsts)))
         parts.append(f"## {repository} at {commit}\n\n{markdown(table)}")
-    return "\n".join(parts)
+    return parts
 
 
 def _states(programs: Sequence[Program]) -> str:
@@ -50,13 +76,14 @@ def _states(programs: Sequence[Program]) -> str:
     return f"The outcomes are of ipusim at several commits: {counts}. A refusal of an earlier one may be out of date.\n"
 
 
-def _rows(programs: Sequence[Program]) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of programs, by outcome and then as they stand."""
+def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of programs, by outcome and then as they stand; on request with first outcomes."""
     order = [*Outcome]
     return tuple(
         (
             f"[{program.path}]({program.link})",
             f"`{program.arguments}`" if program.arguments else "",
+            *((program.first,) if firsts else ()),
             program.outcome.value,
             _why(program),
         )
@@ -68,7 +95,7 @@ def _why(program: Program) -> str:
     """Return why a program does not run: what it needs, or the message, as text of a table's cell."""
     if program.outcome is Outcome.RUNS:
         return ""
-    if program.needs:
+    if not program.needs_nothing:
         return f"it needs {program.needs}"
     return (
         program.why.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")

@@ -56,6 +56,7 @@ class Program:
         why: the last run's message where it was refused, with the file and line that the message names, or what it
             did not print, or how long it ran.
         state: the commit of ipusim that ran it last.
+        first: outcome of the first run, and the commit that ran it; empty where it is not kept.
     """
 
     repository: str
@@ -67,11 +68,17 @@ class Program:
     outcome: Outcome
     why: str
     state: str
+    first: str = ""
 
     @property
     def link(self) -> str:
         """Its page on GitHub."""
         return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
+
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether it needs nothing that is not there: data that are drawn in their form, and a path, are."""
+        return re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", self.needs) is not None
 
     @property
     def checkout(self) -> str:
@@ -86,11 +93,12 @@ def read_programs(file: Path = OUTCOMES) -> tuple[Program, ...]:
 
 
 def as_csv(programs: Sequence[Program]) -> str:
-    """Return the text of a file of outcomes."""
+    """Return the text of a file of outcomes, with a column for first outcomes where any is kept."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Program)])
-    writer.writerows(astuple(program) for program in programs)
+    columns = [field.name for field in fields(Program)][: None if any(program.first for program in programs) else -1]
+    writer.writerow(columns)
+    writer.writerows(astuple(program)[: len(columns)] for program in programs)
     return text.getvalue()
 
 
@@ -123,6 +131,8 @@ def _message(program: Program, line: str) -> str:
 def run(program: Program, folder: Path) -> Program:
     """Run a program in its folder of the checkout, and return it with the outcome."""
     file = (folder / program.checkout / program.path).resolve()
+    named = re.search(r"PYTHONPATH=(\S+)", program.needs)
+    path = {"PYTHONPATH": str(file.parent / named[1])} if named else {}
     with TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "ipusim", "run", str(file), "--out", f"{temporary}/results", "--quiet"]
         try:
@@ -133,7 +143,7 @@ def run(program: Program, folder: Path) -> Program:
                 text=True,
                 check=False,
                 timeout=_LIMIT,
-                env={**os.environ, "HOME": temporary},
+                env={**os.environ, "HOME": temporary, **path},
             )
         except subprocess.TimeoutExpired:
             return judged(program, None, "", "")
@@ -151,7 +161,9 @@ def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
     programs, commit = list(read_programs(file)), state()
     for place, program in enumerate(programs):
         if part in program.path:
-            programs[place] = replace(run(program, folder), state=commit)
+            ran = replace(run(program, folder), state=commit)
+            first = f"{ran.outcome} at {commit}" if file == FURTHER else ""
+            programs[place] = replace(ran, first=program.first or first)
             file.write_text(as_csv(programs), encoding="utf-8")
             print(f"{programs[place].outcome:8} {program.checkout}/{program.path}: {programs[place].why}", flush=True)
 

@@ -96,10 +96,10 @@ class _Accumulating(IpuOptimizer):
             dtype = accumulation.dtype_of(variable)
             return accumulation if dtype is None else replace(accumulation, dtype=np.dtype(dtype))
 
-        return super().apply_gradients(_marked(grads_and_vars, value, "gradient_accumulation"), global_step, name)
+        return super().apply_gradients(marked(grads_and_vars, value, "gradient_accumulation"), global_step, name)
 
 
-def _marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
+def marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
     """Return pairs of gradients behind a node each, which a value stands behind, and variables."""
     result = []
     for gradient, variable in pairs:
@@ -161,7 +161,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
         """Average the gradients over replicas, and let the wrapped optimizer apply them."""
-        pairs = _marked(grads_and_vars, lambda variable: Averaged(variable_name(variable)), "cross_replica_average")
+        pairs = marked(grads_and_vars, lambda variable: Averaged(variable_name(variable)), "cross_replica_average")
         return super().apply_gradients(pairs, global_step, name)
 
 

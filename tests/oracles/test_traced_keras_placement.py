@@ -246,3 +246,30 @@ def test_asynchronous_callbacks_are_called_for_each_step(keras, kind):
 
     in_strategy(1, run)
     assert seen == [f"{when} {step}" for step in range(16) for when in ("begin", "end")]
+
+
+@pytest.mark.parametrize("kind", ["sequential", "functional"])
+def test_a_pipelined_model_of_the_first_releases_trains_as_a_model_with_stages(keras, kind):
+    from ipusim.ipu.keras import models  # noqa: PLC0415 - which imports TensorFlow
+
+    x, y = np.random.default_rng(0).random((2 * COUNT * BATCH, 12), np.float32), np.arange(2 * COUNT * BATCH) % 10
+
+    def trained(early):
+        keras.utils.set_random_seed(3)
+        first, second, last = _layers(keras)
+        if not early:
+            model = MODELS[kind](keras)
+            model.set_pipelining_options(gradient_accumulation_steps_per_replica=COUNT)
+        elif kind == "sequential":
+            model = models.SequentialPipelineModel([[first, second], [last]], gradient_accumulation_count=COUNT)
+        else:
+            inputs = keras.Input((12,))
+            with PipelineStage(0):
+                hidden = second(first(inputs))
+            with PipelineStage(1):
+                model = models.PipelineModel(inputs, last(hidden), pipeline_depth=COUNT, device_mapping=[0, 1])
+        options = {} if early else {"steps_per_execution": COUNT}
+        model.compile("sgd", "sparse_categorical_crossentropy", **options)
+        return model.fit(x, y, BATCH, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+    assert in_strategy(2, trained, True) == in_strategy(2, trained, False)

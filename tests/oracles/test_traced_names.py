@@ -131,6 +131,28 @@ def test_a_loop_that_accumulates_gradients_has_the_losses_of_tensorflow(losses, 
     np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
 
 
+OWN = """
+from tensorflow.compiler.plugin.poplar.ops import gen_poputil_ops
+
+def total(gradient):
+    return gen_poputil_ops.ipu_stateful_gradient_accumulate(gradient, num_mini_batches=4)
+
+def body(x, labels):
+    loss = last(*first(x, labels))
+    pairs = [(total(gradient), variable) for gradient, variable in optimizer.compute_gradients(loss)]
+    with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
+        return outfeed.enqueue(loss)
+
+def network():
+    return ipu.loops.repeat(20, body, [], infeed)
+"""
+
+
+def test_a_loop_that_accumulates_by_an_operation_of_poplar_has_the_losses_of_tensorflow(losses):
+    found = losses(DATA, IPUS.format(ipus=1), OWN, RUN)
+    np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+
+
 SHARDED = """
 def body(x, labels):
     with ipu.scopes.ipu_shard(0):

@@ -14,7 +14,7 @@ from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.imports.rows import Row
 from ipusim.ipu.runtime.offered import resolved
 
-#: The package that programs import from and TensorFlow has not as an attribute.
+#: The package that programs import from, which TensorFlow 2 has not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
 #: How names of modules begin that are Graphcore's to a program.
 _OURS: Final = "ipusim."
@@ -113,7 +113,7 @@ class Face(ModuleType):
         if name == "__version__" and self.__name__.startswith("tensorflow"):
             return self._faces.version
         full = f"{self.__name__}.{name}"
-        if full == _NOT_BY_ATTRIBUTE:
+        if full == _NOT_BY_ATTRIBUTE and not self._faces.version.startswith("1."):
             raise MissingNameError(
                 "module 'tensorflow' has no attribute 'python': use `from tensorflow.python import ipu`"
             )

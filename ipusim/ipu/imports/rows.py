@@ -43,6 +43,12 @@ _STRATEGIES: Final = """
 #: Modules whose names ``tensorflow.python`` had in the releases of Graphcore's programs.
 _PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
+_PLUGIN_ROWS: Final[dict[str, Row]] = {
+    "tensorflow.compiler.plugin": (),
+    f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
+    f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
+    f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
+}
 #: Modules of Keras' source that programs import layers from, by names that it no longer has.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
 #: Modules of control flow, of which the first had all functions.
@@ -50,6 +56,22 @@ _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_
 #: Layers of version 1, and their modules.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
+#: Names of data sets that TensorFlow has no longer, or not with the attributes that they had.
+_REMOVED: Final = """
+    Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
+"""
+#: Modules of contrib, of whose names version 2 has some elsewhere.
+_CONTRIB_ROWS: Final[dict[str, Row]] = {
+    "tensorflow.contrib": (),
+    "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
+    **{
+        f"tensorflow.contrib.{name}": f"{_OURS}.imports.contrib:{name}"
+        for name in ("data", "framework", "layers", "rnn")
+    },
+    "tensorflow.contrib.framework.python.framework.checkpoint_utils": "tensorflow.python.training.checkpoint_utils",
+    "tensorflow.contrib.compiler": (),
+    "tensorflow.contrib.compiler.xla": f"{_OURS}.ipu_compiler",
+}
 #: Modules of TensorFlow's estimators.
 _OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
 #: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
@@ -89,13 +111,12 @@ def rows_for(major: int) -> dict[str, Row]:
     rows: dict[str, Row] = {
         "tensorflow": version[major],
         "tensorflow.compat.v1": ("tensorflow.compat.v1",),
-        "tensorflow.contrib": (),
-        "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
-        "tensorflow.contrib.rnn": "ipusim.ipu.imports.contrib:rnn",
+        **_CONTRIB_ROWS,
         "keras": (keras, _KERAS_SOURCE),
         "tf_keras": (keras, _KERAS_SOURCE),
         "tensorflow.keras": (keras,),
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
+        "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": _PYTHON,
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
@@ -115,15 +136,16 @@ def rows_for(major: int) -> dict[str, Row]:
         "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
-        "tensorflow.compiler.plugin": (),
-        f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
-        f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
+        "tensorflow._api.v1": ("tensorflow.compat.v1",),
+        "tensorflow._api.v1.compat.v1": ("tensorflow.compat.v1",),
+        **_PLUGIN_ROWS,
     }
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
+        rows |= {f"{parent}.data.{name}": f"{_OURS}.imports.removed:{name.split('.')[-1]}" for name in _REMOVED.split()}
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
         rows[f"{parent}.nn.compute_average_loss"] = f"{_OURS}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))

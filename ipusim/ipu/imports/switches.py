@@ -25,6 +25,7 @@ _OPS: Final = import_module("tensorflow.python.framework.ops")
 _CONTEXT: Final = import_module("tensorflow.python.eager.context")
 _LAYERS: Final = import_module("tf_keras.src.engine.base_layer_utils")
 _STACK: Final = import_module("tensorflow.python.framework.stack")
+_SHAPES: Final = import_module("tensorflow.python.framework.tensor_shape")
 _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").BaseResourceVariable
 
 #: Seed of Python, NumPy and TensorFlow where a program sets none: initial values are the same in every run.
@@ -54,7 +55,7 @@ def process_of(major: int) -> Iterator[None]:
 
 
 def version_1() -> None:
-    """Switch to graphs, shapes of ``Dimension`` and tensors that are keys of dictionaries."""
+    """Switch to graphs, shapes of ``Dimension``, tensors as keys of dictionaries, and layers of inputs' dtypes."""
     _switch_to(1)
 
 
@@ -109,10 +110,14 @@ def _own_stacks() -> Iterator[None]:
 
 @contextmanager
 def _own_graphs() -> Iterator[None]:
-    """Give graphs of the block seeds of their operations, devices that are IPUs, and initialized values."""
+    """Give graphs of the block seeds of their operations, devices that are IPUs, and initialized values.
+
+    Sizes of shapes may be whole numbers as floats in version 1, as there.
+    """
     begin: Callable[..., None] = tf.Graph.__init__
     scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
     initialized: Callable[..., Any] = _VARIABLE.initialized_value
+    size: Callable[..., None] = _SHAPES.Dimension.__init__
 
     def seeded(graph: Any, *arguments: Any, **options: Any) -> None:
         begin(graph, *arguments, **options)
@@ -124,12 +129,16 @@ def _own_graphs() -> Iterator[None]:
             return ipu_scope(name)
         return scope(graph, name)
 
-    tf.Graph.__init__, tf.Graph.device = seeded, device
+    def of_size(dimension: Any, value: Any) -> None:
+        whole = isinstance(value, float) and value.is_integer() and not _SHAPES._TENSORSHAPE_V2_OVERRIDE
+        size(dimension, int(value) if whole else value)
+
+    tf.Graph.__init__, tf.Graph.device, _SHAPES.Dimension.__init__ = seeded, device, of_size
     _VARIABLE.initialized_value = _initialized_value
     try:
         yield
     finally:
-        tf.Graph.__init__, tf.Graph.device = begin, scope
+        tf.Graph.__init__, tf.Graph.device, _SHAPES.Dimension.__init__ = begin, scope, size
         _VARIABLE.initialized_value = initialized
 
 

@@ -15,6 +15,8 @@ _IN_BOTH: Final = frozenset({"estimator"})
 _IN_PLACE: Final = "tensorflow.compat.v1"
 #: Names of version 1 that no installed TensorFlow has, or that it has in both versions.
 _ONLY_THERE: Final = frozenset({"contrib", "compat.v1"})
+#: Module of version 1's names below the package, which that version alone has.
+_NAMES_OF_1: Final = "_api.v1"
 
 
 def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
@@ -22,10 +24,10 @@ def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
 
     Args:
         tree: the program.
-        folder: where the modules lie that it imports.
+        folder: where the modules lie that it imports, there or in the folder above, which programs add to the path.
 
     Returns:
-        1 and a name such as ``tf.placeholder`` where the program, or a module of its folder that it imports, uses a
+        1 and a name such as ``tf.placeholder`` where the program, or a module of these folders that it imports, uses a
         name that version 1 alone has; else 2 and "".
     """
     ours = load()
@@ -38,11 +40,12 @@ def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
 
 
 def _with_imported(tree: ast.Module, folder: Path, seen: set[Path]) -> Iterator[ast.Module]:
-    """Yield a module and those of the folder that it imports, each once."""
+    """Yield a module and those of the folder, or of the folder above, that it imports, each once."""
     yield tree
     for name in _imported(tree):
         parts = name.split(".")
-        for file in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
+        stems = [above.joinpath(*parts) for above in (folder, folder.parent)]
+        for file in (file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")):
             if file not in seen and file.is_file():
                 seen.add(file)
                 try:
@@ -73,7 +76,7 @@ def _names_of_tensorflow(tree: ast.Module) -> Iterator[str]:
         for alias in node.names
     ]
     aliases = {alias for name, alias in imported if name == "tensorflow"}
-    if not aliases and _IN_PLACE in _imported(tree):
+    if any(_NAMES_OF_1 in name for name, _ in imported) or (not aliases and _IN_PLACE in _imported(tree)):
         yield _IN_PLACE.removeprefix("tensorflow.")
     for node in ast.walk(tree):
         match node:

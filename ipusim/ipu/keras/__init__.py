@@ -11,7 +11,10 @@ _KERAS: Final = "ipusim.ipu.keras"
 __getattr__, __dir__ = offering(
     "keras.ipu",
     {"extensions": f"{_KERAS}.extensions", "layers": "ipusim.ipu.keras.layers"}
-    | in_module("ipusim.ipu.keras.models", "Model Sequential")
+    | in_module(
+        "ipusim.ipu.keras.models",
+        "Model PipelineModel PipelineSequential PipelinedModel Sequential SequentialPipelineModel",
+    )
     | in_module(
         f"{_KERAS}.pipeline_stages",
         "FunctionalLayerPipelineStageAssignment ModelLayerPipelineStageAssignment PipelineStage "

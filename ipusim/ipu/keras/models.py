@@ -1,7 +1,8 @@
-"""Models of ``ipu.keras`` in releases up to 1.4, where Keras' own did not run on IPUs."""
+"""Models of ``ipu.keras`` in releases up to 2.0, where Keras' own did not run on IPUs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ipusim.ipu.graph.tensorflow_import import load
@@ -13,26 +14,84 @@ _Sequential: Any = tf.keras.Sequential
 _Model: Any = tf.keras.Model
 
 
-class Sequential(_Sequential):  # type: ignore[misc]
+class _Early:
+    """A model that executes as many batches at once as a weight update takes, as Keras had no other number."""
+
+    _update_batches = 1
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Take what Keras' compile does."""
+        if self._update_batches > 1:
+            kwargs.setdefault("steps_per_execution", self._update_batches)
+        super().compile(*args, **kwargs)  # type: ignore[misc]
+
+    def _accumulate(self: Any, count: int) -> None:
+        if checks.whole("accumulation_count", count, 1) > 1:
+            self._update_batches = count
+            self.set_gradient_accumulation_options(count)
+
+    def _pipeline(self: Any, count: int, options: dict[str, Any]) -> None:
+        count = options.pop("pipeline_depth", count)
+        self._update_batches = checks.whole("gradient_accumulation_count", count, 1)
+        self.set_pipelining_options(count, options.pop("device_mapping", None), **options)
+
+
+class Sequential(_Early, _Sequential):  # type: ignore[misc]
     """Keras' sequential model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
-    def __init__(self, layers: list[Any] | None = None, accumulation_count: int = 1) -> None:
-        """Take layers, and batches of an update; raises ProgramError for less than one batch."""
+    def __init__(
+        self,
+        layers: list[Any] | None = None,
+        accumulation_count: int = 1,
+        *,
+        gradient_accumulation_count: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take layers, and batches of an update by either name; raises ProgramError for less than one batch."""
         with models_on_ipus():
-            super().__init__(layers)
-        _accumulate(self, accumulation_count)
+            super().__init__(layers, name)
+        self._accumulate(gradient_accumulation_count or accumulation_count)
 
 
-class Model(_Model):  # type: ignore[misc]
+class Model(_Early, _Model):  # type: ignore[misc]
     """Keras' model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
 
-    def __init__(self, *args: Any, accumulation_count: int = 1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        accumulation_count: int = 1,
+        gradient_accumulation_count: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         """Take the arguments of Keras' model, and batches of an update; raises ProgramError for less than one batch."""
         with models_on_ipus():
             super().__init__(*args, **kwargs)
-        _accumulate(self, accumulation_count)
+        self._accumulate(gradient_accumulation_count or accumulation_count)
 
 
-def _accumulate(model: Any, count: int) -> None:
-    if checks.whole("accumulation_count", count, 1) > 1:
-        model.set_gradient_accumulation_options(count)
+class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
+    """A pipeline of lists of layers, a list for each stage."""
+
+    def __init__(self, stages: Sequence[Sequence[Any]], gradient_accumulation_count: int = 1, **options: Any) -> None:
+        """Take layers by stage, batches of a weight update, and further arguments of a pipeline."""
+        name = options.pop("name", None)
+        with models_on_ipus():
+            super().__init__([layer for stage in stages for layer in stage], name)
+        self.set_pipeline_stage_assignment([place for place, stage in enumerate(stages) for _ in stage])
+        self._pipeline(gradient_accumulation_count, options)
+
+
+class PipelineModel(_Early, _Model):  # type: ignore[misc]
+    """A pipeline of the calls of layers in the blocks of ``PipelineStage``."""
+
+    def __init__(
+        self, inputs: Any, outputs: Any, gradient_accumulation_count: int = 1, name: str | None = None, **options: Any
+    ) -> None:
+        """Take the tensors of a functional model, batches of a weight update, and further arguments of a pipeline."""
+        with models_on_ipus():
+            super().__init__(inputs, outputs, name=name)
+        self._pipeline(gradient_accumulation_count, options)
+
+
+#: The names of SequentialPipelineModel in other releases.
+PipelineSequential = PipelinedModel = SequentialPipelineModel

@@ -233,8 +233,8 @@ def has_strategy() -> bool:
 
 
 def get_strategy() -> Any:
-    """Return the strategy whose scope the caller is in, None for none."""
-    return strategy()
+    """Return the strategy whose scope the caller is in; outside of scopes TensorFlow's default one."""
+    return strategy() or tf.distribute.get_strategy()
 
 
 __getattr__, __dir__ = rows(

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array, functions
-from ipusim.base.errors import EndOfDataError, IpusimError, ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import EndOfDataError, IpusimError, ProgramError, ProgramStateError
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
@@ -25,9 +25,6 @@ tf = load()
 
 #: Names of the nodes of queues in graphs.
 DEQUEUE: Final = "infeed_dequeue"
-_NOT_ALONE: Final = (
-    "outfeed: expected an enqueue in the body of the loop or the stage of the pipeline of a computation that has one"
-)
 
 
 class Infeed:
@@ -190,8 +187,8 @@ class Outfeed:
 
         def send(invocation: Invocation, *values: Any) -> None:
             if self._receiver is None:
-                if invocation.session is not None:
-                    raise UnsupportedProgramError(_NOT_ALONE)
+                if isinstance(invocation.session, RunningSession | EagerHost):  # outside of loops and pipelines
+                    self.add(invocation.session.session, values)
                 return
             replica = functions.surroundings().replica.index
             key = replica, invocation.key

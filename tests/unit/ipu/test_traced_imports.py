@@ -151,6 +151,13 @@ def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fail
         ("import keras", "keras.layers.Dense"),
         ("from tensorflow.python.framework.ops import array_ops", "array_ops.placeholder"),
         ("from tensorflow.contrib.rnn import LSTMCell", "LSTMCell"),
+        ("from tensorflow.contrib.compiler import xla", "xla.compile"),
+        ("import tensorflow as tf", "tf.contrib.layers.xavier_initializer(dtype=tf.float16)([2, 3])"),
+        ("import tensorflow as tf", "tf.get_variable('w', [2.0, 3])"),
+        ("import tensorflow as tf", "tf.data.Options().experimental_stats"),
+        ("import tensorflow as tf\nimport tensorflow_core._api.v1.compat.v1 as v1", "v1.placeholder"),
+        ("from tensorflow.compiler.plugin.poplar.ops import gen_poputil_ops", "gen_poputil_ops"),
+        ("from tensorflow import distribute", "distribute.get_strategy().num_replicas_in_sync"),
         ("from tensorflow.keras.datasets import mnist", "mnist.load_data"),
     ],
 )
@@ -180,13 +187,19 @@ def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
             "python.ipu.loops.repeet is not simulated; did you mean repeat",
         ),
         ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
-        ("import tensorflow as tf\ntf.python", "module 'tensorflow' has no attribute 'python'"),
     ],
 )
 def test_a_name_of_graphcores_that_is_missing_is_one_line(run, text, said):
     with pytest.raises(ProgramError, match=r"program\.py:[12]: ") as raised:
         run(text, tensorflow=1)
     assert said in str(raised.value)
+
+
+def test_version_1_alone_has_its_package_as_an_attribute(run):
+    text = "import tensorflow as tf\nfrom tensorflow.python import ipu\nassert tf.python.ipu.loops is ipu.loops"
+    run(text, tensorflow=1)
+    with pytest.raises(ProgramError, match="module 'tensorflow' has no attribute 'python'"):
+        run(text, tensorflow=2)
 
 
 def test_a_name_that_tensorflow_lacks_is_tensorflows_own_error(run, capsys):

@@ -1,0 +1,54 @@
+"""Operations of Poplar's utilities that optimizers of programs' own write by themselves."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ipusim.api import functions
+from ipusim.ipu.cross_replica_ops import numbers
+from ipusim.ipu.graph.accumulation import Accumulation
+from ipusim.ipu.optimizers import marked
+from ipusim.ipu.runtime import checks
+from ipusim.ipu.traced.collectives import add_collective
+
+__all__ = ["ipu_replication_normalise", "ipu_stateful_gradient_accumulate"]
+
+
+def ipu_stateful_gradient_accumulate(
+    input: Any, num_mini_batches: int, verify_usage: bool = True, name: str | None = None
+) -> Any:
+    """Return the sum of a gradient over mini-batches, as a weight update takes it.
+
+    Args:
+        input: the gradient of a mini-batch.
+        num_mini_batches: mini-batches of a weight update.
+        verify_usage: without effect: any update takes the sum.
+        name: name of the operation.
+    """
+    accumulation = _accumulation(checks.whole("num_mini_batches", num_mini_batches, least=1))
+    ((result, _),) = marked([(input, None)], lambda _: accumulation, name or "gradient_accumulate")
+    return result
+
+
+@cache
+def _accumulation(count: int) -> Accumulation:
+    """Return the accumulation of all gradients over so many mini-batches."""
+    return Accumulation(count)
+
+
+def ipu_replication_normalise(input: Any, name: str | None = None) -> Any:
+    """Return a tensor divided by the number of replicas.
+
+    Args:
+        input: tensor of numbers.
+        name: name of the operation.
+    """
+    value = numbers(input)
+    return add_collective(
+        _normalised, lambda _, gradient: _normalised(gradient), value, value.shape, name or "normalise"
+    )
+
+
+def _normalised(array: Any) -> Any:
+    return array / array.dtype.type(functions.surroundings().replica.count)
