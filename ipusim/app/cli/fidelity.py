@@ -66,9 +66,6 @@ def validate(
     ] = None,
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
-    from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
-    from ipusim.app.run_folder.folder import ResultsFolder
-
     if fit:
         refuse_beside(context, "--fit", "rates", "out")
         _fit(fit, rates, out)
@@ -77,6 +74,14 @@ def validate(
         raise OptionError("rates", "expected rows to fit them to with it, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
+    _validate(products, rows, ipu, out)
+
+
+def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None) -> None:
+    """Compare the simulator with measurements."""
+    from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
+    from ipusim.app.run_folder.folder import ResultsFolder
+
     reads = [path for path in (products, rows) if path is not None]
     with ExitStack() as stack:
         results = None if out is None else stack.enter_context(ResultsFolder(out, VALIDATION_FILES, reads=reads))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,36 +108,50 @@ def suggest(
     It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
     With --order it finds the best order of passes instead, and says how far that is from a bound that none can beat.
     """
-    from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
-    from ipusim.app.suggest import words
-    from ipusim.app.suggest.budget import Budget
-    from ipusim.app.suggest.choices import Limits
-    from ipusim.app.suggest.writing import write_suggested
+    from ipusim.app.run_folder.output_file import SUGGESTED
 
-    if seconds is None:
-        seconds = _SYNTHESIS_S if order else 60.0
+    given = overrides or ()
     if order:
         refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set")
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
-        _write_order(scenario, overrides or (), out, schedules or "all", memory, seconds)
+        _write_order(scenario, given, out, schedules or "all", memory, _SYNTHESIS_S if seconds is None else seconds)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
-    limits = Limits(
-        global_batch=global_batch,
-        ipus=_numbers("ipus", ipus),
-        replicas=_numbers("replicas", replicas),
-        stages=_numbers("stages", stages),
-        micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
-        schedules=_names(schedules),
-        sync=_names(sync),
-        placements=_names(placements),
-        recompute=_names(recompute),
-        offload=_names(offload),
-        sharding=_names(sharding),
-        orders=_names(orders),
+    limits = _limits(context.params)
+    _write_plan(scenario, given, limits, simulations, 60.0 if seconds is None else seconds, out, synthesize=synthesize)
+
+
+def _limits(options: Mapping[str, Any]) -> Limits:
+    """Return the limits of a search for a plan, by the options of the command; raises OptionError."""
+    from ipusim.app.suggest.choices import Limits
+
+    numbers = ("ipus", "replicas", "stages", "micro_batch_sizes")
+    names = ("schedules", "sync", "placements", "recompute", "offload", "sharding", "orders")
+    return Limits(
+        global_batch=options["global_batch"],
+        **{name: _numbers(name, options[name]) for name in numbers},
+        **{name: _names(options[name]) for name in names},
     )
+
+
+def _write_plan(
+    scenario: Path,
+    overrides: Sequence[str],
+    limits: Limits,
+    simulations: int,
+    seconds: float,
+    out: Path | None,
+    *,
+    synthesize: bool,
+) -> None:
+    """Search a plan, and write the scenario that has it; of a synthesis an order for its costs beside it."""
+    from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
+    from ipusim.app.suggest import words
+    from ipusim.app.suggest.budget import Budget
+    from ipusim.app.suggest.writing import write_suggested
+
     if out is not None:
         check_output(out, SUGGESTED, (scenario,))
         if synthesize:
@@ -145,7 +159,7 @@ def suggest(
     keep_watch()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
-        suggestion = _searched(scenario, overrides or (), limits, simulations, budget)
+        suggestion = _searched(scenario, overrides, limits, simulations, budget)
         suggestion.raise_if_none()
         print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))
         print_tables(words.plan_table(suggestion))
@@ -158,7 +172,7 @@ def suggest(
             found = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), stopped=stop)
             print_text(*verdict(found))
         if out is not None:
-            write_suggested(suggestion, scenario, overrides or (), out, found)
+            write_suggested(suggestion, scenario, overrides, out, found)
             typer.echo(f"{out}")
         elif suggestion.plan is not None:
             print_text("--out FILE.yaml writes it as a scenario.")

@@ -101,11 +101,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
 
 
 def rows_for(major: int) -> dict[str, Row]:
-    """Return all rows for programs of a version of TensorFlow.
-
-    Args:
-        major: 1 or 2.
-    """
+    """Return all rows for programs of a version of TensorFlow, 1 or 2."""
     keras = f"tf_keras.api._v{major}.keras"
     version: dict[int, tuple[str, ...]] = {1: ("tensorflow.compat.v1", "tensorflow"), 2: ("tensorflow",)}
     rows: dict[str, Row] = {
