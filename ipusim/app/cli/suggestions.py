@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -109,6 +109,7 @@ def suggest(
     With --order it finds the best order of passes instead, and says how far that is from a bound that none can beat.
     """
     from ipusim.app.run_folder.output_file import SUGGESTED
+    from ipusim.app.suggest.choices import Limits
 
     given = overrides or ()
     if order:
@@ -119,21 +120,21 @@ def suggest(
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
-    limits = _limits(context.params)
-    _write_plan(scenario, given, limits, simulations, 60.0 if seconds is None else seconds, out, synthesize=synthesize)
-
-
-def _limits(options: Mapping[str, Any]) -> Limits:
-    """Return the limits of a search for a plan, by the options of the command; raises OptionError."""
-    from ipusim.app.suggest.choices import Limits
-
-    numbers = ("ipus", "replicas", "stages", "micro_batch_sizes")
-    names = ("schedules", "sync", "placements", "recompute", "offload", "sharding", "orders")
-    return Limits(
-        global_batch=options["global_batch"],
-        **{name: _numbers(name, options[name]) for name in numbers},
-        **{name: _names(options[name]) for name in names},
+    limits = Limits(
+        global_batch=global_batch,
+        ipus=_numbers("ipus", ipus),
+        replicas=_numbers("replicas", replicas),
+        stages=_numbers("stages", stages),
+        micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
+        schedules=_names(schedules),
+        sync=_names(sync),
+        placements=_names(placements),
+        recompute=_names(recompute),
+        offload=_names(offload),
+        sharding=_names(sharding),
+        orders=_names(orders),
     )
+    _write_plan(scenario, given, limits, simulations, 60.0 if seconds is None else seconds, out, synthesize=synthesize)
 
 
 def _write_plan(
