@@ -34,7 +34,7 @@ with tf.Session() as session:
         pytest.param(
             TEXT.replace("tf.Session", "tf.Sessions"),
             Outcome.REFUSED,
-            "program.py:8: tf.Sessions is not simulated; did",
+            "AttributeError: module 'tensorflow.compat.v1' has no attribute 'Sessions'",
             marks=slowest,
         ),
         pytest.param(TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more", marks=slowest),

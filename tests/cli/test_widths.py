@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -64,13 +65,13 @@ def no_files(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_help_of_all_commands_says_each_whole_sentence(width):
+def test_help_of_all_commands_says_the_first_clause_of_each(width):
     done = ipusim("--help", columns=str(width))
     assert max(map(len, done.stdout.splitlines())) <= width
     # The library breaks lines behind hyphens too.
     said = "".join(done.stdout.split("Commands:")[1].split())
     for name, sentence in COMMANDS.items():
-        assert name + "".join(sentence.split()) in said
+        assert name + "".join(re.split("[,;:.]", sentence)[0].split()) in said
 
 
 @cache
