@@ -77,7 +77,7 @@ class Program:
 
     @property
     def needs_nothing(self) -> bool:
-        """Whether it needs nothing that is not there: data that are drawn in their form, and a path, are."""
+        """Whether it runs without other packages or files; drawn data and a path for imports are given to it."""
         return re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", self.needs) is not None
 
     @property

@@ -41,8 +41,8 @@ MODEL = {
     },
     "numerics": "off",
 }
-#: Exchanges between hosts before a session run.
-EXCHANGES = (laws.NETWORK_SUM, laws.NETWORK_GATHER, laws.NETWORK_BROADCAST)
+#: Exchanges of hosts before a session run, and copies of weights to an IPU.
+EXCHANGES = (laws.NETWORK_SUM, laws.NETWORK_GATHER, laws.NETWORK_BROADCAST, laws.FILL, laws.WEIGHTS_IN)
 
 
 def drawn_scenario(seed: int) -> dict[str, Any]:

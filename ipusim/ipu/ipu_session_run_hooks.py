@@ -101,7 +101,7 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
 
 
 def _named(tensors: Any) -> dict[str, Any]:
-    """Return tensors by name; those of a list by their own names."""
+    """Return tensors by name; tensors of a list have their names in the graph."""
     if isinstance(tensors, dict):
         return tensors
     listed = list(tensors) if isinstance(tensors, list | tuple) else [tensors]

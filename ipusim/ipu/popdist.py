@@ -1,7 +1,7 @@
 """Graphcore's PopDist: which instance of a distributed program this is, told by the simulated hosts.
 
 ``ipusim run program.py --hosts 2`` stands for ``poprun --num-instances 2 --num-replicas 2 program.py``: each host is an
-instance with one replica. Without ``--hosts`` there is one:
+instance with one replica. Without ``--hosts`` a program is the only instance:
 
 >>> from ipusim.ipu import popdist
 >>> popdist.getInstanceIndex(), popdist.getNumTotalReplicas()

@@ -103,7 +103,7 @@ class Workers:
         return result
 
     def hooks(self) -> list[Any]:
-        """Return hooks that all hosts need, behind all others."""
+        """Return the hooks that every host runs after all other hooks."""
         return [] if self._host is None else [_StopTogether(self._host)]
 
 

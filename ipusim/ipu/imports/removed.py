@@ -23,7 +23,7 @@ class Options(_OPTIONS):  # type: ignore[misc]
 
 
 class StatsAggregator:
-    """Statistics, of which there are none."""
+    """A collector of statistics, which collects none."""
 
     def get_summary(self) -> Any:
         """Return a summary without values."""

@@ -25,8 +25,10 @@ class _Early:
             kwargs.setdefault("steps_per_execution", self._update_batches)
         super().compile(*args, **kwargs)  # type: ignore[misc]
 
-    def _accumulate(self: Any, count: int) -> None:
-        if checks.whole("accumulation_count", count, 1) > 1:
+    def _accumulate(self: Any, earlier: int, later: int | None) -> None:
+        name = "accumulation_count" if later is None else "gradient_accumulation_count"
+        count = checks.whole(name, earlier if later is None else later, 1)
+        if count > 1:
             self._update_batches = count
             self.set_gradient_accumulation_options(count)
 
@@ -50,7 +52,7 @@ class Sequential(_Early, _Sequential):  # type: ignore[misc]
         """Take layers, and batches of an update by either name; raises ProgramError for less than one batch."""
         with models_on_ipus():
             super().__init__(layers, name)
-        self._accumulate(gradient_accumulation_count or accumulation_count)
+        self._accumulate(accumulation_count, gradient_accumulation_count)
 
 
 class Model(_Early, _Model):  # type: ignore[misc]
@@ -66,7 +68,7 @@ class Model(_Early, _Model):  # type: ignore[misc]
         """Take the arguments of Keras' model, and batches of an update; raises ProgramError for less than one batch."""
         with models_on_ipus():
             super().__init__(*args, **kwargs)
-        self._accumulate(gradient_accumulation_count or accumulation_count)
+        self._accumulate(accumulation_count, gradient_accumulation_count)
 
 
 class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]

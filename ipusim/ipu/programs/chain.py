@@ -21,6 +21,8 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 #: Nodes whose results are the same for all data of one form.
 _OF_FORMS: Final = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
 
+#: Nodes whose results are the labels that they take, in another form or dtype.
+_SAME_LABELS: Final = VIEWS | {"Cast"}
 #: Nodes that make a gradient a dense tensor: views, and the sum of the gradients of an embedding's rows.
 _OF_GRADIENTS: Final = VIEWS | {"UnsortedSegmentSum"}
 
@@ -148,8 +150,7 @@ class _StageChain:
         sources = {self._source(tensor) for tensor in on_chain}
         if len(sources) != 1 or (others and not is_loss):
             raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
-        # Labels of another dtype are the same labels.
-        labels = [self._source(tensor, {*VIEWS, "Cast"}) for tensor in others]
+        labels = [self._source(tensor, _SAME_LABELS) for tensor in others]
         if is_loss and any(tensor not in self._takes for tensor in labels):
             raise NotLayersError(f"stage {self.name!r} computes the labels of its loss")
         (source,) = sources
@@ -159,8 +160,8 @@ class _StageChain:
             self._flatten(on_chain[0], before)
         names = tuple(_variables(self.graph, self._view, found))
         taken = Form((found.batch, *found.input_shape), form.dtype)
-        given, scope = self._takes.get(labels[0]) if labels else None, _scoped(self.graph, self._view, found)
-        self.layers.append(Chained(found.layer, scope, names, taken, given, earlier))
+        label, scope = self._takes.get(labels[0]) if labels else None, _scoped(self.graph, self._view, found)
+        self.layers.append(Chained(found.layer, scope, names, taken, label, earlier))
         return (found.batch, *((1,) if is_loss else found.layer.output_shape(found.input_shape)))
 
     def _flatten(self, tensor: Output, shape: tuple[int, ...]) -> None:

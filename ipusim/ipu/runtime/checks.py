@@ -99,12 +99,6 @@ def text(name: str, value: object) -> str:
     return value
 
 
-def nothing(name: str, why: str, value: object) -> None:
-    """Refuse any value but None, with the reason; raises ProgramError."""
-    if value is not None:
-        wrong_value(name, f"None, as {why}", value)
-
-
 def path(name: str, value: Any) -> str:
     """Return a path as a text."""
     if not isinstance(value, str | PathLike):
@@ -132,7 +126,7 @@ def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
     """Return an array of real or whole numbers or truth values."""
     try:
         result = np.asarray(value)
-    except ProgramTypeError:  # of what says itself why it is none, such as a symbolic Keras tensor
+    except ProgramTypeError:  # with a message of the value's own
         raise
     except (TypeError, ValueError):  # rows of different lengths
         result = None

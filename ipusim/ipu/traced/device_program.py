@@ -240,7 +240,7 @@ class DeviceProgram:
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
     def _take(self, variables: Mapping[str, Variable], session: Session, begun: int | None) -> int:
-        """Take the values of the host's variables, and so many executions before; None for those of the session.
+        """Take the values of the host's variables, and the number of executions before; None leaves the session's.
 
         Returns:
             Bytes of untrained variables that the host has changed.

@@ -170,7 +170,7 @@ def add_pipeline(
 
 @contextmanager
 def _claiming() -> Iterator[set[str]]:
-    """Claim the operations that the block writes for a pipeline; yields their names, which are there behind it."""
+    """Claim the operations that the block writes for a pipeline; yield a set that gets their names at its end."""
     graph, written = tf.compat.v1.get_default_graph(), set[str]()
     start = len(graph.get_operations())
     with exclusive_program("pipeline"):

@@ -80,3 +80,5 @@ def test_models_of_first_releases_accumulate_batches(kind):
     assert not np.allclose(made(1)[0], -0.1 * gradient)
     with pytest.raises(ProgramError, match="accumulation_count: expected a whole number from 1 to"):
         made(0)
+    with pytest.raises(ProgramError, match="gradient_accumulation_count: expected a whole number from 1 to"):
+        keras.ipu.Sequential([keras.layers.Dense(1)], gradient_accumulation_count=0)

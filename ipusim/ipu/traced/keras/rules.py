@@ -29,8 +29,8 @@ def rule_of_optimizer(optimizer: Any) -> Any:
         optimizer: an optimizer of a model.
 
     Returns:
-        The simulator's; None for a subclass, another optimizer, or numbers that the simulator's does not take: its
-        operations are priced one by one.
+        The simulator's optimizer. None for a subclass, for another optimizer, and for numbers that the simulator's
+        optimizer refuses: the price of the update is then the sum over its operations.
     """
     kind = type(optimizer)
     if not kind.__module__.startswith("tf_keras.") or any(getattr(optimizer, name, None) for name in _MORE):
