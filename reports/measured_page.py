@@ -82,6 +82,7 @@ The step is a Timeline, as a simulated one: a rank waits for the passes of anoth
 its host, if it could run its next pass and does not.
 """
 _OF_ALL: Final = """\
-Shares are of the measured step. Other programs ran beside it: two ranks wait for cores now and then, which are waits
-and jitter, and four ranks on two cores always do. These times say nothing of torch.
+Shares are of the measured step. Two ranks had the two cores before any other program; four ranks on two cores always
+wait for cores, which are waits and jitter. Waits also have Python's time between passes. These times say nothing of
+torch.
 """
