@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ipusim
 from ipusim.base.errors import IpusimError
 from tests.effort import in_turn, sampled
 from tests.tensorflow_tests import needs_tensorflow
@@ -177,12 +179,16 @@ def functions_of_tensors():
             yield f"{name} of {module.__name__.rpartition('.')[2]}", function, given, [each.name for each in named]
 
 
+#: The package itself: the checkout around it may be called so too, and then has TensorFlow in its .venv.
+PACKAGE = Path(ipusim.__file__).parent
+
+
 def inside(error):
     """Whether an exception is one of a mistake of ours: neither an error of ours, nor raised inside of TensorFlow."""
     if isinstance(error, IpusimError):
         return False
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    ours = max(place for place, file in enumerate(files) if "ipusim" in file.split("/") or file == __file__)
+    ours = max(place for place, file in enumerate(files) if Path(file).is_relative_to(PACKAGE) or file == __file__)
     return not any("tensorflow" in file for file in files[ours + 1 :])
 
 
