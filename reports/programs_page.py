@@ -19,8 +19,9 @@ None of their text is in this repository. `python -m reports.public_programs FOL
 repositories in `FOLDER`, runs them again and writes what this page shows.
 
 A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
-What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What trains for
-longer than the seconds in the last column, on a machine with much else to do, is *undecided*.
+What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What takes
+longer than the last column says is *undecided*; the limit is of processor time, to which the machine's other work does
+not count.
 """
 _FURTHER: Final = """\
 # Further programs

@@ -13,7 +13,9 @@ import csv
 import io
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,8 +27,10 @@ from typing import Final
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
-#: Seconds that a program may take.
+#: Seconds of processor time that a process of a program may take; other work of the machine does not count.
 _LIMIT: Final = 300
+#: Seconds that a program may take when it computes nothing.
+_IDLE_LIMIT: Final = 3600
 #: Characters of a message that the page shows.
 _SHOWN: Final = 200
 
@@ -107,12 +111,14 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
 
     Args:
         program: as it was before.
-        code: the exit code of ``ipusim run``; None where the run took longer than it may.
+        code: the exit code of ``ipusim run``; that of ``SIGXCPU`` where it took more processor time than it may, and
+            None where it waited for longer than it may.
         out: standard output.
         err: standard error.
     """
-    if code is None:
-        return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {_LIMIT} s")
+    if code in (None, -signal.SIGXCPU):
+        limit = f"{_IDLE_LIMIT} s" if code is None else f"{_LIMIT} s of processor time"
+        return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {limit}")
     if code:
         *_, last = err.strip().splitlines() or [f"exit code {code}"]
         return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
@@ -142,12 +148,18 @@ def run(program: Program, folder: Path) -> Program:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=_LIMIT,
+                timeout=_IDLE_LIMIT,
+                preexec_fn=_limit_processor_time,
                 env={**os.environ, "HOME": temporary, **path},
             )
         except subprocess.TimeoutExpired:
             return judged(program, None, "", "")
     return judged(program, done.returncode, done.stdout, done.stderr)
+
+
+def _limit_processor_time() -> None:
+    """End this process and each that it starts by ``SIGXCPU`` after the limit of processor time."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT, _LIMIT + 10))
 
 
 def state() -> str:
