@@ -19,9 +19,8 @@ None of their text is in this repository. `python -m reports.public_programs FOL
 repositories in `FOLDER`, runs them again and writes what this page shows.
 
 A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
-What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What takes
-longer than the last column says is *undecided*; the limit is of processor time, to which the machine's other work does
-not count.
+What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. A program that
+reaches a limit of time is *undecided*; the limit of processor time does not count the machine's other work.
 """
 _FURTHER: Final = """\
 # Further programs

@@ -27,9 +27,9 @@ from typing import Final
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
-#: Seconds of processor time that a process of a program may take; other work of the machine does not count.
+#: Limit of the processor time of each process, in seconds.
 _LIMIT: Final = 300
-#: Seconds that a program may take when it computes nothing.
+#: Limit of the time between start and end, in seconds, for a program that waits forever.
 _IDLE_LIMIT: Final = 3600
 #: Characters of a message that the page shows.
 _SHOWN: Final = 200
@@ -111,8 +111,8 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
 
     Args:
         program: as it was before.
-        code: the exit code of ``ipusim run``; that of ``SIGXCPU`` where it took more processor time than it may, and
-            None where it waited for longer than it may.
+        code: exit code of ``ipusim run``; the negative number of ``SIGXCPU`` after the limit of processor time, None
+            after the limit of the time between start and end.
         out: standard output.
         err: standard error.
     """
@@ -158,7 +158,7 @@ def run(program: Program, folder: Path) -> Program:
 
 
 def _limit_processor_time() -> None:
-    """End this process and each that it starts by ``SIGXCPU`` after the limit of processor time."""
+    """Limit the processor time of this process and of its children."""
     resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT, _LIMIT + 10))
 
 

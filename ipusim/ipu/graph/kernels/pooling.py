@@ -47,7 +47,7 @@ def _largest_gradient(node: Node) -> Kernel:
     def run(x: Array, y: Array, grad: Array) -> Array:
         images, largest, arriving = windows.inward(x), windows.inward(y), windows.inward(grad)
         padded = windows.padded(images, size, -np.inf)
-        has_nan = bool(np.isnan(largest).any())  # which is then the largest, and equal to nothing
+        has_nan = bool(np.isnan(largest).any())  # the largest of its window, but not equal to itself
         total, waiting = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
         for place in windows.places(size, largest.shape[1:-1]):
             part = padded[place]

@@ -78,12 +78,12 @@ class Windows:
         )
 
     def padded(self, x: Array, kernel: Sequence[int], fill: float = 0.0) -> Array:
-        """Return images with channels last, and around them so much of a value as windows reach beyond them."""
+        """Pad images, with channels last, by a value."""
         pads = self.pads(x.shape[1:-1], kernel)
         return np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
 
     def places(self, kernel: Sequence[int], positions: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-        """Yield, for each place in a window, the part of padded images with its element of all windows."""
+        """Yield the index of each element of a window: the elements at this place in all windows of padded images."""
         for place in np.ndindex(*kernel):
             yield (
                 slice(None),
