@@ -19,8 +19,8 @@ None of their text is in this repository. `python -m reports.public_programs FOL
 repositories in `FOLDER`, runs them again and writes what this page shows.
 
 A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
-What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. What trains for
-longer than the seconds in the last column, on a machine with much else to do, is *undecided*.
+What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. A program that
+reaches a limit of time is *undecided*; the limit of processor time does not count the machine's other work.
 """
 _FURTHER: Final = """\
 # Further programs

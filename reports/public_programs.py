@@ -13,7 +13,9 @@ import csv
 import io
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,8 +27,10 @@ from typing import Final
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
-#: Seconds that a program may take.
+#: Limit of the processor time of each process, in seconds.
 _LIMIT: Final = 300
+#: Limit of the time between start and end, in seconds, for a program that waits forever.
+_IDLE_LIMIT: Final = 3600
 #: Characters of a message that the page shows.
 _SHOWN: Final = 200
 
@@ -107,12 +111,14 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
 
     Args:
         program: as it was before.
-        code: the exit code of ``ipusim run``; None where the run took longer than it may.
+        code: exit code of ``ipusim run``; the negative number of ``SIGXCPU`` after the limit of processor time, None
+            after the limit of the time between start and end.
         out: standard output.
         err: standard error.
     """
-    if code is None:
-        return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {_LIMIT} s")
+    if code in (None, -signal.SIGXCPU):
+        limit = f"{_IDLE_LIMIT} s" if code is None else f"{_LIMIT} s of processor time"
+        return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {limit}")
     if code:
         *_, last = err.strip().splitlines() or [f"exit code {code}"]
         return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
@@ -142,12 +148,18 @@ def run(program: Program, folder: Path) -> Program:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=_LIMIT,
+                timeout=_IDLE_LIMIT,
+                preexec_fn=_limit_processor_time,
                 env={**os.environ, "HOME": temporary, **path},
             )
         except subprocess.TimeoutExpired:
             return judged(program, None, "", "")
     return judged(program, done.returncode, done.stdout, done.stderr)
+
+
+def _limit_processor_time() -> None:
+    """Limit the processor time of this process and of its children."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT, _LIMIT + 10))
 
 
 def state() -> str:

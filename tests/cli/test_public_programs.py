@@ -60,9 +60,15 @@ def test_a_program_is_judged_by_how_it_ends():
     assert (runs.outcome, runs.why) == (Outcome.RUNS, "")
 
 
-def test_a_program_that_takes_too_long_is_no_success():
+def test_a_program_that_takes_too_long_is_no_success(tmp_path, monkeypatch):
     found = judged(PROGRAM, None, "total 6", "")
-    assert (found.outcome, found.why) == (Outcome.UNDECIDED, "not done after 300 s")
+    assert (found.outcome, found.why) == (Outcome.UNDECIDED, "not done after 3600 s")
+    monkeypatch.setattr("reports.public_programs._LIMIT", 1)
+    file = tmp_path / PROGRAM.checkout / PROGRAM.path
+    file.parent.mkdir(parents=True)
+    file.write_text("while True:\n    pass\n")
+    found = run(PROGRAM, tmp_path)
+    assert (found.outcome, found.why) == (Outcome.UNDECIDED, "not done after 1 s of processor time")
 
 
 def test_outcomes_are_read_as_they_were_written(tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.golden.graph.eager import Case, check
+from ipusim.ipu.graph.tensorflow_import import load
+from tests.golden.graph.eager import Case, check, computed
 from tests.golden.graph.values import drawn, whole
 
 IMAGE, VOLUME = (2, 5, 6, 3), (1, 4, 5, 4, 2)
@@ -53,3 +54,16 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernel_gives_tensorflows_values(case):
     check(case)
+
+
+def test_the_gradient_of_a_window_goes_to_its_first_nan():
+    """TensorFlow skips NaN in a pool, which would hide it; NumPy's maximum, which the pool is, does not."""
+    tf = load()
+    x = np.array([[3, np.nan], [np.nan, 5]], np.float32).reshape(1, 2, 2, 1)
+    nan, one = (np.full((1, 1, 1, 1), value, np.float32) for value in (np.nan, 1))
+    with tf.Graph().as_default():
+        images = tf.compat.v1.placeholder(tf.float32, x.shape)
+        pooled = tf.nn.max_pool2d(images, 2, 2, "VALID")
+        (gradient,) = tf.gradients(pooled, images)
+    assert np.isnan(computed(pooled.op, [x])[0])
+    assert computed(gradient.op, [x, nan, one])[0].ravel().tolist() == [0, 1, 0, 0]

@@ -22,10 +22,6 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
     return views.transpose(order).reshape(-1, int(np.prod(kernel)) * x.shape[-1])
 
 
-def _positions(windows: Windows, x: Array, kernel: tuple[int, ...]) -> tuple[int, ...]:
-    return windows.views(x[:1], kernel).shape[1 : len(kernel) + 1]
-
-
 def _split(x: Array, groups: int) -> list[Array]:
     """Return the channels of each group."""
     return [x] if groups == 1 else np.split(x, groups, -1)
@@ -38,7 +34,7 @@ def _convolution(node: Node) -> Kernel:
     def run(images: Array, kernel: Array) -> Array:
         x, w = windows.inward(widened(images)), widened(kernel)
         size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
-        positions = _positions(windows, x, size)
+        positions = windows.positions(x.shape[1:-1], size)
         parts = [
             _patches(windows, part, size) @ one.reshape(-1, one.shape[-1])
             for part, one in zip(_split(x, groups), _split(w, groups), strict=True)

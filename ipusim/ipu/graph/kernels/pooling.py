@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
+from ipusim.ipu.graph.kernels.activations import selected
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
@@ -25,7 +28,14 @@ def _inner_axes(size: tuple[int, ...]) -> tuple[int, ...]:
 def _largest(node: Node) -> Kernel:
     windows = Windows.of_node(node)
     size = _size(node, windows)
-    return lambda x: windows.outward(windows.views(windows.inward(x), size, -np.inf).max(_inner_axes(size)))
+
+    def run(x: Array) -> Array:
+        images = windows.inward(x)
+        places = windows.places(size, windows.positions(images.shape[1:-1], size))
+        padded = windows.padded(images, size, -np.inf)
+        return windows.outward(reduce(np.maximum, (padded[place] for place in places)))
+
+    return run
 
 
 @register("MaxPoolGrad MaxPool3DGrad")
@@ -33,16 +43,18 @@ def _largest_gradient(node: Node) -> Kernel:
     """The gradient goes to the first of equal elements of a window."""
     windows = Windows.of_node(node)
     size = _size(node, windows)
-    axes = len(size)
 
-    def run(x: Array, _: Array, grad: Array) -> Array:
-        images, arriving = windows.inward(x), windows.inward(grad)
-        views = windows.views(images, size, -np.inf)
-        flat = views.reshape(*views.shape[: axes + 2], -1)
-        chosen = np.arange(flat.shape[-1]) == flat.argmax(-1)[..., None]
-        shares = np.where(chosen, arriving[..., None], grad.dtype.type(0)).reshape(views.shape)
-        values = np.moveaxis(shares, axes + 1, -1)
-        return windows.outward(windows.put_back(values, images.shape[1:-1]))
+    def run(x: Array, y: Array, grad: Array) -> Array:
+        images, largest, arriving = windows.inward(x), windows.inward(y), windows.inward(grad)
+        padded = windows.padded(images, size, -np.inf)
+        has_nan = bool(np.isnan(largest).any())  # the largest of its window, but not equal to itself
+        total, waiting = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
+        for place in windows.places(size, largest.shape[1:-1]):
+            part = padded[place]
+            chosen = waiting & ((part == largest) | np.isnan(part) if has_nan else part == largest)
+            total[place] += selected(chosen, arriving)
+            waiting ^= chosen
+        return windows.outward(windows.without_pads(total, images.shape[1:-1], size))
 
     return run
 

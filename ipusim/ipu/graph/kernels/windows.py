@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -70,23 +69,43 @@ class Windows:
             result.append((needed // 2, needed - needed // 2))
         return tuple(result)
 
-    def views(self, x: Array, kernel: Sequence[int], fill: float = 0.0) -> Array:
+    def positions(self, lengths: Sequence[int], kernel: Sequence[int]) -> Sizes:
+        """Return how many windows there are along each axis of images of these lengths."""
+        axes = zip(lengths, self.pads(lengths, kernel), kernel, self.strides, self.dilations, strict=True)
+        return tuple(
+            (before + length + behind - (size - 1) * dilation - 1) // stride + 1
+            for length, (before, behind), size, stride, dilation in axes
+        )
+
+    def padded(self, x: Array, kernel: Sequence[int], fill: float = 0.0) -> Array:
+        """Pad images, with channels last, by a value."""
+        pads = self.pads(x.shape[1:-1], kernel)
+        return np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
+
+    def places(self, kernel: Sequence[int], positions: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+        """Yield the index of each element of a window: the elements at this place in all windows of padded images."""
+        for place in np.ndindex(*kernel):
+            yield (
+                slice(None),
+                *(
+                    slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
+                    for at, dilation, count, stride in zip(place, self.dilations, positions, self.strides, strict=True)
+                ),
+            )
+
+    def views(self, x: Array, kernel: Sequence[int]) -> Array:
         """Return all windows of images with channels last.
 
         Args:
             x: (batch, *axes, channels).
             kernel: length of a window along each axis.
-            fill: value around the images.
 
         Returns:
             A view (batch, *positions, channels, *kernel).
         """
         axes = len(kernel)
-        pads = self.pads(x.shape[1:-1], kernel)
-        if any(map(any, pads)):
-            x = np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill)
         extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, self.dilations, strict=True)]
-        every = sliding_window_view(x, extents, tuple(range(1, axes + 1)))
+        every = sliding_window_view(self.padded(x, kernel), extents, tuple(range(1, axes + 1)))
         positions = tuple(slice(None, None, stride) for stride in self.strides)
         inside = tuple(slice(None, None, dilation) for dilation in self.dilations)
         return every[(slice(None), *positions, slice(None), *inside)]
@@ -103,14 +122,17 @@ class Windows:
         """
         axes = len(self.strides)
         positions, kernel = values.shape[1 : axes + 1], values.shape[axes + 1 : 2 * axes + 1]
-        pads = self.pads(lengths, kernel)
-        padded = [before + length + behind for length, (before, behind) in zip(lengths, pads, strict=True)]
+        padded = [
+            before + length + behind
+            for length, (before, behind) in zip(lengths, self.pads(lengths, kernel), strict=True)
+        ]
         total = np.zeros((values.shape[0], *padded, values.shape[-1]), values.dtype)
-        for place in product(*map(range, kernel)):
-            taken = tuple(
-                slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
-                for at, dilation, count, stride in zip(place, self.dilations, positions, self.strides, strict=True)
-            )
-            total[(slice(None), *taken)] += values[(slice(None),) * (axes + 1) + place]
+        for place, taken in zip(np.ndindex(kernel), self.places(kernel, positions), strict=True):
+            total[taken] += values[(slice(None),) * (axes + 1) + place]
+        return self.without_pads(total, lengths, kernel)
+
+    def without_pads(self, x: Array, lengths: Sequence[int], kernel: Sequence[int]) -> Array:
+        """Return images of these lengths out of padded ones: the inverse of :meth:`padded`."""
+        pads = self.pads(lengths, kernel)
         inner = tuple(slice(before, before + length) for length, (before, _) in zip(lengths, pads, strict=True))
-        return total[(slice(None), *inner)]
+        return x[(slice(None), *inner)]
