@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.repeats import Column
 from ipusim.timeline.span import NONE, Description
 
@@ -26,7 +27,9 @@ class Records:
     def __init__(
         self, log: npt.NDArray[np.int64], described: npt.NDArray[np.int64], groups: Sequence[Column], steps: int
     ) -> None:
-        """Sort records by their start.
+        """Sort records by start and end, and those of the same cycles by their descriptions.
+
+        So the order is a function of times: the order in which events of one cycle came does not show in it.
 
         Args:
             log: of shape (records, WIDTH), in the order in which they were recorded.
@@ -35,7 +38,7 @@ class Records:
             steps: time-steps of an execution, the weight update's included.
         """
         # Groups become their spans behind the sorting: each has one start, and there are far fewer records than spans.
-        self._order = np.argsort(log[:, 2], kind="stable")
+        self._order = _order(log, described, groups)
         columns: Sequence[Column] = np.ascontiguousarray(log[self._order].T)  # type: ignore[assignment]
         self._what, self._step, self._start, self._end, self._cause = columns
         self._descriptions, self._groups, self._steps = described, groups, steps
@@ -88,3 +91,26 @@ class Records:
         index += np.arange(len(index))
         expanded: Column = table[index]
         return expanded
+
+
+def _order(log: npt.NDArray[np.int64], described: npt.NDArray[np.int64], groups: Sequence[Column]) -> Column:
+    """Return the order of records by start, end and place, causes before what they cause."""
+    order: Column = np.lexsort((log[:, 3], log[:, 2]))  # quick: records come nearly sorted by their ends
+    what, _, start, end, cause = log[order].T
+    new = np.r_[True, (np.diff(start) != 0) | (np.diff(end) != 0)][: len(order)]
+    if new.all():
+        return order
+    number = np.cumsum(new)
+    # Links are described when they are first used: they stand behind all else, in the order of their numbers.
+    kind, link = (described[:, Description._fields.index(name)] for name in ("kind", "link"))
+    places = np.where(kind == SpanKind.LINK, len(described) + link, np.arange(len(described)))
+    first = np.array([0, *(group[0] for group in groups)], np.int64)
+    place = places[np.where(what < 0, first[np.maximum(-what, 0)], what)]
+    instant = start == end
+    if not instant.any():
+        return order[np.argsort(number * int(places.max() + 1) + place, kind="stable")]
+    depth = np.zeros(len(order) + 1, np.int64)  # of records without time: how many of these have brought each about
+    before = np.where(cause == NONE, len(order), cause // WIDTH - 1)
+    for record, cause_of in zip(order[instant].tolist(), before[instant].tolist(), strict=True):
+        depth[record] = depth[cause_of] + 1
+    return order[np.lexsort((place, depth[order], number))]

@@ -88,7 +88,7 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     ("make", "told"),
     [
         (lambda at: changed_pin(at, scenario="b"), "expected the pin of a, got that of 'b'"),
-        (lambda at: changed_pin(at, format_version=2), "expected version 1 of the format, got 2"),
+        (lambda at: changed_pin(at, format_version=3), "expected version 2 of the format, got 3"),
         (lambda at: changed_pin(at, plan={"0": []}), "got a damaged one: plan 0 is no mapping"),
         (lambda at: changed_pin(at, more=1), "got a damaged one: it has not the keys"),
         (lambda at: changed_pin(at, time={"makespan_cycles": 1.5}), "got a damaged one: time makespan_cycles is of"),
