@@ -83,6 +83,27 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     assert ipusim("test", tmp_path, "--junit", results).returncode == 0
 
 
+def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
+    """Where times are equal; else the first difference is told as of any pin."""
+    file = written(tmp_path)
+    ipusim("test", "--pin", file)
+    pin = json.loads((tmp_path / "a.pin.json").read_text())
+    spans = pin["spans"]
+    first = [spans["first"][1], spans["first"][0], *spans["first"][2:]]
+    changed_pin(tmp_path, format_version=1, spans={**spans, "first": first})
+    done = ipusim("test", file)
+    assert done.returncode == 1
+    assert "order: rule of causes changed, times equal: --update" in done.stdout
+    changed_pin(tmp_path, time={**pin["time"], "makespan_cycles": 1})
+    assert "time: makespan_cycles was 1, is " in (told := ipusim("test", file).stdout)
+    assert "rule of causes" not in told
+    changed_pin(tmp_path, time=pin["time"])
+    assert ipusim("test", file, "--update").returncode == 0
+    assert json.loads((tmp_path / "a.pin.json").read_text()) == pin
+    changed_pin(tmp_path, spans={**spans, "first": first})  # of this version: the machine would have to run otherwise
+    assert "time: span 0 was " in ipusim("test", file).stdout
+
+
 @sampled(2)
 @pytest.mark.parametrize(
     ("make", "told"),
