@@ -60,6 +60,7 @@ def test_rows_of_the_same_cycles_have_one_order():
         recorder, numbers = Recorder(9), {}
         passes = recorder.describe(*(Description(SpanKind.FORWARD, ipu, ipu, 0) for ipu in range(4)))
         links = {}
+        recorder.record(passes, 0, 0, 1, NONE)
         for name in order:
             if name in "LM":  # as links are, which are described when they are first used
                 links[name] = recorder.describe(Description(SpanKind.LINK, link="LM".index(name)))
@@ -74,8 +75,8 @@ def test_rows_of_the_same_cycles_have_one_order():
 
     orders = ["LM3201", "ML1302", "3M20L1", "01L32M"]
     assert len({tuple(rows(order)) for order in orders}) == 1
-    assert [row.ipu for row in rows(orders[0])] == [NONE, NONE, 3, 2, 0, 1]
-    assert rows(orders[0])[3].cause == 2
+    assert [row.ipu for row in rows(orders[0])] == [0, NONE, NONE, 3, 2, 0, 1]
+    assert rows(orders[0])[4].cause == 3
 
 
 def test_saved_and_loaded_are_equal_and_so_are_the_bytes(tmp_path):
