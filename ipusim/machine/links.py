@@ -220,21 +220,26 @@ class Links:
         return flow
 
     def _end(self, tensor: Tensor, event: simpy.Event) -> None:
-        if event is tensor.foreseen:
+        if event is not tensor.foreseen:
+            return
+        if not tensor.alone:
             self._arrive(tensor)
+            return
+        send, now = tensor.send, self._clock.now
+        for link in send.links:
+            self._alone[link].remove(tensor)
+            what = self._what[link].get(send.bytes) or self._carried(link, send.bytes)
+            self._record(what, tensor.step, tensor.begin, now, tensor.cause)
+        tensor.then(tensor, now)
 
     def _end_next(self, flow: Flow, event: simpy.Event) -> None:
         if event is flow.next_end:
             self._arrive(flow.tensors[0][2])
 
     def _arrive(self, tensor: Tensor) -> None:
-        send, now = tensor.send, self._clock.now
-        if tensor.alone:
-            for link in send.links:
-                what = self._what[link].get(send.bytes) or self._carried(link, send.bytes)
-                self._record(what, tensor.step, tensor.begin, now, tensor.cause)
+        """Let a tensor that shares its links come."""
         self._take_off(tensor)
-        tensor.then(tensor, now)
+        tensor.then(tensor, self._clock.now)
 
     def _take_off(self, tensor: Tensor) -> None:
         """Take a tensor off its links, and let those beside it move on faster."""
