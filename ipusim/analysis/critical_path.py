@@ -41,10 +41,11 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     """Return the critical path of a run.
 
     It leads from the run's start to the end of its last span on an IPU, or of the host's work that this waits for, and
-    is found from its end, cause by cause.
-    Each of its spans begins in the cycle in which the one before it ends, so that their lengths add up to that of
-    the run; waits are never on it, as what they wait for is. Where several spans end at once, any of them may be the
-    one that is shown. Through a block it leads copy by copy, until it enters one where it has entered one before.
+    is found from its end, cause by cause. Each of its spans begins in the cycle in which the one before it ends, so
+    that their lengths add up to that of the run; waits are never on it, as what they wait for is. Where paths are
+    equally long, as in every even pipeline, it is one of them: an IPU's own span is on it, and no tensor that arrives
+    in the cycle in which that ends. Through a block it leads copy by copy, until it enters one where it has entered
+    one before.
 
     Raises TimelineError for a Timeline without spans on IPUs, and for one that ends in a wait for nothing, or in which
     a span begins later than the run and nothing that ends then is its cause, which no run records.

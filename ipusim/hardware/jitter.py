@@ -51,7 +51,9 @@ class Draws:
 def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.NDArray[np.int64]:
     """Return the factors of blocks of :data:`BLOCK` micro-batches, in :data:`PARTS` of 1.
 
-    They are normal numbers by Box and Muller of Philox's bits, whose key is a hash of the block.
+    They are normal numbers by Box and Muller of Philox's bits, whose key is the hash of the text
+    ``(seed, IPU, np.int64(kind), stage, execution, number)``. The kind stands there as NumPy prints its integers: this
+    text was hashed when kinds came from an array, and another one would change every run with jitter.
 
     Args:
         blocks: seed, IPU, kind of the span, stage, execution and number of each block.
@@ -62,8 +64,9 @@ def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.N
     """
     philox, bits = np.random.Philox(key=0), []
     state: Any = philox.state
-    for block in blocks:
-        digest = blake2b(repr(block).encode(), digest_size=16).digest()
+    for seed, ipu, kind, stage, execution, number in blocks:
+        text = f"({seed}, {ipu}, np.int64({int(kind)}), {stage}, {execution}, {number})"
+        digest = blake2b(text.encode(), digest_size=16).digest()
         state["state"]["key"][:] = np.frombuffer(digest, ">u8")[::-1]
         philox.state = state  # a new Philox of each key takes four times as long
         bits.append(philox.random_raw(2 * BLOCK))

@@ -98,8 +98,9 @@ class HostStream:
                 self._ipu_is_waiting, self._places_for_ipu = True, self._clock.event()
                 yield self._places_for_ipu
                 now = self._clock.now
-                self._record(self._wait, step, start, now, cause)
-                cause, start = self._for_ipu[0], now
+                if now > start:
+                    self._record(self._wait, step, start, now, cause)
+                    cause, start = self._for_ipu[0], now
             self._for_ipu.popleft()
         end: int = yield self._clock.spend(self._port, self._kind, self._cycles)
         cause = self._record(self._transfers[micro_batch], step, start, end, cause)
@@ -114,14 +115,13 @@ class HostStream:
         """Process every element, waiting while no slot is ready; a SimPy process."""
         previous = NONE
         while self.left:
+            start, cause = self._clock.now, previous
             if not self._for_host:
                 self._host_is_waiting, self._places_for_host = True, self._clock.event()
                 yield self._places_for_host
-                cause = self._for_host.popleft()
-            else:
-                self._for_host.popleft()
-                cause = previous
-            start = self._clock.now
+                if self._clock.now > start:
+                    start, cause = self._clock.now, self._for_host[0]
+            self._for_host.popleft()
             if self._shared is None:
                 work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
                 self._busy_until = work.cycle

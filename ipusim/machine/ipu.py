@@ -99,10 +99,11 @@ class Ipu:
                     continue
                 if kind is tuple:
                     event, wait = answer
-                    start, before, cause = now, cause, (yield event)
+                    start, coming = now, (yield event)
                     now = clock.now
-                    if now > start:
-                        record(wait, first + step, start, now, before)
+                    if now > start:  # else the IPU's own span is the cause, whichever of the two events came first
+                        record(wait, first + step, start, now, cause)
+                        cause = coming
                     continue
                 cause = (yield from answer) if kind is GeneratorType else (yield answer)
                 now = clock.now

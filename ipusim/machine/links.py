@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
 
 import simpy
 
@@ -45,7 +47,8 @@ class Tensor:
         is_awaited: whether its receiver waits for what was foreseen.
         foreseen: the event of its end; one that was foreseen before is void.
         waiting: what was to be called behind an end that is void, and is so behind the true one.
-        left: bytes that had not passed at ``since``, moving at ``rate`` bytes per cycle; where it is not alone.
+        flow: in which it moves with others beside it; None before that, and of a tensor that is alone.
+        target: bytes that each tensor of its flow has been served when all of this one have passed.
     """
 
     number: int
@@ -58,11 +61,37 @@ class Tensor:
     is_awaited: bool = False
     foreseen: simpy.Event | None = None
     waiting: tuple[Callable[[simpy.Event], None], ...] = ()
+    flow: Flow | None = None
     begin: int = field(init=False)
     end: int = field(init=False)
-    since: int = field(init=False)
-    left: Fraction = field(init=False)
-    rate: Fraction = field(init=False)
+    target: Fraction = field(init=False)
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """The tensors that move along one route beside others: all of them at one rate, so that they take turns by targets.
+
+    Attributes:
+        links: of the route.
+        tensors: a heap of targets with their tensors, each with a running number.
+        served: bytes of each tensor that have passed up to ``since``, moving at ``rate`` bytes per cycle from then on.
+        most: the largest target.
+        next_end: the event of the end of the tensor with the least target.
+        foreseen: a tensor whose end was foreseen when it had the links to itself, and is so until rates change.
+    """
+
+    links: tuple[int, ...]
+    tensors: list[tuple[Fraction, int, Tensor]] = field(default_factory=list)
+    served: Fraction = Fraction(0)
+    since: int = 0
+    rate: Fraction = Fraction(0)
+    most: Fraction = Fraction(0)
+    next_end: simpy.Event | None = None
+    foreseen: Tensor | None = None
+
+    def served_by(self, now: int) -> Fraction:
+        """Return the bytes of each tensor that have passed by a cycle."""
+        return self.served + self.rate * (now - self.since)
 
 
 #: What is called with a tensor and the cycle in which it has come.
@@ -80,9 +109,12 @@ class Links:
         self._rates, self._workers = tuple(rates), resources.links(labels)
         #: Of each link whether it is as fast as ever for the whole run.
         self._steady = [clock.is_steady([worker]) for worker in self._workers]
-        #: Of each link what has been handed over for it, and what moves on it with others beside it.
-        self._on: list[list[Tensor]] = [[] for _ in rates]
-        self._moving: list[list[Tensor]] = [[] for _ in rates]
+        #: Of each link what has it to itself from begin to end, what shares it, and the flows that move on it.
+        self._alone: list[list[Tensor]] = [[] for _ in rates]
+        self._sharing: list[dict[Tensor, None]] = [{} for _ in rates]
+        self._moving: list[dict[Flow, None]] = [{} for _ in rates]
+        self._flows: dict[tuple[int, ...], Flow] = {}
+        self._number = count()
         #: Of each link with something moving: since when, and the step, cause and bytes of its span.
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
@@ -90,10 +122,7 @@ class Links:
     def reroute(self, tensor: Tensor, send: Send, ends: Workers) -> None:
         """Take a tensor off its route, of which a link is dead, and carry it along another one from the beginning."""
         self._void(tensor)
-        for link in tensor.send.links:
-            self._on[link].remove(tensor)
-        if tensor.send.links and tensor in self._moving[tensor.send.links[0]]:
-            self._leave(tensor)
+        self._take_off(tensor)
         tensor.send, tensor.alone = send, False
         self.carry(tensor, ends)
 
@@ -111,26 +140,29 @@ class Links:
         # Whether links stay as fast as they are is not known where anything touches them: rates are found anew then.
         alone = steady or not send.cycles
         for link in send.links:
-            here = self._on[link]
-            for other in here:
-                if not other.alone or (other.end > begin and end > other.begin):
+            if self._sharing[link]:
+                alone = False
+            for other in self._alone[link]:
+                if other.end > begin and end > other.begin:
                     alone = False
-            here.append(tensor)
         if alone:
             tensor.alone = True
+            for link in send.links:
+                self._alone[link].append(tensor)
             event = tensor.foreseen = clock.at(end)
             event.callbacks.append(partial(self._end, tensor))
             return
         self._watch(tensor)
         for link in send.links:
-            for other in tuple(self._on[link]):
-                if other.alone and other.end > now:
+            for other in tuple(self._alone[link]):
+                if other.end > now:
                     self._watch(other)
 
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
         """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
         now = self._clock.now
-        return tuple(tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in on) for on in self._on)
+        here = ((*alone, *sharing) for alone, sharing in zip(self._alone, self._sharing, strict=True))
+        return tuple(tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in on) for on in here)
 
     def _left(self, tensor: Tensor, now: int) -> Fraction:
         """Return the bytes of a tensor that have not passed."""
@@ -139,21 +171,24 @@ class Links:
         if tensor.alone:
             rate = min(self._rates[link] for link in tensor.send.links)
             return max(Fraction(0), tensor.send.bytes - rate * (now - tensor.begin))
-        return max(Fraction(0), tensor.left - tensor.rate * (now - tensor.since))
+        return Fraction(tensor.send.bytes) if tensor.flow is None else _left_in(tensor.flow, tensor.target, now)
 
     def _watch(self, tensor: Tensor) -> None:
         """Let a tensor share its links with others, from now on or from when it begins."""
         now = self._clock.now
-        if tensor.begin > now or not tensor.alone:
-            tensor.alone = False
+        moves = tensor.alone and tensor.begin <= now
+        left = self._left(tensor, now) if moves else Fraction(tensor.send.bytes)
+        for link in tensor.send.links:
+            if tensor.alone:
+                self._alone[link].remove(tensor)
+            self._sharing[link][tensor] = None
+        tensor.alone = False
+        if not moves:
             self._void(tensor)
             self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
-        left = self._left(tensor, now)
-        tensor.alone = False
-        tensor.left, tensor.since = left, now
-        tensor.rate = min(self._rates[link] for link in tensor.send.links)
-        self._enter(tensor)
+        flow = self._enter(tensor, left)
+        flow.rate, flow.foreseen = min(self._rates[link] for link in tensor.send.links), tensor
 
     def _void(self, tensor: Tensor) -> None:
         """Drop the event of a tensor's arrival, and keep the callbacks of the IPUs that wait for it."""
@@ -163,44 +198,79 @@ class Links:
             del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
-        if tensor.begin != self._clock.now or tensor in self._moving[tensor.send.links[0]]:
-            return  # it takes another route meanwhile, which it begins later
-        tensor.left, tensor.since = Fraction(tensor.send.bytes), tensor.begin
-        self._enter(tensor)
-        self._share(tensor)
+        if tensor.begin == self._clock.now and tensor.flow is None:  # else it takes another route, which begins later
+            self._share(self._enter(tensor, Fraction(tensor.send.bytes)))
 
-    def _enter(self, tensor: Tensor) -> None:
-        for link in tensor.send.links:
+    def _enter(self, tensor: Tensor, left: Fraction) -> Flow:
+        """Let a tensor move in the flow of its route, where so many bytes of it are left; return that."""
+        links, now = tensor.send.links, self._clock.now
+        flow = self._flows.get(links)
+        if flow is None:
+            flow = self._flows[links] = Flow(links, since=now)
+        for link in links:
             since, step, cause, size = self._busy[link]
             if not self._moving[link]:
                 since, step, cause, size = tensor.begin, tensor.step, tensor.cause, 0
             self._busy[link] = since, step, cause, size + tensor.send.bytes
-            self._moving[link].append(tensor)
+            self._moving[link][flow] = None
+        flow.served, flow.since = flow.served_by(now), now
+        tensor.flow, tensor.target = flow, flow.served + left
+        flow.most = max(flow.most, tensor.target)
+        heappush(flow.tensors, (tensor.target, next(self._number), tensor))
+        return flow
 
     def _end(self, tensor: Tensor, event: simpy.Event) -> None:
         if event is not tensor.foreseen:
             return
+        if not tensor.alone:
+            self._arrive(tensor)
+            return
         send, now = tensor.send, self._clock.now
         for link in send.links:
-            self._on[link].remove(tensor)
-            if tensor.alone:
-                what = self._what[link].get(send.bytes) or self._carried(link, send.bytes)
-                self._record(what, tensor.step, tensor.begin, now, tensor.cause)
-        if not tensor.alone:
-            self._leave(tensor)
+            self._alone[link].remove(tensor)
+            what = self._what[link].get(send.bytes) or self._carried(link, send.bytes)
+            self._record(what, tensor.step, tensor.begin, now, tensor.cause)
         tensor.then(tensor, now)
 
-    def _leave(self, tensor: Tensor) -> None:
+    def _end_next(self, flow: Flow, event: simpy.Event) -> None:
+        if event is flow.next_end:
+            self._arrive(flow.tensors[0][2])
+
+    def _arrive(self, tensor: Tensor) -> None:
+        """Let a tensor that shares its links come."""
+        self._take_off(tensor)
+        tensor.then(tensor, self._clock.now)
+
+    def _take_off(self, tensor: Tensor) -> None:
         """Take a tensor off its links, and let those beside it move on faster."""
-        now = self._clock.now
+        now, flow = self._clock.now, tensor.flow
         for link in tensor.send.links:
-            self._moving[link].remove(tensor)
-            if not self._moving[link]:
-                since, step, cause, size = self._busy[link]
-                self._record(self._carried(link, size), step, since, now, cause)
-        for link in tensor.send.links:
-            for other in self._moving[link][:1]:
-                self._share(other)
+            if tensor.alone:
+                self._alone[link].remove(tensor)
+            else:
+                del self._sharing[link][tensor]
+        if flow is None:
+            return
+        tensor.flow = None
+        if flow.tensors[0][2] is tensor:
+            heappop(flow.tensors)
+        else:
+            flow.tensors = [entry for entry in flow.tensors if entry[2] is not tensor]
+            heapify(flow.tensors)
+            flow.most = max(target for target, *_ in flow.tensors)
+        if not flow.tensors:
+            flow.next_end = flow.foreseen = None
+            del self._flows[flow.links]
+            for link in flow.links:
+                del self._moving[link][flow]
+                if not self._moving[link]:
+                    since, step, cause, size = self._busy[link]
+                    self._record(self._carried(link, size), step, since, now, cause)
+        shared: set[Flow] = set()
+        for link in flow.links:
+            beside = next(iter(self._moving[link]), None)
+            if beside is not None and beside not in shared:
+                shared.update(self._share(beside))
 
     def _carried(self, link: int, size: int) -> int:
         """Return the description of a link that carries so many bytes."""
@@ -209,63 +279,71 @@ class Links:
             known[size] = self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=size, replica=NONE))
         return known[size]
 
-    def _share(self, tensor: Tensor) -> None:
-        """Set new rates of ``tensor`` and of all that share links with it, directly or by way of others."""
+    def _share(self, flow: Flow) -> list[Flow]:
+        """Set new rates of ``flow`` and of all that share links with it, directly or by way of others; return these."""
         now = self._clock.now
-        together = self._together(tensor)
+        together = self._together(flow)
         for sharer in together:
-            sharer.left = self._left(sharer, now)
-            sharer.since = now
+            sharer.served, sharer.since = sharer.served_by(now), now
         for sharer, rate in self._fair(together).items():
             sharer.rate = rate
-            self._void(sharer)
+            if sharer.foreseen is not None:
+                self._void(sharer.foreseen)
+            sharer.foreseen = sharer.next_end = None
             if rate:
-                end = self._clock.end((), _LINK, now, math.ceil(sharer.left / rate))
-                sharer.foreseen = self._clock.call_at(end, partial(self._end, sharer))
-            for other in (other for link in sharer.send.links for other in self._on[link]):
-                # It was to begin when the sharer has come, which comes later now.
-                if other.alone and now < other.begin and not (rate and end <= other.begin):
+                left = _left_in(sharer, sharer.tensors[0][0], now)
+                sharer.next_end = self._clock.call_at(now + math.ceil(left / rate), partial(self._end_next, sharer))
+                last_end = now + math.ceil(_left_in(sharer, sharer.most, now) / rate)
+            for other in [other for link in sharer.links for other in self._alone[link]]:
+                # It was to begin when a tensor has come, which comes later now.
+                if other.alone and now < other.begin and not (rate and last_end <= other.begin):
                     self._watch(other)
         if not self._clock.steady:
-            self._share_anew(tensor, {link for sharer in together for link in sharer.send.links})
+            self._share_anew(flow, {link for sharer in together for link in sharer.links})
+        return together
 
-    def _share_anew(self, tensor: Tensor, links: Iterable[int]) -> None:
-        """Schedule a new sharing of ``links``, one of which carries ``tensor``, at the next change of a speed."""
+    def _share_anew(self, flow: Flow, links: Iterable[int]) -> None:
+        """Schedule a new sharing of ``links``, one of which carries ``flow``, at the next change of a speed."""
         changes = [until for link in links if (until := self._speed(link)[1]) is not None]
         if changes:
-            self._clock.call_at(min(changes), partial(self._changed, tensor, tensor.since))
+            self._clock.call_at(min(changes), partial(self._changed, flow, flow.since))
 
-    def _changed(self, tensor: Tensor, shared: int, _: object) -> None:
-        """Share anew, unless ``tensor`` has arrived, or has another rate since the cycle in which it ``shared``."""
-        if tensor.since == shared and tensor in self._moving[tensor.send.links[0]]:
-            self._share(tensor)
+    def _changed(self, flow: Flow, shared: int, _: object) -> None:
+        """Share anew, unless ``flow`` has ended, or has another rate since the cycle in which it ``shared``."""
+        if flow.since == shared and flow.tensors:
+            self._share(flow)
 
     def _speed(self, link: int) -> tuple[Fraction, int | None]:
         return self._clock.speed(self._workers[link], _LINK)
 
-    def _together(self, tensor: Tensor) -> list[Tensor]:
-        reached = {tensor: None}
-        queue = [tensor]
+    def _together(self, flow: Flow) -> list[Flow]:
+        reached = {flow: None}
+        queue = [flow]
         for sharer in queue:
-            for link in sharer.send.links:
+            for link in sharer.links:
                 for other in self._moving[link]:
                     if other not in reached:
                         reached[other] = None
                         queue.append(other)
         return queue
 
-    def _fair(self, tensors: Sequence[Tensor]) -> dict[Tensor, Fraction]:
-        """Return the max-min fair rates: the links that give least to each are filled first."""
-        waiting = dict.fromkeys(tensors)
-        free = {link: self._rates[link] * self._speed(link)[0] for tensor in tensors for link in tensor.send.links}
-        rates: dict[Tensor, Fraction] = {}
+    def _fair(self, flows: Sequence[Flow]) -> dict[Flow, Fraction]:
+        """Return the max-min fair rates: the links that give least to each tensor are filled first."""
+        waiting = dict.fromkeys(flows)
+        free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
+        rates: dict[Flow, Fraction] = {}
         while waiting:
-            users = {link: sum(tensor in waiting for tensor in self._moving[link]) for link in free}
-            least = min(free[link] / count for link, count in users.items() if count)
-            full = {link for link, count in users.items() if count and free[link] / count == least}
-            for tensor in [tensor for tensor in waiting if full & set(tensor.send.links)]:
-                del waiting[tensor]
-                rates[tensor] = least
-                for link in tensor.send.links:
-                    free[link] -= least
+            users = {link: sum(len(flow.tensors) for flow in self._moving[link] if flow in waiting) for link in free}
+            least = min(free[link] / number for link, number in users.items() if number)
+            full = {link for link, number in users.items() if number and free[link] / number == least}
+            for flow in [flow for flow in waiting if full & set(flow.links)]:
+                del waiting[flow]
+                rates[flow] = least
+                for link in flow.links:
+                    free[link] -= least * len(flow.tensors)
         return rates
+
+
+def _left_in(flow: Flow, target: Fraction, now: int) -> Fraction:
+    """Return the bytes that have not passed of a tensor with a target."""
+    return max(Fraction(0), target - flow.served_by(now))

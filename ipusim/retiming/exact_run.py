@@ -245,8 +245,7 @@ class ExactRun:
             drawn = [draws.seed] if seeds is None else seeds[:, number].tolist()
             longer = np.full((*ipus.shape, len(drawn)), PARTS, np.int64)
             for group in groups:
-                # The kinds are NumPy's integers in the machine, and draws differ by the text of their keys.
-                kind, at = KIND_OF_PASS[code[group[0]]], int(stage[group[0]])
+                kind, at = int(KIND_OF_PASS[code[group[0]]]), int(stage[group[0]])
                 blocks, block = np.unique(micro_batch[group] // BLOCK, return_inverse=True)
                 for replica, ipu in enumerate(ipus[group[0]].tolist()):
                     if only in (None, ipu):

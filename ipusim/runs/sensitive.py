@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from ipusim.base.errors import NotExactError
 from ipusim.pipeline.ops import Pass
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
-
-#: Passes of all lengths of a run that are computed: some seconds; of Streaming Memory, which takes longer, fewer.
-_MOST_PASSES: Final = 100_000_000
-_MOST_STREAMED: Final = 1_000_000
+from ipusim.runs.other_passes import are_quick
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,7 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
     """
     kinds = sorted({Pass(kind) for kind in job.plan.kind.tolist()})
     stages = job.plan.shape.stages
-    streamed = job.costs.pass_streams or job.costs.update_streams
-    passes = job.program.shape.passes * executions * (1 + 2 * len(kinds) * stages)
-    if passes > (_MOST_STREAMED if streamed else _MOST_PASSES):
+    if not are_quick(job, executions, 1 + 2 * len(kinds) * stages):
         return Sensitivities(unknown="it is too long")
     whole = job.whole
     try:

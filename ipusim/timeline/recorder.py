@@ -38,6 +38,7 @@ class Recorder:
         self._steps = steps_per_execution
         self._descriptions: list[npt.NDArray[np.int64]] = []
         self._described = 0
+        self._late: int | None = None
         self._groups: list[npt.NDArray[np.int64]] = []
         self._log: list[int] = []
         log, extend = self._log, self._log.extend
@@ -59,6 +60,8 @@ class Recorder:
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
         """Store an array of descriptions, shape (spans, 7) in the order of Description's fields."""
         first = self._described
+        if self._log and self._late is None:
+            self._late = first
         self._descriptions.append(rows)
         self._described += len(rows)
         return first
@@ -83,4 +86,5 @@ class Recorder:
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
         self._log.clear()  # it takes more memory than the Timeline
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)
-        return Timeline(info, Records(log, np.concatenate([empty, *self._descriptions]), self._groups, self._steps))
+        described = np.concatenate([empty, *self._descriptions])
+        return Timeline(info, Records(log, described, self._groups, self._steps, self._late))

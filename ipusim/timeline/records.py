@@ -24,18 +24,26 @@ class Records:
     """
 
     def __init__(
-        self, log: npt.NDArray[np.int64], described: npt.NDArray[np.int64], groups: Sequence[Column], steps: int
+        self,
+        log: npt.NDArray[np.int64],
+        described: npt.NDArray[np.int64],
+        groups: Sequence[Column],
+        steps: int,
+        late: int | None = None,
     ) -> None:
-        """Sort records by their start.
+        """Sort records by start and end, and those of the same cycles by their descriptions.
+
+        So the order is a function of times: the order in which events of one cycle came does not show in it.
 
         Args:
             log: of shape (records, WIDTH), in the order in which they were recorded.
             described: descriptions of spans, with a column for each field of Description.
             groups: the rows of ``described`` that are recorded as one: group ``n`` by the number ``-n - 1``.
             steps: time-steps of an execution, the weight update's included.
+            late: the first description that was stored while the run went on; None without any.
         """
         # Groups become their spans behind the sorting: each has one start, and there are far fewer records than spans.
-        self._order = np.argsort(log[:, 2], kind="stable")
+        self._order = _order(log, _places(described, late), groups)
         columns: Sequence[Column] = np.ascontiguousarray(log[self._order].T)  # type: ignore[assignment]
         self._what, self._step, self._start, self._end, self._cause = columns
         self._descriptions, self._groups, self._steps = described, groups, steps
@@ -88,3 +96,31 @@ class Records:
         index += np.arange(len(index))
         expanded: Column = table[index]
         return expanded
+
+
+def _places(described: npt.NDArray[np.int64], late: int | None) -> Column:
+    """Return a number for each description, which does not depend on when late ones were stored."""
+    places = np.arange(len(described))
+    if late is not None:
+        places[late + np.lexsort(described[late:].T[::-1])] = np.arange(late, len(described))
+    return places
+
+
+def _order(log: npt.NDArray[np.int64], places: Column, groups: Sequence[Column]) -> Column:
+    """Return the order of records by start, end and the places of their descriptions, causes before their effects."""
+    order: Column = np.lexsort((log[:, 3], log[:, 2]))  # quick: records come nearly sorted by their ends
+    what, _, start, end, cause = log[order].T
+    new = np.r_[True, (np.diff(start) != 0) | (np.diff(end) != 0)][: len(order)]
+    if new.all():
+        return order
+    number = np.cumsum(new)
+    first = np.array([0, *(group[0] for group in groups)], np.int64)
+    place = places[np.where(what < 0, first[np.maximum(-what, 0)], what)]
+    instant = start == end
+    if not instant.any():
+        return order[np.argsort(number * len(places) + place, kind="stable")]
+    depth = np.zeros(len(order) + 1, np.int64)  # of records without time: how many of these have brought each about
+    before = np.where(cause == NONE, len(order), cause // WIDTH - 1)
+    for record, cause_of in zip(order[instant].tolist(), before[instant].tolist(), strict=True):
+        depth[record] = depth[cause_of] + 1
+    return order[np.lexsort((place, depth[order], number))]

@@ -83,12 +83,33 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     assert ipusim("test", tmp_path, "--junit", results).returncode == 0
 
 
+def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
+    """Where times are equal; else the first difference is told as of any pin."""
+    file = written(tmp_path)
+    ipusim("test", "--pin", file)
+    pin = json.loads((tmp_path / "a.pin.json").read_text())
+    spans = pin["spans"]
+    first = [spans["first"][1], spans["first"][0], *spans["first"][2:]]
+    changed_pin(tmp_path, format_version=1, spans={**spans, "first": first})
+    done = ipusim("test", file)
+    assert done.returncode == 1
+    assert "order: rule of causes changed, times equal: --update" in done.stdout
+    changed_pin(tmp_path, time={**pin["time"], "makespan_cycles": 1})
+    assert "time: makespan_cycles was 1, is " in (told := ipusim("test", file).stdout)
+    assert "rule of causes" not in told
+    changed_pin(tmp_path, time=pin["time"])
+    assert ipusim("test", file, "--update").returncode == 0
+    assert json.loads((tmp_path / "a.pin.json").read_text()) == pin
+    changed_pin(tmp_path, spans={**spans, "first": first})  # of this version: the machine would have to run otherwise
+    assert "time: span 0 was " in ipusim("test", file).stdout
+
+
 @sampled(2)
 @pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda at: changed_pin(at, scenario="b"), "expected the pin of a, got that of 'b'"),
-        (lambda at: changed_pin(at, format_version=2), "expected version 1 of the format, got 2"),
+        (lambda at: changed_pin(at, format_version=3), "expected version 2 of the format, got 3"),
         (lambda at: changed_pin(at, plan={"0": []}), "got a damaged one: plan 0 is no mapping"),
         (lambda at: changed_pin(at, more=1), "got a damaged one: it has not the keys"),
         (lambda at: changed_pin(at, time={"makespan_cycles": 1.5}), "got a damaged one: time makespan_cycles is of"),

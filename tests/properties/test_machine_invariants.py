@@ -8,6 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from ipusim.analysis.critical_path import WAITS
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
@@ -15,10 +16,12 @@ from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
-from ipusim.timeline.kinds import PASSES, SpanKind
+from ipusim.timeline.kinds import IPU_KINDS, PASSES, SpanKind
 from ipusim.timeline.timeline import NONE
 from tests.effort import seeds
+from tests.house_schedules import FREE, mapping_of, multiple_of
 from tests.orders import random_mapping, random_order
+from tests.point_to_point import run as run_free
 from tests.price_and_run import price_and_run
 from tests.tiling import check_tiling
 
@@ -83,6 +86,35 @@ def test_every_moment_of_an_ipu_has_one_span_and_every_span_its_cause(seed, sync
         assert cause.end <= span.start
         assert cause.end == span.start or span.kind in (SpanKind.HOST, SpanKind.LINK), (span, cause)
     check_tiling(timeline)
+
+
+def tied_passes(timeline):
+    """The rows of passes that begin when a span of their IPU ends, each with the row of that, where it is no wait."""
+    before, ties = {}, []
+    rows = timeline.rows(*IPU_KINDS)
+    rows = rows[np.lexsort((rows, timeline.end[rows], timeline.start[rows]))]
+    for row in rows.tolist():
+        last = before.get(ipu := int(timeline.ipu[row]))
+        if last is not None and timeline.kind[last] not in WAITS and timeline.kind[row] in PASSES:
+            assert timeline.end[last] == timeline.start[row]
+            ties.append((row, last))
+        before[ipu] = row
+    return ties
+
+
+@pytest.mark.parametrize("seed", seeds(15))
+def test_a_pass_begins_because_of_its_own_ipu_where_a_tensor_comes_in_the_same_cycle(seed):
+    """Also where its event came later: only an IPU that has waited for a tensor has that as its cause."""
+    rng = random.Random(seed)
+    name = rng.choice([*FREE])
+    mapping = mapping_of(name, 4)
+    count = multiple_of(name, len(mapping), 4) * rng.choice((1, 2))
+    system, moved = rng.choice((("free", 0), ("bow_pod16", 200), ("bow_pod16", 90_000)))
+    timeline = run_free(name, mapping=mapping, count=max(count, 8), system=system, moved=moved, backward=100).timeline
+    timeline = timeline.expanded()
+    ties = tied_passes(timeline)
+    assert ties
+    assert [int(timeline.cause[row]) for row, _ in ties] == [last for _, last in ties]
 
 
 @pytest.mark.parametrize("seed", seeds(15))

@@ -118,10 +118,11 @@ def retimed_times(case: Case) -> Times:
 
 
 def cases(count: int, seed: int = 0) -> Iterator[Case]:
-    """Yield so many cases: variations of drawn requests of all sorts, under other disturbances and times."""
+    """Yield so many cases at least: variations of drawn requests of all sorts, under other disturbances and times."""
     rng = random.Random(seed)
-    asked = max(0, -(-count // VARIATIONS) - len(FREE))
-    parts = {"options": asked // 4, "orders": asked // 4, "tables": asked // 60, "cycles": asked - asked // 2}
+    # A quarter of the variations cannot be, or are too long.
+    asked = max(0, -(-count * 4 // (3 * VARIATIONS)) - len(FREE) + 8)
+    parts = {"options": asked // 4, "orders": asked // 4, "tables": asked // 120, "cycles": asked - asked // 2}
     drawn = drawn_requests({**dict.fromkeys(DRAWN, 0), **parts})
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -220,7 +221,7 @@ def test_all_times_are_the_machines() -> None:
         assert times == right, (case.name, sorted((right - times).items())[:2], sorted((times - right).items())[:2])
         schedules.add(case.job.program.schedule)
         modes[case.job.plan.sync.meets, case.job.system.replicas > 1, bool(case.job.system.disturbances)] += 1
-    assert seen > (CASES if draws_everything() else FEWER) / 2
+    assert seen >= (CASES if draws_everything() else FEWER)
     assert all(reason.startswith(REASONS) for reason in refused), refused
     assert 100 * refused.total() <= MOST_REFUSED * seen, (refused, seen)
     assert len(modes) == 8, modes

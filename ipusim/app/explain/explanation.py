@@ -150,6 +150,7 @@ class Explanation:
             spans = sum(part.spans for part in rest)
             rows.append((f"{len(rest)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
+        title += "; one of several where paths tie"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
     def _sensitivity_table(self, of: runs.Sensitivities) -> Table:

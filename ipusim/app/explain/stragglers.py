@@ -17,6 +17,8 @@ from ipusim.app.render.tables import Table
 
 #: The slowest part of the workers of M_W.
 _SLOWEST: Final = 0.03
+#: Fewer runs are simulated one by one.
+_FEWEST: Final = 3
 #: From which slowdown on a run is said to straggle.
 STRAGGLES: Final = 1.1
 #: What the words mean, where they are printed.
@@ -101,30 +103,33 @@ class Stragglers:
 
 
 def stragglers(job: Job, timeline: Timeline) -> Stragglers:
-    """Return how much of the time of the run of a Job goes to stragglers: it is simulated for each word."""
+    """Return how much of the time of the run of a Job goes to stragglers: its cycles are found for each word."""
     shape, passes, disturbances = job.plan.shape, list(job.costs.passes), [*_by_ipu(job)]
-    cycles, ideal = analysis.throughput_of(timeline).run_cycles, _cycles(job)
     kinds = sorted(set(job.plan.kind.tolist()))
-    by_type = {_name(kind): _cycles(job, [key for key in passes if key[0] == kind]) for kind in kinds}
+    of_type = {_name(kind): _Real([key for key in passes if key[0] == kind]) for kind in kinds}
     if any(send.cycles or send.lead_cycles for send in job.costs.sends.values()):
-        by_type["copies"] = _cycles(job, copies=True)
+        of_type["copies"] = _Real(copies=True)
     if disturbances:
-        by_type["disturbances"] = _cycles(job, disturbed=disturbances)
+        of_type["disturbances"] = _Real(disturbed=disturbances)
     on = {ipu: [key for key in passes if ipu in shape.ipus_of(key[1])] for ipu in job.plan.ipus}
-    of = {ipu: [disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu] for ipu in on}
-    by_ipu = {ipu: _cycles(job, on[ipu], disturbed=of[ipu]) for ipu in on}
+    of_ipu = {
+        ipu: _Real(own, disturbed=[disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu])
+        for ipu, own in on.items()
+    }
+    ideal, *found = _cycles(job, [_Real(), *of_type.values(), *of_ipu.values()])
+    by_type = dict(zip(of_type, found[: len(of_type)], strict=True))
+    by_ipu = dict(zip(of_ipu, found[len(of_type) :], strict=True))
+    cycles = analysis.throughput_of(timeline).run_cycles
     slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
     others = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
-    without_slowest = _cycles(job, others, copies=True, disturbed=disturbed)
+    but_slowest = _Real(others, copies=True, disturbed=disturbed)
     others = [key for key in passes if key[1] != shape.stages - 1]
     last = [ipu for ipu in on if all(stage == shape.stages - 1 for _, stage in on[ipu])]  # which run nothing else
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
-    without_last = _cycles(job, others, copies=True, disturbed=disturbed)
+    without = _cycles(job, [but_slowest, _Real(others, copies=True, disturbed=disturbed)])
     lost = cycles - ideal
-    of_slowest, of_last = (
-        (cycles - without) / lost if lost > 0 else None for without in (without_slowest, without_last)
-    )
+    of_slowest, of_last = ((cycles - each) / lost if lost > 0 else None for each in without)
     types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
     ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
     return Stragglers(cycles, ideal, types, ipus, tuple(slowest), of_slowest, of_last, job.system.replicas)
@@ -150,31 +155,40 @@ def _shard(disturbance: hardware.Disturbance, job: Job) -> int | None:
     return None if ipu is None else ipu % job.system.shards
 
 
-def _cycles(
-    job: Job,
-    real: Collection[tuple[int, int]] = (),
-    *,
-    copies: bool = False,
-    disturbed: Sequence[hardware.Disturbance] = (),
-) -> int:
-    """Return the cycles of the run with some passes, copies and disturbances as they are, and all others ideal.
+@dataclass(frozen=True)
+class _Real:
+    """The passes, by kind and stage, the sends and the disturbances of a run that are as they are; others are ideal."""
 
-    Args:
-        job: what runs.
-        real: passes that are as they are, by kind and stage.
-        copies: whether sends are.
-        disturbed: the disturbances that happen.
-    """
+    passes: Collection[tuple[int, int]] = ()
+    copies: bool = False
+    disturbed: Sequence[hardware.Disturbance] = ()
 
-    def priced(of: Job) -> tuple[Costs, System]:
-        costs, system = runs.undisturbed(of)
-        system = system.disturbed(disturbed)
-        costs = of.costs if system.topology == of.system.topology else costs  # which know the ways round dead cables
-        ideal = runs.balanced(of, costs.passes)
-        passes = {key: cycles if key in real else ideal[key] for key, cycles in costs.passes.items()}
-        return replace(costs, passes=passes, sends=costs.sends if copies else _median(costs)), system
+    def priced(self, job: Job) -> tuple[Costs, System]:
+        """Return what a Job costs, and its device."""
+        costs, system = runs.undisturbed(job)
+        system = system.disturbed(self.disturbed)
+        costs = job.costs if system.topology == job.system.topology else costs  # which know the ways round dead cables
+        ideal = runs.balanced(job, costs.passes)
+        passes = {key: cycles if key in self.passes else ideal[key] for key, cycles in costs.passes.items()}
+        return replace(costs, passes=passes, sends=costs.sends if self.copies else _median(costs)), system
 
-    return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=priced)).run_cycles
+
+def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
+    """Return the cycles of runs: those that differ in passes alone together without events, and others simulated."""
+    alike = [one for one in variants if not (one.copies or one.disturbed)]
+    known = dict[int, int | None]()
+    if len(alike) >= _FEWEST:
+        passes = [one.priced(job)[0].passes for one in alike]
+        found = runs.runs_with_passes(job, job.executions, alike[0].priced, passes)
+        known = dict(zip(map(id, alike), found, strict=True))
+
+    def cycles(one: _Real) -> int:
+        computed = known.get(id(one))
+        if computed is not None:
+            return computed
+        return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=one.priced)).run_cycles
+
+    return [cycles(one) for one in variants]
 
 
 def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:

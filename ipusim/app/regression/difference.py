@@ -25,7 +25,7 @@ class Difference:
     """The first difference of a run from its pin.
 
     Attributes:
-        what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses`` or ``weights``.
+        what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
         text: what was, and what is.
         causes: what it comes from: other prices, other rates, other options.
     """
@@ -61,9 +61,13 @@ def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> It
     if pin["plan"] != now["plan"]:
         yield from _plan(pin, run)
     yield from _prices(pin, now)
-    yield from _time(pin, now, run)
+    same_order = pin["format_version"] == now["format_version"]
+    yield from _time(pin, now, run, same_order=same_order)
     yield from _memory(pin["memory"], now["memory"])
     yield from _learning(pin["learning"], now["learning"])
+    if not same_order and pin["spans"] != now["spans"]:
+        same = "phases, lengths and the number of spans are the same; spans of one cycle have another order"
+        yield Difference("order", "rule of causes changed, times equal: --update", (same,))
 
 
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -139,8 +143,9 @@ def _formula(price: str | None) -> str:
     return price.partition(" = ")[2] if price else ""
 
 
-def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    text = "" if pin["spans"] == now["spans"] else _of_list("span", pin["spans"], spans(run.timeline))
+def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run, *, same_order: bool) -> Iterator[Difference]:
+    same_spans = pin["spans"] == now["spans"] if same_order else pin["spans"]["count"] == now["spans"]["count"]
+    text = "" if same_spans else _of_list("span", pin["spans"], spans(run.timeline))
     totals = [f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], now["time"])]
     if text or totals:
         same = "Plan and prices are the same: the machine runs them otherwise"

@@ -11,9 +11,11 @@ from ipusim.app.run_folder.output_file import PIN, check_output
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, read_run_file, write_file
 
-#: What a pin says that it is, and of which version of the format.
+#: What a pin says that it is, and of which version of the format: since version 2 spans of the same cycles have one
+#: order, and the cause of a pass is its IPU's own where a tensor arrives in the cycle in which that becomes free.
 FORMAT: Final = "ipusim pin"
-VERSION: Final = 1
+VERSION: Final = 2
+_READ: Final = (1, VERSION)
 #: What stands behind the name of a scenario in that of its pin.
 SUFFIX: Final = ".pin.json"
 #: Most bytes of a pin, of which one that ipusim writes has a tenth.
@@ -103,7 +105,7 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
         raise FileError(f"{expected}, got what is no JSON: {error}") from None
     if not isinstance(pin, dict) or pin.get("format") != FORMAT:
         raise FileError(f"{expected}, got other JSON")
-    if pin.get("format_version") != VERSION:
+    if pin.get("format_version") not in _READ:
         text = f"expected version {VERSION} of the format, got {str(pin.get('format_version'))[:20]}"
         raise FileError(f"{path}: {text}: write it anew with `ipusim test --pin`")
     if wrong := _wrong(pin, _SHAPE, ""):
