@@ -35,7 +35,8 @@ def multiple_of(name: str, stages: int, ipus: int, training: bool = True) -> int
     """Return the number of which any multiple is a count that a schedule has, with a stage in each place."""
     steps = 2 * stages if training else stages
     turning = steps - 1 if training else steps
-    own = {"grouped": steps, "interleaved": stages, "popart": turning, "interleaved_1f1b": ipus, "chimera": ipus}
+    own = {"grouped": steps, "interleaved": stages, "popart": turning}
+    own |= {**dict.fromkeys(("interleaved_1f1b", "chimera", "gis"), ipus), "gis_h": (ipus + 1) // 2}
     own |= dict.fromkeys(("dualpipe", "dualpipe_v"), 2 * ipus)
     return own.get(name, 1)
 
@@ -56,12 +57,13 @@ def is_halved(name: str) -> bool:
 
 def takes_one_chunk(name: str) -> bool:
     """Whether the stages of an IPU follow each other."""
-    return name in ("1f1b", "eager_1f1b", "seq_1f1b") or is_mirrored(name) or (is_halved(name) and not is_a_v(name))
+    halved = is_halved(name) and not is_a_v(name) and not goes_around(name)
+    return name in ("1f1b", "eager_1f1b", "seq_1f1b") or is_mirrored(name) or halved
 
 
 def goes_around(name: str) -> bool:
     """Whether stages may go round the IPUs several times."""
-    return name in ("interleaved_1f1b", "breadth_first")
+    return name in ("interleaved_1f1b", "gis", "gis_h", "breadth_first")
 
 
 def is_a_v(name: str) -> bool:
