@@ -184,9 +184,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "zero_bubble_h1 with nearly twice the activations, and hardly a bubble",
             _HALVES,
         ),
-        _zigzag(
-            "zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES_OR_AUTHORS
-        ),
+        _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES_OR_AUTHORS),
         _zigzag(
             "dualpipe_v",
             dualpipe.v_order,
