@@ -59,14 +59,14 @@ def check_plan(plan: Plan) -> None:
     if not broken:
         return
     notes: dict[int, str] = {}
-    marked: dict[tuple[int | None, Op], str] = {}
+    marks: dict[tuple[int | None, Op], str] = {}
     for violation in broken:
         remark = f"ERROR HERE: {violation.text}"
         if violation.time_step is not None and not violation.ops:
             notes.setdefault(violation.time_step, remark)
         for op in violation.ops:
-            marked.setdefault((violation.time_step, op), remark)
-    grid = format_grid(plan, notes, marked).splitlines()
+            marks.setdefault((violation.time_step, op), remark)
+    grid = format_grid(plan, notes, marks).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
     around = [
         without_middle(line, _WIDTH) for line in grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]

@@ -25,7 +25,7 @@ Instruction = tuple[int, int, int, int]
 def standstill(plan: Plan) -> list[Violation]:
     """Return the deadlock of ``plan``, naming all IPUs that wait and the circle among them; none where all end.
 
-    The passes that break the rule are those that the IPUs of the circle, or without one all, have next.
+    The passes that break the rule are the next ones of the IPUs in the circle; without a circle, of all that wait.
     """
     walk = _Walk(plan)
     walk.go()
@@ -112,7 +112,7 @@ class _Walk:
         return {ipu: (text_of(*left[-1]), self._late(ipu, left[-1])) for ipu, left in self._left.items() if left}
 
     def next_passes(self, ipus: Iterable[int]) -> tuple[Op, ...]:
-        """Return the pass that each of these IPUs has next, of those that have one."""
+        """Return the next pass of each of these IPUs; an IPU may have none left."""
         ahead = (next((row for row in reversed(self._left[ipu]) if row[0] < PASSES), None) for ipu in ipus)
         return tuple(Op(Pass(code), stage, micro_batch) for code, stage, micro_batch, _ in filter(None, ahead))
 

@@ -107,7 +107,7 @@ class _Rank:
         return 0 if ready else 1
 
     def next_forward(self) -> int | None:
-        """Return the chunk of its next forward pass; None where it has none, or none can run yet."""
+        """Return the chunk of its next forward pass; None where no forward pass is left, or can run yet."""
         there, back = self.done[_F, 0], self.done[_F, 1]
         if back == self._count:
             return None
