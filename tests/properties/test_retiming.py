@@ -39,7 +39,7 @@ from tests.house_schedules import FREE, mapping_of, multiple_of
 from tests.replay.requests import DRAWN, drawn_requests
 
 #: Cases that are drawn with ``--every``, and by default.
-CASES, FEWER = 10_000, 500
+CASES, FEWER = 10_000, 516
 #: Variations of each drawn request.
 VARIATIONS = 8
 #: Passes of all executions of a case at most.
