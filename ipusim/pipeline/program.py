@@ -54,6 +54,8 @@ class PlanShape:
         mirrored: whether each stage is there twice: micro-batches of odd numbers run on its second copy, which is on
             the IPU of the stage that is as far from the other end of the pipeline.
         segments: parts of a micro-batch along its sequence, each of which goes through the stages by itself.
+        group_size: micro-batches that a stage runs before the next stage of its IPU does; 0: as the schedule has it.
+        authors: whether the order is that of the authors' own code, where a schedule has another one as well.
     """
 
     mapping: tuple[int, ...]
@@ -66,6 +68,8 @@ class PlanShape:
     serialization: int = 1
     mirrored: bool = False
     segments: int = 1
+    group_size: int = 0
+    authors: bool = False
 
     def __post_init__(self) -> None:
         """Refuse both ways of recomputation at once, and stages that do not fit; raises ProgramError."""

@@ -203,6 +203,23 @@ def check_count(count: int, overlap: int) -> None:
         raise _wrong_count(count, f"at least {overlap}")
 
 
+def check_grouped_count(count: int, ipus: int, size: int) -> None:
+    """Refuse a count whose groups of micro-batches leave IPUs waiting for each other; raises CountError.
+
+    Groups have ``size`` micro-batches, and the last one those that are left, which are none or at least as many as
+    ``ipus`` (Megatron-LM, forward_backward_pipelining_with_interleaving). For a size of 0 there are as many equal
+    groups as ``ipus`` go into the count, or one (torch.distributed.pipelining, ScheduleInterleaved1F1B).
+    """
+    check_count_range(count)
+    groups = max(1, count // ipus)
+    if not size and count % groups:
+        raise _wrong_count(count, f"a multiple of {groups}, of equal groups of at least {ipus}")
+    if size and count >= size and 0 < count % size < ipus:
+        raise _wrong_count(count, f"a multiple of {size}, or at least {ipus} more than one")
+    if count < max(1, size):
+        raise _wrong_count(count, f"at least {max(1, size)}")
+
+
 def _wrong_count(count: int, right: str) -> CountError:
     return CountError(f"The number of iterations of the pipeline must be {right}, but it is {count}. {_ALSO_CALLED}")
 

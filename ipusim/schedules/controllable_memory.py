@@ -82,7 +82,7 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     chunks = zigzag_chunks_of(shape, name)
     ipus, count = len(chunks), shape.micro_batches
     few = min(count, 2 * ipus + 2)  # with which each IPU has a period between its ramps
-    lanes = shared()(_laid_out, [pattern(ipus, rank) for rank in range(ipus)], few)
+    lanes = shared()(_laid_out, [pattern(ipus, rank) for rank in range(ipus)], few, shape.authors)
     begin = (*_PASSES[_THERE], ipus + 1)
     passes = {
         ipu: (own, repeated(lane, begin, _PERIOD, count - few))
@@ -91,7 +91,7 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     return order_of(name, shape, passes)
 
 
-def _laid_out(patterns: Sequence[tuple[int, ...]], count: int) -> list[list[ChunkPass]]:
+def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = False) -> list[list[ChunkPass]]:
     """Return the passes of each IPU in order, by the slots of its first micro-batch's.
 
     The ramps are moved together twice: with the weights' halves where the pattern leaves room for them, and without,
@@ -103,8 +103,9 @@ def _laid_out(patterns: Sequence[tuple[int, ...]], count: int) -> list[list[Chun
         for number, slot in enumerate(pattern):
             lane[slot : slot + _PERIOD * count : _PERIOD] = range(number * count, (number + 1) * count)
         lanes.append(lane)
-    lanes = _squeezed(_closed_up([_filled(lane, count) for lane in lanes], count, ramp_up=True), count)
-    lanes = _closed_up([_bare(lane, count) for lane in lanes], count, ramp_up=False)
+    lanes = _closed_up([_filled(lane, count) for lane in lanes], count, ramp_up=True, authors=authors)
+    lanes = [_bare(lane, count) for lane in _squeezed(lanes, count)]
+    lanes = _closed_up(lanes, count, ramp_up=False, authors=authors)
     lanes = _squeezed([_filled(lane, count) for lane in lanes], count)
     lanes = [_filled(_bare(lane, count), count, by_stage=True) for lane in lanes]
     return [[(*_PASSES[one // count], one % count) for one in lane if one != _FREE] for lane in lanes]
@@ -132,15 +133,21 @@ def _filled(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
     return [*filled, *(chain(*waiting) if by_stage else halves)]
 
 
-def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool) -> list[_Lane]:
+def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bool) -> list[_Lane]:
     """Return ``lanes`` with passes of the ramps moved to the first free slot behind what they need.
 
     What lies between the first IPU's first gradient for the way there and its last forward pass stays, and where
     ``ramp_up`` is not to be closed up, what lies before that. No move makes an IPU keep more than the most that any
     kept before. With ``ramp_up`` the weights' halves are there; else one runs in each free slot behind a gradient.
+
+    Of few micro-batches the first IPU's last forward pass comes before that gradient. The ramp-down is closed up from
+    that pass on then; in the authors' own code from the first IPU on that has its last forward pass behind the
+    gradient, and where none has, not at all.
     """
     slots = [_slots_of(lane, count) for lane in lanes]
-    begin, end = slots[0][_GRADIENT_THERE * count], slots[0][(_THERE + 1) * count - 1]
+    begin = slots[0][_GRADIENT_THERE * count]
+    ends = [(own[(_THERE + 1) * count - 1], rank) for rank, own in enumerate(slots)]
+    end = min((end for end in ends if end > (begin, 0)), default=None) if authors else ends[0]
     saved = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
     most = max(of_ipu.most for of_ipu in saved)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of those looked at so far
@@ -148,7 +155,7 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool) -> list[_La
         (slot, rank, one) for rank, lane in enumerate(lanes) for slot, one in enumerate(lane) if one != _FREE
     ):
         own, number = slots[rank], one // count
-        if (slot, rank) > (end, 0) or (slot < begin and ramp_up):
+        if (end is not None and (slot, rank) > end) or (slot < begin and ramp_up):
             before = [own[one - 1]] if one % count or number > _WEIGHTS else [_FREE]
             if number >= _WEIGHTS:
                 before.append(gradients[rank][one - _WEIGHTS * count])

@@ -35,6 +35,10 @@ class Feature(StrEnum):
     BATCH_SERIALIZATION = "batch serialization"
     #: Micro-batches in several segments along their sequence.
     SEGMENTS = "segments of a micro-batch"
+    #: Micro-batches in groups of any size, of which a stage runs one before the next stage of its IPU does.
+    GROUPS = "groups of micro-batches"
+    #: The order that the authors' own code has, where the schedule has another one by default.
+    AUTHORS_ORDER = "its authors' own order"
     #: Stages on more than one IPU.
     SEVERAL_IPUS = "several IPUs"
     #: A value that a stage leaves for a later one on its own IPU stays there, as Graphcore's communication optimizer
@@ -69,7 +73,12 @@ def check_supported(name: str, supports: Collection[Feature], shape: PlanShape) 
         check_not_serialized(shape.serialization)
     ways = ((Feature.TRAINING, shape.training), (Feature.INFERENCE, not shape.training))
     concurrent = (Feature.CONCURRENT_STAGES, any(len(parts) > 1 for parts in shape.parts))
-    for feature, used in (*ways, concurrent, (Feature.SEGMENTS, shape.segments > 1)):
+    options = (
+        (Feature.SEGMENTS, shape.segments > 1),
+        (Feature.GROUPS, shape.group_size > 0),
+        (Feature.AUTHORS_ORDER, shape.authors),
+    )
+    for feature, used in (*ways, concurrent, *options):
         if used and feature not in supports:
             raise UnsupportedProgramError(f"The pipelining schedule '{name}' does not support {feature.value}.")
     if Feature.SEVERAL_STAGES not in supports:

@@ -48,6 +48,8 @@ _GPU: Final = PLAIN - {Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAV
 _GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
 #: Those that have a backward pass in its halves.
 _HALVES: Final = _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED}
+#: Of these, those whose authors' own code has another order of few micro-batches.
+_HALVES_OR_AUTHORS: Final = _HALVES | {Feature.AUTHORS_ORDER}
 
 
 def any_count(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
@@ -118,8 +120,9 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "interleaved_1f1b",
             interleaved_1f1b.order,
             "1f1b with stages that go round the IPUs several times",
-            _GPU_TRAINING,
-            ipus_of,
+            _GPU_TRAINING | {Feature.GROUPS},
+            lambda shape: shape.group_size or ipus_of(shape),
+            between=True,
         ),
         _free(
             "eager_1f1b",
@@ -167,7 +170,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "zero_bubble_h1 with nearly twice the activations, and hardly a bubble",
             _HALVES,
         ),
-        _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES),
+        _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES_OR_AUTHORS),
         _zigzag(
             "dualpipe_v",
             dualpipe.v_order,
@@ -182,9 +185,31 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             _GPU_TRAINING,
             ipus_of,
         ),
-        _zigzag("v_half", controllable_memory.v_half, "zbv with half the activations, and a bubble for it", _HALVES),
         _zigzag(
-            "v_min", controllable_memory.v_min, "zbv with a third of the activations, and a bubble for it", _HALVES
+            "v_half",
+            controllable_memory.v_half,
+            "zbv with half the activations, and a bubble for it",
+            _HALVES_OR_AUTHORS,
+        ),
+        _zigzag(
+            "v_min",
+            controllable_memory.v_min,
+            "zbv with a third of the activations, and a bubble for it",
+            _HALVES_OR_AUTHORS,
+        ),
+        _free(
+            "gis",
+            interleaved_1f1b.gis,
+            "interleaved_1f1b with backward in halves, fewer activations and shorter ramps",
+            _HALVES,
+            ipus_of,
+        ),
+        _free(
+            "gis_h",
+            interleaved_1f1b.gis_h,
+            "gis in groups of half as many micro-batches, and about half the activations of interleaved_1f1b",
+            _HALVES,
+            interleaved_1f1b.half_of_ipus,
         ),
     )
 }

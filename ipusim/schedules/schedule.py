@@ -22,7 +22,7 @@ class Schedule:
     Attributes:
         name: as scenarios and the command line say it, lower case.
         order: from a program's shape to its Order; raises ProgramError or CountError for a shape that it refuses.
-        multiple: from a shape to the number of which the count must be a multiple.
+        multiple: from a shape to the number of which each multiple is a count, if it is not below a least one.
         pipelined: whether Graphcore's AUTO selection order sees a pipeline in it.
         summary: one line for people.
         supports: what of a program it can lay out; the rest is refused.
@@ -40,6 +40,7 @@ class Schedule:
         segments: how many segments a micro-batch is in by default; 1 without ``Feature.SEGMENTS``.
         notes: remarks to a user of the schedule.
         least: the micro-batches beside whole periods that an Order of its own has, where that is known.
+        between: whether counts between the multiples may be counts as well, which ``order`` refuses or does not.
 
     Example:
         >>> from ipusim.api import schedules
@@ -66,6 +67,7 @@ class Schedule:
     segments: int = 1
     notes: tuple[str, ...] = ()
     least: int = 0
+    between: bool = False
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:

@@ -7,12 +7,14 @@ activations began theirs, and no IPU keeps more than 1F1B's first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
+from ipusim.schedules.zbv_search import searched
 
 #: The two stages of an IPU: on a micro-batch's way there, and on its way back.
 _THERE, _BACK = 0, 1
@@ -22,17 +24,24 @@ _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 def order(shape: PlanShape) -> Order:
     """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
 
+    The rule needs twice as many micro-batches as IPUs, less one. Of fewer, passes of micro-batches that do not exist
+    are left out; where the shape asks for the authors' order, it is searched as they do.
+
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
     """
-    return ranked_order("zbv", shape, zigzag_chunks_of, lambda rank, ipus, _: _passes(shape.micro_batches, rank, ipus))
+    count, lanes = shape.micro_batches, cache(searched)
+
+    def passes(rank: int, ipus: int, _: int) -> Iterable[ChunkPass]:
+        if shape.authors and count < 2 * ipus - 1:
+            return lanes(ipus, count)[rank]
+        return _passes(count, rank, ipus)
+
+    return ranked_order("zbv", shape, zigzag_chunks_of, passes)
 
 
 def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
-    """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``.
-
-    The rule needs 2 ``ipus`` - 1 micro-batches: of fewer, the passes of micro-batches that do not exist are left out.
-    """
+    """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``."""
     done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (_THERE, _BACK)}
     for kind, chunk in _turns(max(count, 2 * ipus - 1), rank, ipus):
         micro_batch = done[kind, chunk]

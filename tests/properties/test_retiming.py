@@ -21,6 +21,7 @@ from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import IpusimError, NotExactError
 from ipusim.hardware.disturbances import Slower
 from ipusim.machine.simulate import simulate
+from ipusim.pipeline.composites import composites
 from ipusim.pipeline.instructions import PASSES, Code
 from ipusim.pipeline.plan import Sync
 from ipusim.pricing.costs import Costs, Send
@@ -118,15 +119,17 @@ def retimed_times(case: Case) -> Times:
 
 
 def cases(count: int, seed: int = 0) -> Iterator[Case]:
-    """Yield so many cases at least: variations of drawn requests of all sorts, under other disturbances and times."""
-    rng = random.Random(seed)
+    """Yield so many cases at least: variations of drawn requests of all sorts, under other disturbances and times.
+
+    Each is drawn by its own name, so that a further schedule leaves the others as they are.
+    """
     # A quarter of the variations cannot be, or are too long.
     asked = max(0, -(-count * 4 // (3 * VARIATIONS)) - len(FREE) + 8)
     parts = {"options": asked // 4, "orders": asked // 4, "tables": asked // 120, "cycles": asked - asked // 2}
     drawn = drawn_requests({**dict.fromkeys(DRAWN, 0), **parts})
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        jobs = [*of_schedules(rng)]
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        jobs = [*of_schedules(seed)]
         for request in drawn:
             for file, text in request.files.items():
                 (folder / file).write_text(text)
@@ -135,16 +138,18 @@ def cases(count: int, seed: int = 0) -> Iterator[Case]:
         for request_name, job in jobs:
             for variation in range(VARIATIONS):
                 try:
-                    case = varied(job, random.Random(rng.random()), f"{request_name} {variation}")
+                    name = f"{request_name} {variation}"
+                    case = varied(job, random.Random(f"{seed} {name}"), name)
                 except IpusimError:  # as where sync modes lack something, or a stage of Python code has its own cycles
                     continue
                 if len(case.job.plan.table) * case.executions <= MOST_PASSES:
                     yield case
 
 
-def of_schedules(rng: random.Random) -> Iterator[tuple[str, Job]]:
+def of_schedules(seed: int) -> Iterator[tuple[str, Job]]:
     """Yield a Job of every schedule that lets IPUs go on by themselves."""
     for name in FREE:
+        rng = random.Random(f"{seed} {name}")
         mapping = mapping_of(name, 4)
         sizes = {"output_bytes": 1000, "gradient_bytes": 3000}
         stages = [{"forward": rng.randrange(100, 900), "backward": rng.randrange(100, 900), **sizes} for _ in mapping]
@@ -170,6 +175,8 @@ def varied(job: Job, rng: random.Random, name: str) -> Case:
         changes["pipeline.sync"] = "lock_step"
     elif not offloads and not name.startswith("options"):
         changes["pipeline.sync"] = rng.choice([*Sync])
+    if any(composites(job.plan)):
+        changes["pipeline.overlapped"] = rng.choice(["sum", "max", 700])
     for number, stage in enumerate(pipeline.get("stages", ())):
         if isinstance(stage, dict) and isinstance(stage.get("forward"), int) and rng.random() < 0.7:
             changes[f"pipeline.stages.{number}.forward"] = rng.choice(

@@ -97,6 +97,7 @@ class Layouts:
             recompute=choice.recompute == rules.THEN_BACKPROPAGATE,
             recompute_inline=choice.recompute == rules.INTERLEAVED,
             serialization=self._baseline.serialization,
+            group_size=self._baseline.request.options.pipeline.micro_batch_group_size or 0,
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:

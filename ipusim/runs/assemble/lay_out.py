@@ -15,6 +15,7 @@ from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
+from ipusim.schedules.features import Feature
 from ipusim.schedules.schedule import Schedule
 
 
@@ -78,6 +79,8 @@ def lay_out(
         serialization=pipeline.batch_serialization_iterations,
         mirrored=schedule.mirrored,
         segments=segments,
+        group_size=(pipeline.micro_batch_group_size or 0) if Feature.GROUPS in schedule.supports else 0,
+        authors=pipeline.authors_order and Feature.AUTHORS_ORDER in schedule.supports,
     )
     system = system_for(mapping)
     if segments > 1 and not all(stage.costs for stage in requested or ()):

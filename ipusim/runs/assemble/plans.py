@@ -46,7 +46,8 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
 def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> tuple[int, ...]:
     """Return the legal gradient accumulation counts next to the one of ``shape``, which is refused.
 
-    Each is laid out before it is named: a schedule may refuse multiples of its step, such as those below a least count.
+    Each is laid out before it is named: a schedule may refuse multiples of its step, such as those below a least count,
+    and have counts between them.
 
     Args:
         schedule: the schedule that refuses the count.
@@ -62,9 +63,10 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
         >>> nearest_counts(schedules.find("grouped"), pipelines.PlanShape(mapping=(0, 1), micro_batches=6))
         (4, 8)
     """
-    step = schedule.count_step(shape)
+    step = 1 if schedule.between else schedule.count_step(shape)
     lower = max(shape.micro_batches, 0) // shape.segments // step * step
-    tries = shape.steps + 2  # no schedule of the house has a least count above its steps
+    # No schedule of the house has a least count above its steps, but for groups of more micro-batches.
+    tries = max(shape.steps + 2, schedule.count_step(shape) // step)
 
     def first_legal(counts: Iterable[int]) -> list[int]:
         legal = (count for count in islice(counts, tries) if _is_legal(schedule, shape, count, sync))

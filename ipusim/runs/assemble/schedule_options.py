@@ -14,6 +14,8 @@ _ORDER: Final[Mapping[str, Any]] = {
     "schedule": "grouped",
     "sync": None,
     "gradient_accumulation_count": 1,
+    "micro_batch_group_size": None,
+    "authors_order": False,
     "repeat_count": 1,
 }
 

@@ -242,6 +242,8 @@ def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, finding
 
     if sync is not None and is_refused(sync) and not is_refused(None):
         return "pipeline", "sync"
+    if 0 < shape.group_size < len(set(shape.mapping)):
+        return "pipeline", "micro_batch_group_size"
     serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
     infers = not shape.training and Feature.INFERENCE not in schedule.supports
     by_schedule = shape.overlapped_io or serialized or infers

@@ -185,6 +185,20 @@ class PipelineSpec(Node, title="pipeline"):
         description="equal parts of a micro-batch along its sequence, each of which goes through the stages by itself, "
         "under seq_1f1b; stages take such a part of their times and bytes for each; default: 2",
     )
+    micro_batch_group_size: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**31 - 1,
+        description="micro-batches that a stage runs before the next stage of its IPU does, under interleaved_1f1b: as "
+        "many as there are IPUs or more, and the last of them so many, too; default: equal groups as near to the "
+        "number of IPUs as the count allows",
+    )
+    authors_order: bool = Field(
+        default=False,
+        description="whether v_half, v_min and zbv run the order that their authors' own code has: it is another one "
+        "for few micro-batches, v_half and v_min of at most one more than there are IPUs, zbv of fewer than twice as "
+        "many less one",
+    )
     allow_recompute: Annotated[bool, Attribute("activations are computed again instead of kept")] = Field(
         default=False, description="whether activations are computed again before a backward pass instead of kept"
     )

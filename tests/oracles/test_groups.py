@@ -1,0 +1,223 @@
+"""Groups of micro-batches: interleaved 1F1B as torch and Megatron-LM have it, and GIS and GIS-H by their forms."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import random
+
+import numpy as np
+import pytest
+
+from ipusim.base.errors import CountError, UnsupportedProgramError
+from ipusim.pipeline.program import PlanShape
+from ipusim.runs.assemble.assemble import assemble
+from ipusim.runs.assemble.plans import nearest_counts
+from ipusim.runs.execute import execute
+from ipusim.runs.problems import RequestError
+from ipusim.runs.request.request import Request
+from ipusim.schedules.registry import find
+from tests.effort import sampled, seeds
+from tests.oracles.test_point_to_point import free, most_kept
+from tests.places import GOLDEN
+
+with (GOLDEN / "interleaved_digests.csv").open(newline="") as file:
+    #: By ranks and stages of a rank the digest of each count that torch has, as write_torch_schedules.py wrote them.
+    DIGESTS = {(int(row[0]), int(row[1])): dict(cell.split(":") for cell in row[2:]) for row in csv.reader(file)}
+COUNTS = range(1, 41)
+
+
+def shape_of(ipus, chunks, count, size=0):
+    return PlanShape(mapping=(*range(ipus),) * chunks, micro_batches=count, group_size=size)
+
+
+def words_of(order, ipus):
+    """Return of each IPU its passes as torch writes them."""
+    words = [[] for _ in range(ipus)]
+    for ipu, kind, stage, micro_batch in order.passes.tolist():
+        words[ipu].append(f"{stage}{'FB'[kind]}{micro_batch}")
+    return words
+
+
+@sampled(4)
+@pytest.mark.parametrize("ipus", range(2, 17))
+def test_each_count_that_torch_has_is_laid_out_as_torch_does_and_no_other(ipus):
+    """Of ranks 2 to 16, 2 to 8 stages of a rank and counts up to 40."""
+    schedule = find("interleaved_1f1b")
+    for chunks in range(2, 9):
+        torchs = DIGESTS[ipus, chunks]
+        assert [int(count) for count in torchs] == [n for n in COUNTS if n % max(1, n // ipus) == 0]
+        for count in COUNTS:
+            shape = shape_of(ipus, chunks, count)
+            if str(count) in torchs:
+                text = "\n".join(map(" ".join, words_of(schedule.laid_out(shape), ipus)))
+                assert hashlib.sha256(text.encode()).hexdigest()[:12] == torchs[str(count)]
+            else:
+                with pytest.raises(CountError):
+                    schedule.order(shape)
+                below = max(int(each) for each in torchs if int(each) < count)
+                above = next(n for n in range(count, 2 * count) if n % (n // ipus) == 0)
+                assert chunks > 2 or nearest_counts(schedule, shape) == (below, above)
+
+
+def megatron_has(ipus, count, size):
+    """Whether Megatron-LM runs it: ``size`` from its ranks to the count, and what is left over none or as many."""
+    return ipus <= size <= count and not 0 < count % size < ipus
+
+
+def megatrons(rank, ipus, chunks, count, size):
+    """Return the passes of a rank, as Megatron-LM's documentation of microbatch_group_size_per_vp_stage says.
+
+    A table has the micro-batches of a group, chunk by chunk, before those of the next. Forward passes go down it, and
+    backward passes too, with the last chunk for the first. A rank runs 2 (ranks - rank - 1) + (chunks - 1) size forward
+    passes, or all, then a forward and a backward pass in turn, then what is left.
+    """
+    table = []
+    for first in range(0, count, size):
+        table += [(chunk, first + n) for chunk in range(chunks) for n in range(size) if first + n < count]
+    forward = [f"{chunk * ipus + rank}F{n}" for chunk, n in table]
+    backward = [f"{(chunks - 1 - chunk) * ipus + rank}B{n}" for chunk, n in table]
+    warm_up = min(len(table), 2 * (ipus - rank - 1) + (chunks - 1) * size)
+    pairs = [*zip(forward[warm_up:], backward[: len(table) - warm_up], strict=True)]
+    return [*forward[:warm_up], *(one for pair in pairs for one in pair), *backward[len(pairs) :]]
+
+
+def test_megatrons_tables_are_those_that_it_documents():
+    """Two ranks of two chunks: groups of three, five micro-batches, and groups of two, four."""
+    for count, size, right in ((5, 3, "0 1 2 0 1 2 3 4 3 4"), (4, 2, "0 1 0 1 2 3 2 3")):
+        (forward, _) = words_of(find("interleaved_1f1b").order(shape_of(2, 2, count, size)), 2)
+        assert " ".join(word.split("F")[1] for word in forward if "F" in word) == right
+    stages = [word.split("F")[0] for word in megatrons(0, 2, 2, 5, 3) if "F" in word]
+    assert " ".join(stages) == "0 0 0 2 2 2 0 0 2 2"
+
+
+@sampled(4)
+@pytest.mark.parametrize("ipus", range(2, 17))
+def test_groups_of_any_size_are_laid_out_as_megatron_does(ipus):
+    rng, schedule = random.Random(ipus), find("interleaved_1f1b")
+    for chunks in range(2, 9):
+        for count in COUNTS:
+            for size in rng.sample(range(1, 42), 6):
+                shape = shape_of(ipus, chunks, count, size)
+                if megatron_has(ipus, count, size):
+                    right = [megatrons(rank, ipus, chunks, count, size) for rank in range(ipus)]
+                    assert words_of(schedule.laid_out(shape), ipus) == right
+                else:
+                    with pytest.raises(UnsupportedProgramError if size < ipus else CountError):
+                        schedule.order(shape)
+
+
+@pytest.mark.parametrize(("ipus", "chunks"), [(2, 2), (4, 2), (3, 3), (5, 2), (4, 4)])
+def test_groups_wait_as_long_whatever_their_size_unless_they_are_smaller_than_the_ipus(ipus, chunks):
+    """(N - 1)(f + b) of a chunk, and (f + b) more for each chunk but one and each micro-batch that a group lacks of N.
+
+    2 (N - rank - 1) + (v - 1) g + 1 forward passes go ahead, of groups of g.
+    """
+    mapping = tuple(range(ipus)) * chunks
+    for count in (count for count in range(1, 3 * ipus + 3) if count % max(1, count // ipus) == 0):
+        size = count // max(1, count // ipus)
+        for forward, backward in ((1, 2), (2, 1)):
+            idle = (ipus - 1 + (chunks - 1) * max(0, ipus - count)) * (forward + backward)
+            busy = count * chunks * (forward + backward)
+            assert free("interleaved_1f1b", mapping, count, (forward, backward)) == busy + idle
+        ahead = [min(count * chunks, 2 * (ipus - rank - 1) + (chunks - 1) * size + 1) for rank in range(ipus)]
+        assert most_kept("interleaved_1f1b", mapping, count, "B") == ahead
+
+
+#: PipeOffload, table 1: IPUs, stages of an IPU and micro-batches; and cycles of F, I and W of a stage.
+SIZES = [(4, 2, 8), (8, 2, 16), (8, 3, 32), (6, 4, 24), (4, 3, 16)]
+CYCLES = [(1, 1, 1), (2, 3, 1), (3, 4, 2), (3, 3, 1)]
+
+
+@pytest.mark.parametrize(("ipus", "chunks", "count"), SIZES)
+def test_group_interleaving_waits_and_keeps_what_its_forms_say(ipus, chunks, count):
+    """GIS (p - 1)(F + I), GIS-H (v - 1)(p / 2)(F + I - W) more; g (v - 1) + p chunks kept on the first IPU."""
+    mapping, half = tuple(range(ipus)) * chunks, ipus // 2
+    for forward, first, second in CYCLES:
+        cycles, busy = (forward, first + second, first, second), count * chunks * (forward + first + second)
+        idle = (ipus - 1) * (forward + first)
+        assert free("gis", mapping, count, cycles) == busy + idle
+        more = (chunks - 1) * half * (forward + first - second)
+        assert free("gis_h", mapping, count, cycles) == busy + idle + more
+    for schedule, size in (("gis", ipus), ("gis_h", half)):
+        right = [size * (chunks - 1) + ipus - rank for rank in range(ipus)]
+        assert most_kept(schedule, mapping, count, "W") == right
+    assert max(most_kept("interleaved_1f1b", mapping, count, "B")) == ipus * chunks + ipus - 1
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_the_form_of_half_groups_holds_where_no_half_for_the_weights_is_longer_than_the_others(seed):
+    """Nor forward and input passes differ by more than one; that of whole groups holds always."""
+    rng = random.Random(seed)
+    ipus, chunks = rng.choice((2, 4, 6)), rng.choice((1, 2, 3))
+    count, mapping = ipus * rng.choice((2, 3)), tuple(range(ipus)) * chunks
+    forward, first, second = (rng.randint(1, 9) for _ in range(3))
+    cycles, busy = (forward, first + second, first, second), count * chunks * (forward + first + second)
+    idle = (ipus - 1) * (forward + first)
+    assert free("gis", mapping, count, cycles) == busy + idle
+    if abs(forward - first) <= second <= min(forward, first):
+        more = (chunks - 1) * (ipus // 2) * (forward + first - second)
+        assert free("gis_h", mapping, count, cycles) == busy + idle + more
+
+
+MODEL = {
+    "system": {"name": "free"},
+    "precision": "float64",
+    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 60, "seed": 3},
+    "model": {
+        "layers": [
+            *({"name": f"d{n}", "type": "dense", "units": 5, "activation": "tanh"} for n in range(3)),
+            {"name": "d3", "type": "dense", "units": 3},
+            {"name": "loss", "type": "softmax_cross_entropy"},
+        ]
+    },
+    "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
+}
+
+
+def trained(schedule, count, **options):
+    """Return what a model learns under a schedule, with options of the pipeline."""
+    pipeline = {"schedule": schedule, "micro_batch_size": 2, "gradient_accumulation_count": count, "repeat_count": 2}
+    pipeline |= {} if schedule == "single" else {"splits": ["d1", "d2", "d3"], "virtual_stages": 2}
+    run = execute(assemble(Request.from_dict(MODEL | {"pipeline": pipeline | options}, name="groups")))
+    return run.learning
+
+
+@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
+@pytest.mark.parametrize(
+    ("schedule", "count", "options"),
+    [
+        ("interleaved_1f1b", 1, {}),
+        ("interleaved_1f1b", 3, {}),
+        ("interleaved_1f1b", 5, {"micro_batch_group_size": 3}),
+        ("interleaved_1f1b", 6, {"micro_batch_group_size": 4}),
+        ("gis", 4, {}),
+        ("gis_h", 3, {}),
+        ("v_half", 2, {"authors_order": True}),
+        ("v_min", 2, {"authors_order": True}),
+        ("zbv", 2, {"authors_order": True}),
+    ],
+)
+def test_groups_and_authors_orders_train_to_the_unsplit_weights(schedule, count, options, sync):
+    mine, whole = trained(schedule, count, sync=sync, **options), trained("single", count)
+    losses, right = ([each.loss for each in run.losses] for run in (mine, whole))
+    np.testing.assert_allclose(losses, right, rtol=0, atol=1e-12)
+    assert np.ptp(right) > 0.01
+    assert mine.weights.keys() == whole.weights.keys()
+    for name, array in whole.weights.items():
+        np.testing.assert_allclose(mine.weights[name], array, rtol=0, atol=1e-12)
+
+
+def test_a_group_that_is_too_small_is_refused_at_its_key_and_without_effect_elsewhere():
+    stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(8)]
+    pipeline = {"schedule": "interleaved_1f1b", "virtual_stages": 2, "stages": stages, "micro_batch_group_size": 3}
+    asked = {"system": {"name": "free"}, "pipeline": {**pipeline, "gradient_accumulation_count": 9}}
+    with pytest.raises(RequestError, match="groups of at least as many micro-batches as there are IPUs, 4") as caught:
+        assemble(Request.from_dict(asked, name="groups"))
+    assert [problem.path for problem in caught.value.problems] == [("pipeline", "micro_batch_group_size")]
+    asked["pipeline"] |= {"micro_batch_group_size": 5}
+    assert assemble(Request.from_dict(asked, name="groups")).program.shape.group_size == 5
+    asked["pipeline"] |= {"schedule": "gis", "gradient_accumulation_count": 8, "authors_order": True}
+    notes = " ".join(assemble(Request.from_dict(asked, name="groups")).notes)
+    assert "micro_batch_group_size will have no effect since gis" in notes
+    assert "authors_order will have no effect since gis" in notes
