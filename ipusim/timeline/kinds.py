@@ -237,6 +237,25 @@ class SpanKind(IntEnum):
     SEND = _COPY(
         23, doc="A tensor is on its way from one IPU to another while both go on.", name="send", track=Track.SEND
     )
+    MOVE_OUT = _COPY(
+        37,
+        doc="A stage's activations of a micro-batch go to Streaming Memory or another IPU while their IPU goes on.",
+        name="activations out",
+        track=Track.SEND,
+    )
+    MOVE_BACK = _COPY(
+        38,
+        doc="A stage's activations of a micro-batch come back while their IPU goes on.",
+        name="activations back",
+        track=Track.SEND,
+    )
+    MOVE_WAIT = _WAITS(
+        39,
+        doc="An IPU waits for activations that are moved out of it, or back.",
+        name="wait for activations",
+        look=Look("wait for activations", "#efe6d2", "#b5893a", "..", narrowest=1.0),
+        use=Use("move_wait", "move wait", 5),
+    )
     SYNC_WAIT = _WAITS(
         10,
         doc="An IPU has finished its part of a time-step and waits for slower ones.",
