@@ -33,9 +33,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
     if system.io_tiles:
         overlapped = "feeds overlapped" if shape.overlapped_io else "nothing overlapped"
         yield "I/O tiles", f"{system.io_tiles} of {system.io_tiles + system.ipu.tiles}, {overlapped}"
-    away = list(_offloaded(program))
-    if away:
-        yield "Streaming Memory", ", ".join(away)
+    yield from _elsewhere(program)
     if outfeed.accumulate:
         yield "outfeed", f"accumulated{f' as {outfeed.accumulate_dtype}' if outfeed.accumulate_dtype else ''}"
     if outfeed.mask:
@@ -48,6 +46,18 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "weight update", "on the host"
     if chosen := system.rates.chosen():
         yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in chosen)
+
+
+def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
+    """Yield the effects of options that keep tensors off their IPU."""
+    away = list(_offloaded(program))
+    if away:
+        yield "Streaming Memory", ", ".join(away)
+    if (moved := program.moved_activations) is not None:
+        where = "to Streaming Memory" if moved.to == "streaming_memory" else "to the partner IPU"
+        buffers = f", {moved.buffers} buffers" if moved.buffers > 1 else ""
+        kept = moved.kept(program.shape.mapping)
+        yield "activations moved", f"{where}, of stages that keep more than {kept} micro-batches{buffers}"
 
 
 def _offloaded(program: PipelineProgram) -> Iterator[str]:

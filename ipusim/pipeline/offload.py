@@ -124,6 +124,14 @@ class Offload:
         )
 
 
+#: Graphcore's text on activations without remote memory.
+_NO_REMOTE_MEMORY: Final = (
+    "Activations offloading has been enabled, however the current configuration of the IPU devices does not support "
+    "remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to stop seeing this "
+    "message."
+)
+
+
 def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized: bool) -> None:
     """Refuse offloaded activations without batch serialization, or without remote memory.
 
@@ -135,11 +143,21 @@ def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized
             "`batch_serialization_iterations > 1`."
         )
     if offloaded and not remote_memory:
-        raise RemoteMemoryError(
-            "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
-            "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to "
-            "stop seeing this message."
+        raise RemoteMemoryError(_NO_REMOTE_MEMORY)
+
+
+def check_moved(room: bool, *, serialized: bool) -> None:
+    """Refuse moves of activations under batch serialization, or without ``room`` in remote memory or another IPU.
+
+    Raises UnsupportedProgramError and RemoteMemoryError.
+    """
+    if serialized:
+        raise UnsupportedProgramError(
+            "Some activations are moved only where batch_serialization_iterations is 1: expected true or false with "
+            "batch serialization, under which all activations are offloaded or none."
         )
+    if not room:
+        raise RemoteMemoryError(_NO_REMOTE_MEMORY)
 
 
 def check_weight_update_variables(offloaded: bool | None, *, remote_memory: bool) -> None:

@@ -66,7 +66,7 @@ class Layouts:
         system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
         findings = runs.Findings(auto.is_set)
         training = drawn.plan.shape.training
-        offload = runs.resolve_offloads(auto.options, system, training, units.names[0], findings)
+        offload = runs.resolve_offloads(auto.options, system, training, units.names, findings)
         try:
             offload = findings.settled(offload)
         except RequestError as error:
