@@ -9,7 +9,7 @@ import numpy as np
 
 from ipusim.pipeline.footprint import Footprint
 from ipusim.pipeline.liveness import less_by_moves
-from ipusim.timeline.kinds import SpanKind, of_kinds
+from ipusim.timeline.kinds import BACK_KINDS, OUT_KINDS, SpanKind, of_kinds
 from ipusim.timeline.repeats import Column, Repeat
 from ipusim.timeline.timeline import Timeline
 
@@ -118,8 +118,8 @@ def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint)
     own = timeline.ipu == ipu
     stages, count = len(timeline.info.stages), timeline.info.count
     keys = (timeline.execution * count + timeline.micro_batch) * stages + timeline.stage
-    rows = np.flatnonzero(of_kinds(timeline.kind, (SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)) & own)
-    out = timeline.kind[rows] == SpanKind.MOVE_OUT
+    rows = np.flatnonzero(of_kinds(timeline.kind, OUT_KINDS + BACK_KINDS) & own)
+    out = of_kinds(timeline.kind[rows], OUT_KINDS)
     recomputes = np.array([stage.recomputes for stage in footprint.stages])[timeline.stage]
     uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _USES)) & own
     made = _found(entries, keys, rows, np.flatnonzero((timeline.kind == SpanKind.FORWARD) & own), "right", 0)

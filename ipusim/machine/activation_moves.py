@@ -20,7 +20,7 @@ from ipusim.machine.shared_rate import SharedRate
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.moves import Way, moves_of
 from ipusim.pricing.costs import Send
-from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.kinds import STREAMED_KINDS, SpanKind
 from ipusim.timeline.timeline import NONE
 
 #: A move within its IPU: the stage, the micro-batch, the way.
@@ -84,10 +84,11 @@ class ActivationMoves(Facility):
         (self._waits,) = context.described(SpanKind.MOVE_WAIT, [ipu]).values()
         table = context.plan.instructions
         _, _, stage, micro_batch, way = table[(table[:, 0] == ipu.shard) & (table[:, 1] == Code.MOVE)].T
+        kinds = STREAMED_KINDS if there == ipu else (SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)
         sizes = [context.program.saved_bytes(number) for number in range(context.plan.shape.stages)]
         first = context.recorder.describe_columns(
             len(way),
-            kind=np.array([SpanKind.MOVE_OUT, SpanKind.MOVE_BACK])[way],
+            kind=np.array(kinds)[way],
             ipu=ipu.number,
             stage=stage,
             micro_batch=micro_batch,

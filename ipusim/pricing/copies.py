@@ -115,8 +115,10 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
         if stage not in (moved.stages or ()) or (moved.to == "partner" and there == ipu):
             continue
         for way in Way:
-            send = Send(0 if moved.to == "streaming_memory" and system.free else size)
-            if moved.to == "partner" and not plan.sync.meets:
+            send = Send()
+            if moved.to == "streaming_memory":
+                send = Send(0 if system.free else size)
+            elif not plan.sync.meets:
                 first = replica * system.shards
                 pair = (first + ipu, first + there) if way is Way.OUT else (first + there, first + ipu)
                 send = _send(pair, size, system, links)

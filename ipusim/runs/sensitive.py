@@ -54,7 +54,7 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
     """
     kinds = sorted({Pass(kind) for kind in job.plan.kind.tolist()})
     stages = job.plan.shape.stages
-    streamed = job.costs.pass_streams or job.costs.update_streams
+    streamed = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
     passes = job.program.shape.passes * executions * (1 + 2 * len(kinds) * stages)
     if passes > (_MOST_STREAMED if streamed else _MOST_PASSES):
         return Sensitivities(unknown="it is too long")

@@ -239,14 +239,26 @@ class SpanKind(IntEnum):
     )
     MOVE_OUT = _COPY(
         37,
-        doc="A stage's activations of a micro-batch go to Streaming Memory or another IPU while their IPU goes on.",
+        doc="A stage's activations of a micro-batch go to another IPU while their IPU goes on.",
         name="activations out",
         track=Track.SEND,
     )
     MOVE_BACK = _COPY(
         38,
-        doc="A stage's activations of a micro-batch come back while their IPU goes on.",
+        doc="A stage's activations of a micro-batch come back from another IPU while their IPU goes on.",
         name="activations back",
+        track=Track.SEND,
+    )
+    ACTIVATION_STORE = _COPY(
+        40,
+        doc="A stage's activations of a micro-batch go to Streaming Memory while their IPU goes on.",
+        name="store of activations",
+        track=Track.SEND,
+    )
+    ACTIVATION_LOAD = _COPY(
+        41,
+        doc="A stage's activations of a micro-batch come back from Streaming Memory while their IPU goes on.",
+        name="load of activations",
         track=Track.SEND,
     )
     MOVE_WAIT = _WAITS(
@@ -354,6 +366,10 @@ IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
 #: Kinds that lie beside an IPU, over each other: tensors on their way.
 SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)
+#: Activations on their way out and back, and those of them from and to Streaming Memory.
+OUT_KINDS: Final = (SpanKind.MOVE_OUT, SpanKind.ACTIVATION_STORE)
+BACK_KINDS: Final = (SpanKind.MOVE_BACK, SpanKind.ACTIVATION_LOAD)
+STREAMED_KINDS: Final = (SpanKind.ACTIVATION_STORE, SpanKind.ACTIVATION_LOAD)
 #: Every use of an IPU's cycles, in the order of ``summary.json``.
 USES: Final = tuple(dict.fromkeys(use for kind in sorted(SpanKind) if (use := kind.row.use) is not None))
 #: Every look, in the order of the legend.
