@@ -50,7 +50,8 @@ class Layouts:
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
         """Return the choice laid out; or why it is refused, in the words of the rule."""
-        where = choice.ipus, choice.mapping, choice.offload  # with remote buffers a device is another one
+        # With remote buffers a device is another one.
+        where = choice.ipus, choice.mapping, choice.offload, choice.moved
         key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(drawn := self._drawn.get(key), str):
             return drawn
