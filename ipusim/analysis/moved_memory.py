@@ -90,7 +90,7 @@ def with_moves(
     bounds = (np.searchsorted(entries.time, events.time, side=side) for side in ("left", "right"))
     first, last = (np.clip(at, events.least, np.maximum(events.most, events.least)) for at in bounds)
     at = np.where(events.change > 0, first, last)
-    order = np.lexsort((-events.change, at))
+    order = np.lexsort((-events.change, events.time, at))
     events, at = _Events(*(column[order] for column in events)), at[order]
     repeats = tuple(
         of._replace(

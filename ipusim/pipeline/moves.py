@@ -191,11 +191,10 @@ def _between_steps(
         if apart == 1:
             gone, there = _behind(rows, turn.row), taken
         else:
+            # Others may go out while these come back: these count from the last pass before they do.
             ahead = apart - 2
-            gone, there = (
-                int(np.append(rows, len(step))[np.searchsorted(step[rows], at)])
-                for at in (step[turn.row] + 1 + ahead, step[taken] - ahead)
-            )
+            gone = int(np.append(rows, len(step))[np.searchsorted(step[rows], step[turn.row] + 1 + ahead)])
+            there = int(rows[np.searchsorted(step[rows], step[taken] - ahead) - 1])
         yield Move(ipu, stage, turn.micro_batch, turn.row, taken, NONE, NONE, NONE, gone, there)
 
 
