@@ -79,7 +79,7 @@ class ActivationMoves(Facility):
         self._ends = resources.ipus([ipu.number, there.number])
         self._sends = _own(context.costs.moves, ipu)
         for later in context.rerouted:
-            context.clock.call_at(later.cycle, lambda _, later=later: self._reroute(_own(later.moves, ipu), later.dead))
+            context.clock.call_at(later.cycle, partial(self._reroute, _own(later.moves, ipu), later.dead))
         self._under_way: dict[_Key, _UnderWay] = {}
         (self._waits,) = context.described(SpanKind.MOVE_WAIT, [ipu]).values()
         table = context.plan.instructions
@@ -123,14 +123,17 @@ class ActivationMoves(Facility):
             return
         carrier = self._carrier()
         if isinstance(carrier, Links):
-            tensor = Tensor(NONE, send, move.step, move.cause, move.start, lambda *_: self._end(key))
+            tensor = Tensor(NONE, send, move.step, move.cause, move.start, partial(self._carried, key))
             move.place = partial(carrier.places, tensor)
             move.tensor = tensor
             carrier.carry(tensor, self._ends)
         else:
             ended = carrier.transfer(send.bytes)
-            ended.callbacks.append(lambda _: self._end(key))
+            ended.callbacks.append(partial(self._carried, key))
             move.place = partial(carrier.state, ended)
+
+    def _carried(self, key: _Key, *_: object) -> None:
+        self._end(key)
 
     def _end(self, key: _Key) -> int:
         """End a move: record it, begin those behind it, and wake the IPU that waits for it; returns its span."""
@@ -161,7 +164,7 @@ class ActivationMoves(Facility):
         move.done = self._clock.event()
         return move.done, self._waits
 
-    def _reroute(self, sends: dict[tuple[int, int], Send], dead: frozenset[int]) -> None:
+    def _reroute(self, sends: dict[tuple[int, int], Send], dead: frozenset[int], _: object) -> None:
         """Take other routes from now on, and begin moves over dead links anew."""
         self._sends = sends
         for (stage, _, way), move in [*self._under_way.items()]:

@@ -56,7 +56,7 @@ def moves_of(passes: Column, shape: PlanShape, moved: MovedActivations, *, meets
     """Return the moves of one execution, by IPU and stage, in the order of forward passes.
 
     Args:
-        passes: of a Plan, shape (passes, 5), the columns of :attr:`ipusim.pipeline.plan.Plan.table`.
+        passes: the table of a Plan, shape (passes, 5).
         shape: of the program.
         moved: what is moved; of the stages that have any bytes of activations.
         meets: whether IPUs meet after each time-step.

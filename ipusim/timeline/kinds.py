@@ -21,6 +21,8 @@ from ipusim.timeline.time_parts import Idle
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
+_TENSOR_WAIT: Final = Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0)
+_WAIT_FOR_TENSOR: Final = Use("receive_wait", "tensor wait", 5, always=("alone",))
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
@@ -224,8 +226,8 @@ class SpanKind(IntEnum):
         21,
         doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
         name="wait for tensor",
-        look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
-        use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
+        look=_TENSOR_WAIT,
+        use=_WAIT_FOR_TENSOR,
     )
     BLOCKING_SEND = _COPY(
         22,
@@ -265,8 +267,8 @@ class SpanKind(IntEnum):
         39,
         doc="An IPU waits for activations that are moved out of it, or back.",
         name="wait for activations",
-        look=Look("wait for activations", "#efe6d2", "#b5893a", "..", narrowest=1.0),
-        use=Use("move_wait", "move wait", 5),
+        look=_TENSOR_WAIT,
+        use=_WAIT_FOR_TENSOR,
     )
     SYNC_WAIT = _WAITS(
         10,

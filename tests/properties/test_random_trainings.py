@@ -190,6 +190,9 @@ def others(draw, schedule, mapping):
     own = {"sync": draw(among("lock_step", "point_to_point")), "overlap_copies": draw(st.booleans())}
     own["variables_on_host"] = draw(among(False, False, True))
     own["overlapped"] = draw(among("sum", "max", 20_000))
+    if schedule != "Sequential" and draw(st.booleans()):
+        to = draw(among("streaming_memory", "partner"))
+        own["offload_activations"] = {"to": to, "keep": draw(st.integers(0, 1)), "buffers": draw(st.integers(1, 2))}
     if schedule == "Grouped" and draw(st.booleans()):
         in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
         once = in_a_row == len(set(mapping))

@@ -131,6 +131,7 @@ def cases(count: int, seed: int = 0) -> Iterator[Case]:
                 (folder / file).write_text(text)
             off = [] if request.name.startswith(("cycles", "orders")) else ["numerics=off"]
             jobs.append((request.name, load_job(folder / request.file, ["memory=report", *off])))
+        jobs += of_moves(random.Random(seed))
         for request_name, job in jobs:
             for variation in range(VARIATIONS):
                 try:
@@ -157,6 +158,23 @@ def of_schedules(rng: random.Random) -> Iterator[tuple[str, Job]]:
             "pipeline": {**pipeline, "device_mapping": list(mapping)},
         }
         yield f"schedule {name}", assemble(Request.from_dict(data, name="drawn"))
+
+
+def of_moves(rng: random.Random) -> Iterator[tuple[str, Job]]:
+    """Yield a Job of every schedule of the GPU world that moves activations in lock-step; beside passes is refused."""
+    for name, job in of_schedules(rng):
+        changes: dict[str, Any] = {
+            "pipeline.sync": "lock_step",
+            "pipeline.offload_activations": {
+                "to": rng.choice(["streaming_memory", "partner"]),
+                "keep": rng.randrange(3),
+            },
+            "system.enable_remote_buffers": job.system.name != "free",
+        }
+        changes |= {
+            f"pipeline.stages.{number}.stash_bytes": rng.randrange(1, 20_000) for number in range(job.plan.shape.stages)
+        }
+        yield f"moves {name}", assemble(job.request.replace(changes))
 
 
 def varied(job: Job, rng: random.Random, name: str) -> Case:
