@@ -169,11 +169,6 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         for mode, words in _RECOMPUTE:
             changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
             yield f"activations computed again, {words}", "activations", changes
-    if shape.training and offload.moved is None and shape.serialization == 1:
-        for to, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
-            moved = {"pipeline.offload_activations": {"to": to}}
-            remote_too = {_REMOTE: True} if to == "streaming_memory" else {}
-            yield f"activations moved to {words} and back", "activations", {**remote_too, **moved}
     if job.schedule.shallower:
         other = job.schedule.shallower
         yield f"schedule {other}, FIFOs half as deep", "activations", {"pipeline.schedule": other}
@@ -181,6 +176,11 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
         halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
         yield "half the micro-batch, twice the count", "activations", halves
+    if shape.training and offload.moved is None and shape.serialization == 1:
+        for to, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
+            moved = {"pipeline.offload_activations": {"to": to}}
+            remote_too = {_REMOTE: True} if to == "streaming_memory" else {}
+            yield f"activations moved to {words} and back", "activations", {**remote_too, **moved}
     if shape.training and not offload.variables_on_host:
         remote = {_REMOTE: True, _STATE: True}
         if not offload.weight_update_variables:
