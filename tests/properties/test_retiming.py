@@ -165,6 +165,7 @@ def of_moves(rng: random.Random) -> Iterator[tuple[str, Job]]:
     for name, job in of_schedules(rng):
         changes: dict[str, Any] = {
             "pipeline.sync": "lock_step",
+            "pipeline.overlapped": "max",
             "pipeline.offload_activations": {
                 "to": rng.choice(["streaming_memory", "partner"]),
                 "keep": rng.randrange(3),
@@ -182,6 +183,8 @@ def varied(job: Job, rng: random.Random, name: str) -> Case:
     data = job.request.to_dict()
     changes: dict[str, Any] = {"disturbances": disturbances(rng, job.system.count)}
     pipeline = data["pipeline"]
+    if pipeline.get("offload_activations") and not name.startswith("moves"):  # beside passes they would be refused
+        changes["pipeline.offload_activations"] = pipeline["offload_activations"] = None
     offloads = [key for key in pipeline if key.startswith("offload_") and pipeline[key]]
     if pipeline.get("sync") == "point_to_point" and offloads:  # between which IPUs do not meet
         changes["pipeline.sync"] = "lock_step"
