@@ -146,10 +146,9 @@ def _found(
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
-    """Return events with those of a block in its first copy, which begins in cycle ``start``, as if others had none.
+    """Return events with the events of a block moved into its first copy, which begins in cycle ``start``.
 
-    An event of a row of the block may be in a later copy, or before the first one. Those outside of all copies are
-    there themselves.
+    A move that begins in one copy of a block may end in the next copy. Events outside of all copies stay separate.
     """
     cycles, times = block.cycles, block.times
     inside = (events.row >= block.first) & (events.row < block.last)

@@ -1,7 +1,7 @@
 """Moves of activations at work: out behind a forward pass, and back before the pass that uses them.
 
-They run beside what their IPU does. An IPU waits for a move where it needs the room or the activations, and in
-lock-step for each, unless I/O tiles or the merged copy carry it out.
+Moves run beside passes. An IPU waits for a move when it needs the room or the activations. In lock-step it waits for
+each move, unless I/O tiles or the merged copy carry the move out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _UnderWay:
     Attributes:
         step, start, cause: of its span.
         before: moves that end before it begins.
-        place: returns its place in what carries it.
-        tensor: of the links that carry it; None elsewhere.
+        place: returns the place of the move among the transfers under way.
+        tensor: the move as a tensor on links; None in Streaming Memory.
         done: the event of its end, for an IPU that waits for it.
     """
 
@@ -67,7 +67,7 @@ class ActivationMoves(Facility):
         Args:
             context: the run.
             ipu: that makes and uses the activations.
-            there: the IPU that they go to; itself for the memory beside it.
+            there: the IPU that gets the activations; ``ipu`` for Streaming Memory.
             after: by stage and micro-batch, the micro-batch that is moved out before this one comes back.
             carrier: returns what carries a move that begins now; None for the merged copies.
         """

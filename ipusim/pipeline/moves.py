@@ -32,7 +32,7 @@ class Move(NamedTuple):
     """One micro-batch's activations of a stage, moved out and back. Rows are those of a Plan's passes.
 
     Attributes:
-        ipu, stage, micro_batch: where and of which pass they are.
+        ipu, stage, micro_batch: the IPU, the stage and the micro-batch of the forward pass.
         forward, taken: rows of the forward pass and of the pass that uses them.
         fetched: row behind which they begin to come back, in point-to-point.
         after: micro-batch of the same stage whose move out ends before they come back; -1 for none.

@@ -102,9 +102,9 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]
 def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Moves:
     """Price the moves of each stage's activations, each by itself.
 
-    In Streaming Memory they are bytes, as IPUs share its bandwidth while the machine runs; on a system that costs
-    nothing they are none. In point-to-point a move to a partner costs what a tensor that is sent there would; in
-    lock-step the merged copy has its bytes. ``links`` gets numbers of new link directions.
+    A move to Streaming Memory has bytes alone, as IPUs share bandwidth while the machine runs; on the free system it
+    has none. In point-to-point a move to a partner costs as much as a tensor that is sent there; in lock-step the
+    merged copy has the bytes. ``links`` gets numbers of new link directions.
     """
     moved, shape = program.moved_activations, plan.shape
     moves: Moves = {}
