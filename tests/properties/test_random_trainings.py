@@ -361,13 +361,14 @@ def test_every_kind_and_option_is_drawn_together():
         options = {
             training.rule,
             training.own.get("schedule", training.schedule),
-            *training.own.values(),
+            *(value for value in training.own.values() if not isinstance(value, dict)),
+            *(["offload_activations"] if "offload_activations" in training.own else []),
             *(["variables_on_host"] if training.own["variables_on_host"] else []),
             *(name for name, on in training.sharding.items() if on),
         }
         options |= {"replicas"} if training.replicas > 1 else set()
         seen.update((kind, option) for kind, _ in training.every for option in options)
     options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
-    options += ["variables_on_host"]
+    options += ["variables_on_host", "offload_activations"]
     assert {(kind, option) for kind in KINDS for option in options} <= seen
     assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen
