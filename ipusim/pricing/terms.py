@@ -220,7 +220,7 @@ def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     for (replica, *of), send in costs.moves.items():
         shard, own, back = of
         parts: Sequence[int] = (send.lead_cycles, send.cycles)
-        if send.bytes and not any(parts):
+        if send.bytes and not any(parts) and not system.free:
             parts = _streamed(Stream(send.bytes) if back else Stream(0, send.bytes), system)
         where = f" of replica {replica}" if system.replicas > 1 else ""
         name = f"activations of {passes.names[own]} {'back to' if back else 'out of'} IPU {shard}{where}"
