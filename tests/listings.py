@@ -8,6 +8,7 @@ import numpy as np
 
 from ipusim.base.errors import PlanError
 from ipusim.pipeline.instructions import COLUMNS, NONE, PASSES, Code, Table, text_of
+from ipusim.pipeline.moves import Way
 from ipusim.pipeline.ops import Op
 
 _CODES = {code.word: code for code in Code if code >= PASSES}
@@ -54,9 +55,10 @@ def parse(text: str) -> tuple[int, int, int, int]:
         elif code is Code.OUTFEED:
             micro, _, period = rest.partition(" /")
             instruction = (code, NONE, int(micro), int(period or 1))
-        elif code in (Code.INFEED, Code.ADD_RESULTS, Code.LOOK_UP, Code.UPDATE_ROWS):
-            of_stage, _, micro = rest.rpartition(".")
-            instruction = (code, int(of_stage or NONE), int(micro), NONE)
+        elif code in (Code.INFEED, Code.ADD_RESULTS, Code.LOOK_UP, Code.UPDATE_ROWS, Code.MOVE, Code.MOVED):
+            which, _, way = rest.partition(" ")
+            of_stage, _, micro = which.rpartition(".")
+            instruction = (code, int(of_stage or NONE), int(micro), Way[way.upper()] if way else NONE)
         elif code is Code.BEGIN_IO:
             moved, _, period = rest.partition(" /")
             handed_out, taken = (NONE if side == "." else int(side) for side in moved.split())

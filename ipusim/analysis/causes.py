@@ -31,6 +31,7 @@ from ipusim.timeline.kinds import (
     KIND_OF_PASS,
     PASSES,
     SEND_KINDS,
+    STREAMED_KINDS,
     SpanKind,
     by_number,
     kinds_with,
@@ -256,7 +257,8 @@ def _waits(track: _Track) -> _Intervals:
     until = np.where(sent, np.clip(timeline.start[released], start, end), end)
     # Host copies on an IPU's own I/O tiles: whatever the IPU does beside them, it waits for them.
     beside = known & ~sent & (source == track.ipu[at])
-    on_way = np.flatnonzero(sent & (until < end))
+    streamed = of_kinds(kind, STREAMED_KINDS)
+    on_way, loaded = (np.flatnonzero(sent & (until < end) & (streamed == is_streamed)) for is_streamed in (False, True))
     of_host = np.flatnonzero(beside)
     other = np.flatnonzero(~beside & (until > start))
     on_io_tiles = known & of_kinds(kind, IO_TILE_KINDS)
@@ -270,7 +272,11 @@ def _waits(track: _Track) -> _Intervals:
             np.full(len(chosen), NONE),
             at[chosen],
         )
-        for chosen, begin, cause in ((on_way, until, Idle.COPIES), (of_host, start, Idle.HOST))
+        for chosen, begin, cause in (
+            (on_way, until, Idle.COPIES),
+            (loaded, until, Idle.STREAMING),
+            (of_host, start, Idle.HOST),
+        )
     ]
     ipu, begun, ended, cause, stage, of = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
     return ipu, begun, ended, cause, stage, of
@@ -297,6 +303,7 @@ def idle_by_root(timeline: Timeline) -> Column:
     begun = np.clip(np.where(sent, track.timeline.start[released], 0), track.start[waits], track.end[waits])
     until[waits] = np.where(sent | beside, begun, track.end[waits])
     behind[waits] = np.where(sent, _NUMBER[Idle.COPIES], _NUMBER[Idle.HOST])
+    behind[waits[of_kinds(track.timeline.kind[released], STREAMED_KINDS)]] = _NUMBER[Idle.STREAMING]
     waiter, wait, start, end = track.ipu[waits], waits, track.start[waits], track.end[waits]
     weight = track.times[waits]
     for _ in range(len(timeline.info.ipus)):

@@ -28,9 +28,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
     if system.io_tiles:
         overlapped = "feeds overlapped" if shape.overlapped_io else "nothing overlapped"
         yield "I/O tiles", f"{system.io_tiles} of {system.io_tiles + system.ipu.tiles}, {overlapped}"
-    away = list(_offloaded(program))
-    if away:
-        yield "Streaming Memory", ", ".join(away)
+    yield from _elsewhere(program)
     if outfeed.accumulate:
         yield "outfeed", f"accumulated{f' as {outfeed.accumulate_dtype}' if outfeed.accumulate_dtype else ''}"
     if outfeed.mask:
@@ -57,6 +55,18 @@ def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
         yield "groups", f"{shape.group_size} micro-batches through a stage before the next one of its IPU"
     if shape.authors:
         yield "order of passes", "that of its authors' own code, which is another one of few micro-batches alone"
+
+
+def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
+    """Yield the effects of options that keep tensors off their IPU."""
+    away = list(_offloaded(program))
+    if away:
+        yield "Streaming Memory", ", ".join(away)
+    if (moved := program.moved_activations) is not None:
+        where = "to Streaming Memory" if moved.to == "streaming_memory" else "to the partner IPU"
+        buffers = f", {moved.buffers} buffers" if moved.buffers > 1 else ""
+        kept = moved.kept(program.shape.mapping)
+        yield "activations moved", f"{where}, of stages that keep more than {kept} micro-batches{buffers}"
 
 
 def _offloaded(program: PipelineProgram) -> Iterator[str]:

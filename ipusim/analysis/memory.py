@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipusim.analysis.moved_memory import Entries, with_moves
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.holders import Holder
-from ipusim.pipeline.liveness import Peak, ipu_levels, stage_levels, update_bytes
+from ipusim.pipeline.liveness import Peak, ipu_levels, kept_levels, stage_levels, update_bytes
 from ipusim.timeline.copies import every_copy, written_out
 from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind, of_kinds
 from ipusim.timeline.repeats import Blocks, Column, Repeat
@@ -78,9 +79,10 @@ def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica:
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
     live, in_fifos = ipu_levels(footprint, own.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
+    kept = kept_levels(footprint, own.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
+    columns = [of.from_zero() for of in (live, in_fifos, *(levels for both in kept.values() for levels in both))]
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     of_row = np.concatenate([[NONE], np.repeat(rows, 2)])
-    alive, fifos = live.from_zero(), in_fifos.from_zero()
     update = update_bytes(footprint, own.ipu)
     if update:
         # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
@@ -89,16 +91,20 @@ def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica:
         behind = np.searchsorted(timeline.execution[rows], execution, side="right")
         position = np.repeat(1 + 2 * behind, 2)
         time = np.insert(time, position, np.stack([start, end], axis=1).ravel())
-        alive = np.insert(alive, position, np.tile([update, 0], len(start)))
-        fifos = np.insert(fifos, position, 0)
+        updating = np.tile([update, 0], len(start))
+        columns = [np.insert(of, position, 0 if number else updating) for number, of in enumerate(columns)]
         of_row = np.insert(of_row, position, np.repeat(first, 2))
     bounds = np.searchsorted(of_row, [block[:2] for block in timeline.repeats] or np.empty((0, 2))).tolist()
-    repeats = tuple(
-        block._replace(first=first_of, last=last_of)
+    blocks = [
+        (block, block._replace(first=first_of, last=last_of))
         for block, (first_of, last_of) in zip(timeline.repeats, bounds, strict=True)
         if first_of < last_of
-    )
-    return MemoryCurve(ipu, own.resident_bytes, time, alive, fifos, repeats)
+    ]
+    entries = Entries(of_row, time, columns[0], columns[1], tuple(of for _, of in blocks))
+    if kept:
+        moved = dict(zip(kept, zip(columns[2::2], columns[3::2], strict=True), strict=True))
+        entries = with_moves(entries, moved, timeline, ipu, footprint, [block for block, _ in blocks])
+    return MemoryCurve(ipu, own.resident_bytes, *entries[1:])
 
 
 class Steps(NamedTuple):

@@ -14,6 +14,7 @@ import numpy as np
 from ipusim.lowering.items import Items, SortKey, in_order, instructions, items
 from ipusim.lowering.side_instructions import SideInstructions, ending, feeds, passes_with_sides
 from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
+from ipusim.pipeline.moves import Way, columns_of, moves_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
@@ -48,7 +49,8 @@ def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) 
         step, ipu, *passes = table.T
         key = SortKey(ipu, step, _Rank.PASSES, np.arange(len(table)))
         around = passes_with_sides(side, key, *passes)
-        parts = [*around, *_feeds(table, side, shape), *ending(side, shape, emitted, _Rank.END)]
+        parts = [*around, *_feeds(table, side, shape), *_moves(table, side, shape)]
+        parts += ending(side, shape, emitted, _Rank.END)
         return _with_meetings(in_order(parts), emitted)
 
     return Plan(order, Sync.LOCK_STEP, table=table, emitted=emitted, make=make)
@@ -78,6 +80,25 @@ def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[I
     out[of_results] = results[:, 4]
     yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
     yield items(SortKey(ipu, step, _Rank.END_IO), Code.END_IO)
+
+
+def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[Items]:
+    """Yield moves of activations: around passes, with the copies between time-steps, or on I/O tiles beside them."""
+    if side.moved is None:
+        return
+    ipu, stage, micro_batch, forward, taken, *_ = columns_of(moves_of(table, shape, side.moved, meets=True))
+    for way, row in ((Way.OUT, forward), (Way.BACK, taken)):
+        step, out = table[row, 0], way is Way.OUT
+        if side.moved.to == "partner":
+            begin = SortKey(ipu, step - (not out), _Rank.END)
+            end = SortKey(ipu, step + out, _Rank.BEHIND)
+        elif shape.overlapped_io:
+            beside = step + (1 if out else -1)
+            begin, end = SortKey(ipu, beside, _Rank.BEGIN_IO), SortKey(ipu, beside, _Rank.END_IO)
+        else:
+            begin, end = (SortKey(ipu, step, _Rank.PASSES, row, place) for place in ((5, 6) if out else (-6, -5)))
+        for code, key in ((Code.MOVE, begin), (Code.MOVED, end)):
+            yield items(key, code, stage, micro_batch, way)
 
 
 def _with_meetings(table: Items, emitted: int) -> Table:

@@ -13,6 +13,7 @@ from ipusim.lowering.buffers import most_waiting
 from ipusim.lowering.items import Items, SortKey, in_order, instructions, items
 from ipusim.lowering.side_instructions import SideInstructions, ending, feeds, passes_with_sides
 from ipusim.pipeline.instructions import NONE, Code, Table
+from ipusim.pipeline.moves import Way, columns_of, moves_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
@@ -24,7 +25,7 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     shape, passes = order.shape, order.passes
     if order.emitted is not None:  # sorted by time-step
         passes = passes[np.argsort(passes[:, 0], kind="stable")]
-    slots = _slots(order.joined)
+    slots, table = _slots(order.joined), np.asfortranarray(np.insert(passes, 0, NONE, axis=1))
 
     def make() -> Table:
         ipu, *columns = passes.T
@@ -32,6 +33,8 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
         parts = [*passes_with_sides(side, key, *columns), *_tensors(passes, key, slots, shape, side)]
         taken, results, code, period = feeds(side, shape, *columns)
         micro_batch = columns[-1]
+        if side.moved is not None:
+            parts += _moves(columns_of(moves_of(table, shape, side.moved, meets=False)))
         parts.append(items(key.of(taken, -4), Code.INFEED, NONE, micro_batch[taken]))
         parts.append(items(key.of(results, 4), code, NONE, micro_batch[results], period))
         return instructions(in_order([*parts, *ending(side, shape, 1, 0)]))
@@ -39,11 +42,24 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
     return Plan(
         order,
         Sync.POINT_TO_POINT,
-        table=np.asfortranarray(np.insert(passes, 0, NONE, axis=1)),
+        table=table,
         emitted=1,
         make=make,
         count_waiting=lambda: most_waiting(shape, passes),
     )
+
+
+def _moves(moves: list[Column]) -> Iterator[Items]:
+    """Yield moves of activations: they begin behind passes, and an IPU waits for them where it needs the room."""
+    ipu, stage, micro_batch, forward, taken, fetched, _, freed_for, *_ = moves
+    freed = freed_for != NONE
+    for code, way, turn, around, own in (
+        (Code.MOVE, Way.OUT, forward, 5, slice(None)),
+        (Code.MOVE, Way.BACK, fetched, 6, slice(None)),
+        (Code.MOVED, Way.OUT, freed_for, -6, freed),
+        (Code.MOVED, Way.BACK, taken, -2, slice(None)),
+    ):
+        yield items(SortKey(ipu[own], turn=turn[own], around=around), code, stage[own], micro_batch[own], way)
 
 
 def _slots(joined: Mask) -> tuple[Column, Column]:

@@ -12,6 +12,7 @@ from ipusim.lowering.streams import Stream, pass_streams, update_streams
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code
+from ipusim.pipeline.offload import MovedActivations
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import Column, Mask, PipelineProgram, PlanShape
 
@@ -35,6 +36,7 @@ class SideInstructions:
         updated_by_host: whether the host updates weights, in place of the IPUs.
         looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
         overlap_copies: whether an IPU goes on while what it has sent is on its way.
+        moved: activations that are moved out and back.
     """
 
     outfeed: OutfeedElements | None = None
@@ -52,6 +54,7 @@ class SideInstructions:
     looked_up: frozenset[int] = frozenset()
     rows_updated: frozenset[int] = frozenset()
     overlap_copies: bool = True
+    moved: MovedActivations | None = None
 
 
 def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -> SideInstructions:
@@ -79,6 +82,7 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
         collective=frozenset(of for of in passes if replicas > 1 and program.collectives(*of)),
         host_calls=frozenset(of for of in passes if program.host_calls(*of)),
         overlap_copies=program.overlap_copies,
+        moved=program.moved_activations,
         summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
         updated_by_host=learns and offload.variables_on_host,
         summed=learns and replicas > 1 and program.sums_gradients,

@@ -11,6 +11,7 @@ import numpy as np
 import simpy
 
 from ipusim.machine import resources
+from ipusim.machine.activation_moves import activation_moves
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.links import Links, Tensor
@@ -256,11 +257,17 @@ class Delivery(Facility):
         return self._first_ipu + mapping[source], self._first_ipu + mapping[target], Op(kind, source, micro_batch)
 
 
-def build(context: Context) -> list[Delivery]:
-    """Return the Deliveries of replicas, over the links that all of them share; none where IPUs meet instead."""
+def build(context: Context) -> list[Facility]:
+    """Return the Deliveries of replicas, over the links that all of them share; none where IPUs meet instead.
+
+    Moves of activations to other IPUs are on the same links, or in the copies where IPUs meet.
+    """
+    moved = context.program.moved_activations
+    to_ipus = moved is not None and moved.to == "partner"
     if context.plan.sync.meets:
-        return []
+        return [*activation_moves(context)] if to_ipus else []
     system, directions = context.system, context.costs.links
     rates = [direction.bytes_per_s(system.rates) / system.clock_hz for direction in directions]
     links = Links(context.clock, context.recorder, rates, [direction.label for direction in directions])
-    return [Delivery(context, links, replica) for replica in context.replicas]
+    moves = activation_moves(context, lambda _: lambda: links) if to_ipus else ()
+    return [*(Delivery(context, links, replica) for replica in context.replicas), *moves]

@@ -35,6 +35,12 @@ class Executor(Protocol):
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
         """Move what ``ipu`` has made in a step of a micro-batch's life to where the next step runs."""
 
+    def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
+        """Move what a stage on ``ipu`` keeps of a micro-batch out to IPU ``there``, or back, as ``way`` says.
+
+        Streaming Memory beside an IPU counts as ``there``, too.
+        """
+
     def outfeed(self, micro_batch: int) -> None:
         """Hand the results of ``micro_batch`` to the host."""
 
@@ -51,7 +57,7 @@ class NullExecutor:
     def begin(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
 
-    infeed = run = copy = deliver = outfeed = outfeed_total = update = begin
+    infeed = run = copy = deliver = move = outfeed = outfeed_total = update = begin
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,10 @@ class Links:
         here = ((*alone, *sharing) for alone, sharing in zip(self._alone, self._sharing, strict=True))
         return tuple(tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in on) for on in here)
 
+    def places(self, tensor: Tensor) -> tuple[int, ...]:
+        """Return the place of a tensor among those handed over for each link of its route."""
+        return tuple(self._on[link].index(tensor) for link in tensor.send.links)
+
     def _left(self, tensor: Tensor, now: int) -> Fraction:
         """Return the bytes of a tensor that have not passed."""
         if now <= tensor.begin:

@@ -25,6 +25,7 @@ from ipusim.model.stages.not_finite import is_finite, origin
 from ipusim.model.stages.stage import LayerStage
 from ipusim.model.workload import Workload
 from ipusim.pipeline.feeds import Outfeed
+from ipusim.pipeline.moves import Way
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.program import PlanShape
 
@@ -155,6 +156,22 @@ class NumpyExecutor(PlacedVariables):
     def outfeed(self, micro_batch: int) -> None:
         """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
         self._results.add(self._outputs.pop(micro_batch), micro_batch)
+
+    def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
+        """Move what a stage keeps of a micro-batch out to where its IPU's activations go, or back.
+
+        Raises MissingTensorError if it is not where it should come from.
+        """
+        memory, away, index = self._memories[ipu], self._memories[there].away, (stage, micro_batch)
+        kept: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
+        try:
+            if way == Way.OUT:
+                away[ipu, stage, micro_batch] = kept.pop(index)
+            else:
+                kept[index] = away.pop((ipu, stage, micro_batch))
+        except KeyError:
+            what = "what its forward keeps for it, which is moved,"
+            raise self._missing(ipu, Pass.FORWARD if way == Way.OUT else Pass.BACKWARD, index, what) from None
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch

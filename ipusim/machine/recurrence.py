@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 #: Who is called when a disturbance begins or ends, for tensors that are on their way now. Whoever jumps over what
 #: repeats itself before that makes sure that they have come by then.
-_RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute"})
+_RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute", "ActivationMoves._reroute"})
 
 
 def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:

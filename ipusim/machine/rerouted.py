@@ -24,7 +24,7 @@ class Rerouted:
         cycle: in which a cable dies, or from which on an IPU is another one.
         dead: the numbers of its link directions, which carry nothing any more.
         system: the device as it is then.
-        meetings, sends: merged copies and sends, as Costs have them.
+        meetings, sends, moves: merged copies, sends and moves of activations, as Costs have them.
     """
 
     cycle: int
@@ -32,6 +32,7 @@ class Rerouted:
     system: System
     meetings: tuple[tuple[StepCopy, ...], ...]
     sends: dict[tuple[int, int, int, int], Send]
+    moves: dict[tuple[int, int, int, int], Send]
 
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
@@ -54,10 +55,11 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
         dead = frozenset() if isinstance(change, Moved) else cable(system, change.link)
         dead_links = frozenset(carried[link] for link in dead & carried.keys())
         meetings = tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings)
-        sends = {
-            key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in after.sends.items()
-        }
-        changes.append(Rerouted(_met(change.from_, system), dead_links, device, meetings, sends))
+        sends, moves = (
+            {key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in of.items()}
+            for of in (after.sends, after.moves)
+        )
+        changes.append(Rerouted(_met(change.from_, system), dead_links, device, meetings, sends, moves))
     return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(changes)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from ipusim.base.errors import ProgramError
 from ipusim.hardware.streaming import StreamingMemory
 from ipusim.lowering.streams import Stream
+from ipusim.machine.activation_moves import activation_moves
 from ipusim.machine.clock import Clock, Spans
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.resources import streaming_memory
@@ -55,8 +56,7 @@ class RemotePort(Facility):
 
     @property
     def _memory(self) -> RemoteMemory:
-        now = self._clock.now
-        return self._memories[max(cycle for cycle in self._memories if cycle <= now)]
+        return _at(self._clock, self._memories)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
         """Return the transfer that the IPU waits for; None where it waits for none."""
@@ -78,21 +78,36 @@ class RemotePort(Facility):
         return self._record(self._spans[store][size], step, start, self._clock.now, cause)
 
 
-def build(context: Context) -> Iterator[RemotePort]:
+def build(context: Context) -> Iterator[Facility]:
     """Connect each IPU that keeps anything in Streaming Memory to that of its machine."""
     system, costs, shape = context.system, context.costs, context.plan.shape
     memories: dict[int, RemoteMemory] = {}
+    devices = {0: system} | {later.cycle: later.system for later in context.rerouted}
+
+    def memories_of(ipu: IpuId) -> dict[int, RemoteMemory]:
+        if system.streaming is None:
+            return {}
+        machines = {cycle: device.streaming_memory_of(ipu.number) for cycle, device in devices.items()}
+        for machine in machines.values():
+            if machine not in memories:
+                memories[machine] = RemoteMemory(context.clock, system.streaming, system.clock_hz, machine)
+        return {cycle: memories[machine] for cycle, machine in machines.items()}
+
     for ipu in context.ipus():
         passes = {key: stream for key, stream in costs.pass_streams.items() if ipu.shard in shape.ipus_of(key[1])}
         update = costs.update_streams.get(ipu.shard, Stream())
         if not passes and ipu.shard not in costs.update_streams:
             continue
-        if system.streaming is None:
+        own = memories_of(ipu)
+        if not own:
             raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")
-        devices = {0: system} | {later.cycle: later.system for later in context.rerouted}
-        machines = {cycle: device.streaming_memory_of(ipu.number) for cycle, device in devices.items()}
-        for machine in machines.values():
-            if machine not in memories:
-                memories[machine] = RemoteMemory(context.clock, system.streaming, system.clock_hz, machine)
-        own = {cycle: memories[machine] for cycle, machine in machines.items()}
         yield RemotePort(context, own, ipu, passes, update)
+    moved = context.program.moved_activations
+    if moved is not None and moved.to == "streaming_memory":
+        yield from activation_moves(context, lambda ipu: partial(_at, context.clock, memories_of(ipu)))
+
+
+def _at(clock: Clock, memories: Mapping[int, RemoteMemory]) -> RemoteMemory:
+    """Return the memory that is used now, of those by the cycle from which on they are."""
+    now = clock.now
+    return memories[max(cycle for cycle in memories if cycle <= now)]

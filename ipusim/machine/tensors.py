@@ -75,6 +75,8 @@ class IpuMemory:
         saved: what a forward keeps for its backward, by (stage, micro-batch).
         rests: what the first half of a backward keeps for the second, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch) that wait for the next copy.
+        away: what stages of an IPU keep here, by (IPU, stage, micro-batch): moved out to this IPU, or to the memory
+            beside it.
         waiting: values and, with True, gradients by (name, micro-batch) that a later pass on this IPU takes.
     """
 
@@ -84,6 +86,7 @@ class IpuMemory:
     saved: dict[tuple[int, int], Any] = field(default_factory=dict)
     rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
+    away: dict[tuple[int, int, int], Any] = field(default_factory=dict)
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
     def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:

@@ -19,6 +19,10 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - the second half: that, those of the largest layer's weights, and accumulators as above;
 - a weight update: what it loads from Streaming Memory, all of it until it is stored again.
 
+Of activations that are moved out and back the FIFO has the micro-batches that stay; others are alive until they are
+away, and from the moment in which they begin to come back. Another IPU that they go to has room for as many as are
+away at once, among its copy buffers.
+
 What the products of a stage hold for themselves follows from their plans. The most that any of an IPU's products
 holds is set aside all the time (assumed: between products Poplar may lay other tensors there), and what a weight
 update loads lies there first. What other operations hold is left out, so that the rest is a lower bound.
@@ -26,10 +30,12 @@ update loads lies there first. What other operations hold is left out, so that t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ipusim.pipeline.holders import RESIDENT, Holder
+from ipusim.pipeline.moves import Move, most_away, moves_of
 from ipusim.pipeline.order import CopyRule
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -55,6 +61,7 @@ class StageFootprint:
         training: whether anything is kept at all.
         update: alive while the weight update runs: what it has loaded from Streaming Memory.
         recompute: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
+        moves: whether activations of micro-batches are moved out and back.
     """
 
     ipus: tuple[int, ...]
@@ -71,6 +78,7 @@ class StageFootprint:
     input_half: int = 0
     weight_half: int = 0
     temporary: int = 0
+    moves: bool = False
 
     @property
     def fifo_bytes(self) -> int:
@@ -102,10 +110,17 @@ class IpuFootprint:
 
 @dataclass(frozen=True)
 class Footprint:
-    """The footprint of a program: of each stage in order, and of each IPU that holds a stage, in rising order."""
+    """The footprint of a program.
+
+    Attributes:
+        stages: of each stage in order.
+        ipus: of each IPU that holds a stage, in rising order.
+        moves: of activations in one execution.
+    """
 
     stages: tuple[StageFootprint, ...]
     ipus: tuple[IpuFootprint, ...]
+    moves: tuple[Move, ...] = ()
 
 
 def footprint(
@@ -120,7 +135,15 @@ def footprint(
         estimated_code: by IPU, bytes assumed for the same; Poplar's code generation is not simulated.
     """
     estimates = estimated_code or {}
-    stages = tuple(_stage(plan, program, stage) for stage in range(plan.shape.stages))
+    moved, moves = program.moved_activations, tuple[Move, ...]()
+    if moved is not None:
+        moves = moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets)
+    moving = {move.stage for move in moves}
+    stages = tuple(_stage(plan, program, stage, moves=stage in moving) for stage in range(plan.shape.stages))
+    room: Counter[int] = Counter()  # by IPU, or by that of the Streaming Memory
+    for (ipu, stage), micro_batches in most_away(moves).items():
+        assert moved is not None
+        room[moved.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].saved
     ipus = []
     for ipu in plan.ipus:
         bytes_of: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
@@ -135,8 +158,12 @@ def footprint(
         remote = program.offload.remote_bytes(program.stages[stage] for stage in own)
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in own)
+        if moved is not None and moved.to == "streaming_memory":
+            remote += room[ipu]
+        else:
+            bytes_of[Holder.COPIES] += room[ipu]
         ipus.append(IpuFootprint(ipu, tuple(bytes_of.items()), remote, estimates.get(ipu, 0)))
-    return Footprint(stages, tuple(ipus))
+    return Footprint(stages, tuple(ipus), moves)
 
 
 def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int:
@@ -152,7 +179,7 @@ def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int
     return shape.serialization * (sent + saved)
 
 
-def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
+def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> StageFootprint:
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
     inline = program.recomputes_inside(stage)
     recomputed_somewhere = shape.recomputes(stage) or inline
@@ -169,9 +196,12 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
     between = profile.between_halves_bytes
     half = max(again, between) if inline else max(between - profile.stash_bytes, 0)
     sums = offload.accumulator_bytes(profile) if shape.training else 0
+    depth = plan.fifo_depths[stage] if shape.training else 0
+    if moves and offload.moved is not None:
+        depth = min(depth, offload.moved.kept(shape.mapping))
     return StageFootprint(
         ipus=shape.ipus_of(stage),
-        fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
+        fifo_depth=depth,
         saved=saved - away,
         recomputed=profile.stash_bytes if recomputes else 0,
         forward=away + weights + outputs,
@@ -183,6 +213,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int) -> StageFootprint:
         input_half=away + weights + gradients + half,
         weight_half=weights + profile.weight_gradient_bytes + sums,
         temporary=profile.temporary_bytes,
+        moves=moves,
         update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
     )
 

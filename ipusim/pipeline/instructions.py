@@ -80,6 +80,10 @@ class Code(IntEnum):
     OUTSIDE = 27
     #: The copies of each stage sum up their gradients.
     SUM_COPIES = 28
+    #: What a stage keeps of a micro-batch begins to be moved, out or back: ``number``, a Way.
+    MOVE = 29
+    #: Wait until such a move has ended.
+    MOVED = 30
 
     @property
     def word(self) -> str:
@@ -131,6 +135,8 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
         case Code.BEGIN_IO:
             handed_out, taken = (str(moved) if moved != NONE else "." for moved in (number, micro_batch))
             rest = f"{handed_out} {taken}" + (f" /{stage}" if stage != 1 else "")
+        case Code.MOVE | Code.MOVED:
+            rest = f"{stage}.{micro_batch} {'back' if number else 'out'}"
         case Code.COLLECTIVE | Code.OUTSIDE:
             rest = str(Op(Pass(number), stage, micro_batch))
         case Code.LOAD | Code.STORE:

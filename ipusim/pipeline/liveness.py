@@ -16,6 +16,7 @@ import numpy as np
 
 from ipusim.pipeline.footprint import Footprint, IpuFootprint, StageFootprint
 from ipusim.pipeline.holders import Holder
+from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import Column, Mask
@@ -147,6 +148,37 @@ def update_bytes(footprint: Footprint, ipu: int) -> int:
     return max(loaded - room, 0)
 
 
+class Kept(NamedTuple):
+    """The micro-batches that a stage whose activations are moved keeps along the passes of its IPU, wherever they are.
+
+    Attributes:
+        saved: how many.
+        works: 1 while a pass that keeps or uses one runs, else 0.
+    """
+
+    saved: Levels
+    works: Levels
+
+
+def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> dict[int, Kept]:
+    """Return what each stage on ``ipu`` keeps whose activations are moved, by its number."""
+    found: dict[int, Kept] = {}
+    for number in sorted({move.stage for move in footprint.moves if move.ipu == ipu}):
+        own, of_stage = stage == number, footprint.stages[number]
+        there = alive(of_stage, kind[own])
+        taking = (Pass.RECOMPUTE,) if of_stage.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
+        works = any_of(kind, (Pass.FORWARD, *taking)) & own
+        found[number] = Kept(spread(there.saved, own), Levels(works.astype(np.int64), np.zeros_like(kind)))
+    return found
+
+
+def less_by_moves(stage: StageFootprint, saved: Column, works: Column, away: Column) -> tuple[Column, Column]:
+    """Return how many bytes less are alive, and in the FIFO of a stage, with some micro-batches away."""
+    outside = np.maximum(saved - stage.fifo_depth, works)
+    less = outside - np.maximum(saved - away - stage.fifo_depth, works)
+    return less * stage.saved, (away - less) * stage.saved
+
+
 class Peak(NamedTuple):
     """The peak memory of an IPU.
 
@@ -189,6 +221,15 @@ def peaks(plan: Plan, footprint: Footprint) -> tuple[Peak, ...]:
 def _peak(plan: Plan, footprint: Footprint, own: IpuFootprint) -> Peak:
     rows = np.flatnonzero(plan.ipu == own.ipu)
     live, in_fifos = ipu_levels(footprint, own.ipu, plan.stage[rows], plan.kind[rows])
+    for number, kept in kept_levels(footprint, own.ipu, plan.stage[rows], plan.kind[rows]).items():
+        moves = [move for move in footprint.moves if (move.ipu, move.stage) == (own.ipu, number)]
+        gone = np.sort([move.gone for move in moves])
+        there = np.sort([max(move.gone, move.there) for move in moves])
+        away = np.searchsorted(gone, rows, side="right") - np.searchsorted(there, rows, side="right")
+        less = less_by_moves(footprint.stages[number], kept.saved.during, kept.works.during, away)
+        live, in_fifos = (
+            Levels(levels.during - of, levels.after) for levels, of in zip((live, in_fifos), less, strict=True)
+        )
     # What a pass leaves behind was alive while it ran, so that the peak is always within a pass.
     top = int(np.where(live.during == live.during.max(), in_fifos.during, -1).argmax())
     update = update_bytes(footprint, own.ipu)

@@ -4,13 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from ipusim.base.errors import ProgramError, RemoteMemoryError, UnsupportedProgramError
 from ipusim.model.profile import StageProfile
 
 #: Least bytes of a tensor that is offloaded by itself (IPUConfig's optimizations.minimum_remote_tensor_size).
 MINIMUM_REMOTE_TENSOR_SIZE: Final = 128
+#: The places that activations are moved to.
+Destination = Literal["streaming_memory", "partner"]
+
+
+@dataclass(frozen=True)
+class MovedActivations:
+    """The activations that a program moves.
+
+    Attributes:
+        to: Streaming Memory, or the IPU as far from the other end of the pipeline (BPipe, arXiv 2401.02088).
+        stages: numbers of the stages whose activations are moved; None for all.
+        keep: micro-batches of a stage that stay at most; None for one in Streaming Memory, and for as many as leave no
+            IPU with more than ceil((p + 2) / 2) of p IPUs under 1F1B.
+        buffers: micro-batches of a stage that are on their way, or worked on, at once at most, beside those that stay.
+    """
+
+    to: Destination = "streaming_memory"
+    stages: tuple[int, ...] | None = None
+    keep: int | None = None
+    buffers: int = 1
+
+    def kept(self, mapping: tuple[int, ...]) -> int:
+        """Return the number of micro-batches of a stage that stay at most."""
+        if self.keep is not None:
+            return self.keep
+        ipus = len(set(mapping))
+        return 1 if self.to == "streaming_memory" else max(0, (ipus + 3) // 2 - self.buffers)
+
+    def place(self, ipu: int, mapping: tuple[int, ...]) -> int:
+        """Return the IPU that an IPU's activations go to, or itself for Streaming Memory."""
+        if self.to == "streaming_memory":
+            return ipu
+        ipus = sorted(set(mapping))
+        return ipus[len(ipus) - 1 - ipus.index(ipu)]
 
 
 @dataclass(frozen=True)
@@ -32,6 +66,8 @@ class Offload:
             all-gather puts them together for each pass (replicated_weight_sharding with offload_weights).
         variables_on_host: whether the host updates weights, and keeps the optimizer's state, in its own memory:
             gradients go there behind the last pass, and weights come back for the next.
+        moved: activations that are moved out behind forward passes and back before the passes that use them; None for
+            none.
     """
 
     weight_update_variables: bool = False
@@ -42,6 +78,7 @@ class Offload:
     sharded_state: bool = False
     weights: bool = False
     variables_on_host: bool = False
+    moved: MovedActivations | None = None
 
     @property
     def least_bytes(self) -> int:
@@ -87,6 +124,14 @@ class Offload:
         )
 
 
+#: Graphcore's text on activations without remote memory.
+_NO_REMOTE_MEMORY: Final = (
+    "Activations offloading has been enabled, however the current configuration of the IPU devices does not support "
+    "remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to stop seeing this "
+    "message."
+)
+
+
 def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized: bool) -> None:
     """Refuse offloaded activations without batch serialization, or without remote memory.
 
@@ -98,11 +143,21 @@ def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized
             "`batch_serialization_iterations > 1`."
         )
     if offloaded and not remote_memory:
-        raise RemoteMemoryError(
-            "Activations offloading has been enabled, however the current configuration of the IPU devices does not "
-            "support remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to "
-            "stop seeing this message."
+        raise RemoteMemoryError(_NO_REMOTE_MEMORY)
+
+
+def check_moved(room: bool, *, serialized: bool) -> None:
+    """Refuse moves of activations under batch serialization, or without ``room`` in remote memory or another IPU.
+
+    Raises UnsupportedProgramError and RemoteMemoryError.
+    """
+    if serialized:
+        raise UnsupportedProgramError(
+            "Some activations are moved only where batch_serialization_iterations is 1: expected true or false with "
+            "batch serialization, under which all activations are offloaded or none."
         )
+    if not room:
+        raise RemoteMemoryError(_NO_REMOTE_MEMORY)
 
 
 def check_weight_update_variables(offloaded: bool | None, *, remote_memory: bool) -> None:

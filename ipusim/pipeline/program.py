@@ -16,7 +16,7 @@ from ipusim.model.host_call import HostCall
 from ipusim.model.learning.variable_work import Reduction
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed, OutfeedElements
-from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.offload import MovedActivations, Offload
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.rules import check_mapping
 
@@ -246,6 +246,14 @@ class PipelineProgram:
             stage.parameter_bytes or stage.stash_bytes or stage.state_bytes or stage.untrained_bytes
             for stage in self.stages
         )
+
+    @property
+    def moved_activations(self) -> MovedActivations | None:
+        """The activations that are moved, with the stages that keep any bytes; None without such stages."""
+        moved = self.offload.moved
+        chosen = () if moved is None else range(self.shape.stages) if moved.stages is None else moved.stages
+        stages = tuple(stage for stage in chosen if self.saved_bytes(stage))
+        return replace(moved, stages=stages) if moved is not None and stages else None
 
     @property
     def offchip_weight_bytes(self) -> int:

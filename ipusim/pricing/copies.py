@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from ipusim.hardware.formulas import Sum
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import any_of
+from ipusim.pipeline.moves import Way, moves_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Edge
 from ipusim.pipeline.plan import Plan
@@ -22,6 +24,10 @@ from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
 #: What is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
 Sends = dict[tuple[int, int, int, int], Send]
+#: The moves of activations: by replica, IPU in it, stage, and way.
+Moves = dict[tuple[int, int, int, int], Send]
+#: Bytes that are moved with a merged copy, by source and target IPU in a replica.
+Moved = tuple[tuple[tuple[int, int], int], ...]
 #: Passes behind which nothing is copied.
 _HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
@@ -72,18 +78,62 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
     if not plan.sync.meets:
         return CopyCosts((), (), ())
     sets, copy_of = _edge_sets(plan)
-    meetings, links = shared()(_meetings, sets, plan.copy_rule, program, system)
+    moved = _moved_with_copies(plan, program)
+    index: dict[tuple[int, Moved], int] = {}
+    copy_of = tuple([index.setdefault((of, moved.get(step, ())), len(index)) for step, of in enumerate(copy_of)])
+    copied = tuple((sets[of], more) for of, more in index)
+    meetings, links = shared()(_meetings, copied, plan.copy_rule, program, system)
     return CopyCosts(meetings, copy_of, links)
 
 
+def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]:
+    """Return what goes to partners, and comes back, with the copy behind each time-step that moves any activations."""
+    moved = program.moved_activations
+    if moved is None or moved.to != "partner":
+        return {}
+    found: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for move in moves_of(plan.table, plan.shape, moved, meets=True):
+        there, size = moved.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
+        found[int(plan.time_step[move.forward])][move.ipu, there] += size
+        found[int(plan.time_step[move.taken]) - 1][there, move.ipu] += size
+    return {step: tuple(sorted(traffic.items())) for step, traffic in found.items()}
+
+
+def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Moves:
+    """Price the moves of each stage's activations, each by itself.
+
+    A move to Streaming Memory has bytes alone, as IPUs share bandwidth while the machine runs; on the free system it
+    has none. In point-to-point a move to a partner costs as much as a tensor that is sent there; in lock-step the
+    merged copy has the bytes. ``links`` gets numbers of new link directions.
+    """
+    moved, shape = program.moved_activations, plan.shape
+    moves: Moves = {}
+    if moved is None:
+        return moves
+    for (stage, ipu), replica in product(shape.homes, range(system.replicas)):
+        there, size = moved.place(ipu, shape.mapping), program.saved_bytes(stage)
+        if stage not in (moved.stages or ()) or (moved.to == "partner" and there == ipu):
+            continue
+        for way in Way:
+            send = Send()
+            if moved.to == "streaming_memory":
+                send = Send(0 if system.free else size)
+            elif not plan.sync.meets:
+                first = replica * system.shards
+                pair = (first + ipu, first + there) if way is Way.OUT else (first + there, first + ipu)
+                send = _send(pair, size, system, links)
+            moves[replica, ipu, stage, way] = send
+    return moves
+
+
 def _meetings(
-    sets: tuple[tuple[Edge, ...], ...], rule: CopyRule, program: PipelineProgram, system: System
+    sets: tuple[tuple[tuple[Edge, ...], Moved], ...], rule: CopyRule, program: PipelineProgram, system: System
 ) -> tuple[tuple[tuple[StepCopy, ...], ...], tuple[LinkDirection, ...]]:
     """Return the copies of each set of edges for each group of replicas that meets, and the links that carry them."""
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
     links: dict[LinkDirection, int] = {}
-    copies = tuple(tuple(_step_copy(rule, program, device, edges, links) for edges in sets) for device in devices)
+    copies = tuple(tuple(_step_copy(rule, program, device, own, links) for own in sets) for device in devices)
     return copies, tuple(links)
 
 
@@ -118,14 +168,20 @@ def _sends(
             if source == target or not copy.bytes:
                 continue
             for replica, first in enumerate(range(0, system.count, system.shards)):
-                cost = system.merged_copy({(first + source, first + target): copy.bytes})
-                sends[replica, number, copy.source, copy.target] = Send(
-                    copy.bytes,
-                    Sum(tuple((term, 1) for term in laws.fixed_terms(cost.fixed._replace(sync_cycles=0)))),
-                    tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
-                    laws.COPY_LINK(cost.transfer_cycles),
-                )
+                pair = first + source, first + target
+                sends[replica, number, copy.source, copy.target] = _send(pair, copy.bytes, system, links)
     return sends, tuple(links)
+
+
+def _send(pair: tuple[int, int], size: int, system: System, links: dict[LinkDirection, int]) -> Send:
+    """Price what one IPU sends to another by itself."""
+    cost = system.merged_copy({pair: size})
+    return Send(
+        size,
+        Sum(tuple((term, 1) for term in laws.fixed_terms(cost.fixed._replace(sync_cycles=0)))),
+        tuple(links.setdefault(load.direction, len(links)) for load in cost.links),
+        laws.COPY_LINK(cost.transfer_cycles),
+    )
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
@@ -146,13 +202,23 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
 
 
 def _step_copy(
-    rule: CopyRule, program: PipelineProgram, system: System, edges: tuple[Edge, ...], links: dict[LinkDirection, int]
+    rule: CopyRule,
+    program: PipelineProgram,
+    system: System,
+    copied: tuple[tuple[Edge, ...], Moved],
+    links: dict[LinkDirection, int],
 ) -> StepCopy:
-    """Price one set of edges; a set that crosses no IPU syncs only under Sequential, and never on one IPU.
+    """Price one set of edges, with moves to partners beside them.
+
+    A set that crosses no IPU syncs only under Sequential, and never on one IPU.
 
     ``links`` numbers the link directions that carry traffic; those that are new get the next numbers.
     """
+    edges, moved = copied
     crossing = traffic(program, edges, system)
+    for ((source, target), size), first in product(moved, range(0, system.count, system.shards)):
+        pair = first + source, first + target
+        crossing[pair] = crossing.get(pair, 0) + size
     if not crossing and (rule is not CopyRule.EACH_STAGE or len(set(program.shape.mapping)) == 1):
         return StepCopy(edges)
     cost = system.merged_copy(crossing)

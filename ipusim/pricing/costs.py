@@ -257,6 +257,7 @@ class Costs:
         links: the link directions that carry anything, by number: those of the copies, then those of
             ``copy_sum`` and ``gradient_sum`` alone.
         sends: in point-to-point, what is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
+        moves: what each move of activations takes: by replica, IPU in it, stage, and way.
         instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
         overlapped: what a composite pass takes of the cycles of its passes.
 
@@ -286,6 +287,7 @@ class Costs:
     host_calls: Mapping[tuple[int, int], tuple[PassHostCall, ...]] = field(default_factory=dict)
     links: tuple[LinkDirection, ...] = ()
     sends: Mapping[tuple[int, int, int, int], Send] = field(default_factory=dict)
+    moves: Mapping[tuple[int, int, int, int], Send] = field(default_factory=dict)
     instructions: Mapping[tuple[int, int], int] = field(default_factory=dict)
     overlapped: Overlapped = "sum"
 

@@ -13,7 +13,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import collectives, laws
-from ipusim.pricing.copies import copy_costs, send_costs
+from ipusim.pricing.copies import copy_costs, move_costs, send_costs
 from ipusim.pricing.costs import Costs, HostCosts, TableCosts
 from ipusim.pricing.host_calls import host_calls
 from ipusim.pricing.passes import pass_costs, pass_cycles
@@ -39,6 +39,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     summed_on = [direction for collective in sums for direction, _ in collective.cost.link_bytes]
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
+    moves = move_costs(plan, program, system, links)
     return Costs(
         passes=cache(_passes, kinds, program, system),
         updates=cache(_updates, program, system),
@@ -57,6 +58,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         host_calls=cache(host_calls, kinds, program, system, side),
         links=tuple(dict.fromkeys((*links, *summed_on))),
         sends=sends,
+        moves=moves,
         instructions=_instructions(plan, program, system),
         overlapped=program.overlapped,
     )

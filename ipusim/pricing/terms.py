@@ -97,6 +97,7 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     yield from _outside(costs, passes)
     yield from _updates(costs, system)
     yield from _streams(costs, passes, system)
+    yield from _moves(costs, passes, system)
     yield from _collectives(costs, passes, system)
     for (code, stage), cycles in costs.instructions.items():
         of = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
@@ -209,6 +210,21 @@ def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
         yield Thing(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))
     for ipu, stream in costs.update_streams.items():
         yield Thing(f"update on IPU {ipu}", _streamed(stream, system), system.replicas)
+
+
+def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+    """Yield the moves of activations by themselves, each alone at its Streaming Memory or on its links."""
+    ipu, code, stage, _, way = passes.plan.instructions.T
+    moves = np.column_stack([ipu, stage, way])[code == Code.MOVE].tolist()
+    often = Counter(map(tuple, moves))
+    for (replica, *of), send in costs.moves.items():
+        shard, own, back = of
+        parts: Sequence[int] = (send.lead_cycles, send.cycles)
+        if send.bytes and not any(parts) and not system.free:
+            parts = _streamed(Stream(send.bytes) if back else Stream(0, send.bytes), system)
+        where = f" of replica {replica}" if system.replicas > 1 else ""
+        name = f"activations of {passes.names[own]} {'back to' if back else 'out of'} IPU {shard}{where}"
+        yield Thing(name, parts, often[shard, own, back], 1 + len(send.links))
 
 
 def _streamed(stream: Stream, system: System) -> Sequence[int]:

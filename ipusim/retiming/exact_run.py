@@ -98,8 +98,10 @@ class ExactRun:
         infeeds = system.replicas * len(plan.shape.copies)
         if costs.host.data and infeeds > 1:
             raise NotExactError("infeeds that share the host's data rate")
+        if Code.MOVE in codes and (not plan.sync.meets or (plan.shape.overlapped_io and _any_bytes(costs))):
+            raise NotExactError("activations that move beside passes")
         moves = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
-        if moves.any() and not (plan.sync.meets and len(costs.copies.meetings) == 1):
+        if (moves.any() or _any_bytes(costs)) and not (plan.sync.meets and len(costs.copies.meetings) == 1):
             raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")
         return cls(plan, program, system, costs, executions, between, slower, tuple(jitters))
 
@@ -107,7 +109,7 @@ class ExactRun:
     def replicas(self) -> int:
         """Length of the axis of replicas: 1 where all replicas take equally long."""
         costs = self.costs
-        apart = self.slower or self.jitters or costs.pass_streams or costs.update_streams
+        apart = self.slower or self.jitters or self.streams
         sends = (
             (send.lead_cycles, send.cycles) == (first.lead_cycles, first.cycles)
             for (_, copy, source, target), send in costs.sends.items()
@@ -115,6 +117,12 @@ class ExactRun:
         )
         alike = not apart and all(sends) and (self.together or not self.plan.sync.meets)
         return 1 if alike else self.system.replicas
+
+    @property
+    def streams(self) -> bool:
+        """Whether anything is loaded from Streaming Memory, or stored there."""
+        costs = self.costs
+        return bool(costs.pass_streams or costs.update_streams) or _any_bytes(costs)
 
     @property
     def together(self) -> bool:
@@ -254,6 +262,11 @@ class ExactRun:
                         longer[group, replica] = parts[:, block, micro_batch[group] % BLOCK].T
             numerator, denominator = _products(numerator, longer), denominator * PARTS
         return _ceiling(cycles, numerator, denominator)
+
+
+def _any_bytes(costs: Costs) -> bool:
+    """Return whether activations move to Streaming Memory, or by themselves to another IPU, and take time for that."""
+    return any(send.bytes for send in costs.moves.values())
 
 
 def _groups(columns: Cycles) -> list[Cycles]:

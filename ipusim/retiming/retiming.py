@@ -96,8 +96,7 @@ class Retiming:
         """Compile the run."""
         self._run, self._ending = run, Ending(run)
         meets = run.together or self._ending.meets or run.system.replicas == 1
-        streams_any = run.costs.pass_streams or run.costs.update_streams
-        self._memory = SharedMemory(run) if streams_any and meets else None
+        self._memory = SharedMemory(run) if run.streams and meets else None
         if run.replicas > 1 and run.executions > 1 and not (meets or run.plan.sync.meets) and _share_links(run):
             raise NotExactError("replicas that share links and do not meet")
         streams = host_streams(run, 1)

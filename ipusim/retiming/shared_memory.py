@@ -17,8 +17,10 @@ Part = tuple[int, int, int, bool]
 
 
 def moved_bytes(run: ExactRun, row: int) -> int:
-    """Return the bytes that an instruction loads or stores."""
+    """Return the bytes that an instruction loads, stores or moves."""
     shard, code, stage, _, kind = run.plan.instructions[row].tolist()
+    if code == Code.MOVE:
+        return run.costs.moves[0, shard, stage, kind].bytes
     stream = run.costs.update_streams.get(shard) if stage == NONE else run.costs.pass_streams.get((kind, stage))
     return 0 if stream is None else int(stream[code == Code.STORE])
 

@@ -18,7 +18,7 @@ from ipusim.retiming.shared_memory import SharedMemory, moved_bytes
 #: Instructions at which all IPUs of all replicas meet before a weight update.
 _BEFORE_UPDATE: Final = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
 
-_MOVES: Final = (Code.LOAD, Code.STORE)
+_MOVES: Final = (Code.LOAD, Code.STORE, Code.MOVE)
 #: Instructions at which replicas meet.
 COUPLED: Final = (Code.COLLECTIVE, Code.GATHER)
 _RECORDED: Final = (*Pass, Code.UPDATE)

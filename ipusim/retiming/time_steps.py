@@ -33,7 +33,8 @@ class TimeSteps:
         first = before[np.searchsorted(ipu, ipu)]
         steps, shards = plan.emitted + 1, np.array(plan.ipus)
         self._shards = shards
-        idle = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS))
+        idle = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS, Code.MOVED))
+        idle |= (code == Code.MOVE) & (not run.streams)
         for of in (Code.INFEED, Code.OUTFEED):
             fed = [shard for kind, shard in streams if kind is of]
             idle |= (code == of) & ~np.isin(ipu, fed)

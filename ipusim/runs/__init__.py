@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, arguments, attributes
     from ipusim.runs.request.layer_spec import BuiltSpec
     from ipusim.runs.request.model_spec import NamedStageSpec, TimedStageSpec
-    from ipusim.runs.request.pipeline_spec import MAX_STAGES, PipelineSpec
+    from ipusim.runs.request.pipeline_spec import MAX_STAGES, MovedActivationsSpec, PipelineSpec
     from ipusim.runs.request.profile import (
         MeasuredStage,
         has_stages,

@@ -13,14 +13,14 @@ from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
 from ipusim.runs.time_alone import Priced
 
-#: Passes of all runs that are computed together: some seconds; of Streaming Memory, which takes longer, fewer.
+#: Passes of all runs that are computed together: some seconds; of Streaming Memory and of moves, which take longer, fewer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
     """Return whether so many runs of a Job are computed within some seconds."""
-    streamed = job.costs.pass_streams or job.costs.update_streams
+    streamed = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
     return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if streamed else _MOST_PASSES)
 
 

@@ -146,6 +146,7 @@ def _without_streams(_: Job, costs: Costs) -> Costs:
         costs,
         pass_streams=dict.fromkeys(costs.pass_streams, Stream()),
         update_streams=dict.fromkeys(costs.update_streams, Stream()),
+        moves={key: send if send.links or send.lead_cycles else Send() for key, send in costs.moves.items()},
     )
 
 
@@ -179,7 +180,8 @@ def _without_copies(_: Job, costs: Costs) -> Costs:
         tuple(replace(copy, fixed=NOTHING_FIXED, links=()) for copy in copies) for copies in costs.copies.meetings
     )
     sends = {key: Send(send.bytes) for key, send in costs.sends.items()}
-    return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends)
+    moves = dict.fromkeys(costs.moves, Send())  # those to Streaming Memory take no time already
+    return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends, moves=moves)
 
 
 #: What leaves out the parts of the time, from the last to that of imbalance; disturbances are the system's.

@@ -21,6 +21,8 @@ from ipusim.timeline.time_parts import Idle
 
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
+_TENSOR_WAIT: Final = Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0)
+_WAIT_FOR_TENSOR: Final = Use("receive_wait", "tensor wait", 5, always=("alone",))
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
@@ -224,8 +226,8 @@ class SpanKind(IntEnum):
         21,
         doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
         name="wait for tensor",
-        look=Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0),
-        use=Use("receive_wait", "tensor wait", 5, always=("alone",)),
+        look=_TENSOR_WAIT,
+        use=_WAIT_FOR_TENSOR,
     )
     BLOCKING_SEND = _COPY(
         22,
@@ -236,6 +238,37 @@ class SpanKind(IntEnum):
     )
     SEND = _COPY(
         23, doc="A tensor is on its way from one IPU to another while both go on.", name="send", track=Track.SEND
+    )
+    MOVE_OUT = _COPY(
+        37,
+        doc="A stage's activations of a micro-batch go to another IPU while their IPU goes on.",
+        name="activations out",
+        track=Track.SEND,
+    )
+    MOVE_BACK = _COPY(
+        38,
+        doc="A stage's activations of a micro-batch come back from another IPU while their IPU goes on.",
+        name="activations back",
+        track=Track.SEND,
+    )
+    ACTIVATION_STORE = _COPY(
+        40,
+        doc="A stage's activations of a micro-batch go to Streaming Memory while their IPU goes on.",
+        name="store of activations",
+        track=Track.SEND,
+    )
+    ACTIVATION_LOAD = _COPY(
+        41,
+        doc="A stage's activations of a micro-batch come back from Streaming Memory while their IPU goes on.",
+        name="load of activations",
+        track=Track.SEND,
+    )
+    MOVE_WAIT = _WAITS(
+        39,
+        doc="An IPU waits for activations that are moved out of it, or back.",
+        name="wait for activations",
+        look=_TENSOR_WAIT,
+        use=_WAIT_FOR_TENSOR,
     )
     SYNC_WAIT = _WAITS(
         10,
@@ -335,6 +368,10 @@ IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
 #: Kinds that lie beside an IPU, over each other: tensors on their way.
 SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)
+#: Activations on their way out and back, and those of them from and to Streaming Memory.
+OUT_KINDS: Final = (SpanKind.MOVE_OUT, SpanKind.ACTIVATION_STORE)
+BACK_KINDS: Final = (SpanKind.MOVE_BACK, SpanKind.ACTIVATION_LOAD)
+STREAMED_KINDS: Final = (SpanKind.ACTIVATION_STORE, SpanKind.ACTIVATION_LOAD)
 #: Every use of an IPU's cycles, in the order of ``summary.json``.
 USES: Final = tuple(dict.fromkeys(use for kind in sorted(SpanKind) if (use := kind.row.use) is not None))
 #: Every look, in the order of the legend.

@@ -13,7 +13,7 @@ from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
-from ipusim.pipeline.offload import Offload
+from ipusim.pipeline.offload import MovedActivations, Offload
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.timeline.kinds import IPU_KINDS, PASSES, SpanKind
@@ -48,9 +48,14 @@ def drawn(seed):
             gradient_bytes=rng.choice(sizes),
             accumulator_bytes=rng.choice((0, 4_000)),
             state_bytes=4_000,
+            stash_bytes=3_000 * index,
         )
         for index in range(stages)
     )
+    moves, moved = random.Random(f"moves {seed}"), None
+    if training and moves.random() < 0.5:
+        to, keep = moves.choice(("streaming_memory", "partner")), moves.choice((None, 0, 1))
+        moved = MovedActivations(to, None, keep, moves.randint(1, 2))
     program = PipelineProgram(
         profiles,
         shape,
@@ -60,7 +65,7 @@ def drawn(seed):
         outfeed=Outfeed(rng.choice(sizes), rng.choice(("ALL", "LAST")), accumulate=False),
         overlap_copies=rng.random() < 0.6,
         sync_replicas_independently=rng.random() < 0.5,
-        offload=Offload(training and rng.random() < 0.4, training and rng.random() < 0.4, 1),
+        offload=Offload(training and rng.random() < 0.4, training and rng.random() < 0.4, 1, moved=moved),
     )
     system = build_system(
         "bow_pod16",

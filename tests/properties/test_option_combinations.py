@@ -330,7 +330,11 @@ def disturbances(draw, system):
 def place_variables(draw, scenario, often, optimizer):
     """Say what updates variables, and where they lie: on IPUs, in their Streaming Memory, or on the host."""
     pipeline = scenario["pipeline"]
-    if scenario["system"]["enable_remote_buffers"]:
+    remote = scenario["system"]["enable_remote_buffers"]
+    if pipeline.get("batch_serialization_iterations", 1) == 1:
+        moved = {"to": draw(among("partner", "streaming_memory" if remote else "partner")), "keep": draw(among(0, 1))}
+        pipeline["offload_activations"] = draw(st.sampled_from([None, None, moved]))
+    if remote:
         scenario["system"]["minimum_remote_tensor_size"] = draw(among("1 B", "64 B", "1 KiB"))
         pipeline["offload_weight_update_variables"] = draw(among(None, True, False))
         pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())

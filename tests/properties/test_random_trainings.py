@@ -190,6 +190,9 @@ def others(draw, schedule, mapping):
     own = {"sync": draw(among("lock_step", "point_to_point")), "overlap_copies": draw(st.booleans())}
     own["variables_on_host"] = draw(among(False, False, True))
     own["overlapped"] = draw(among("sum", "max", 20_000))
+    if schedule != "Sequential" and draw(st.booleans()):
+        to = draw(among("streaming_memory", "partner"))
+        own["offload_activations"] = {"to": to, "keep": draw(st.integers(0, 1)), "buffers": draw(st.integers(1, 2))}
     if schedule == "Grouped" and draw(st.booleans()):
         in_a_row = len([1 for before, after in itertools.pairwise([-1, *mapping]) if before != after])
         once = in_a_row == len(set(mapping))
@@ -358,13 +361,14 @@ def test_every_kind_and_option_is_drawn_together():
         options = {
             training.rule,
             training.own.get("schedule", training.schedule),
-            *training.own.values(),
+            *(value for value in training.own.values() if not isinstance(value, dict)),
+            *(["offload_activations"] if "offload_activations" in training.own else []),
             *(["variables_on_host"] if training.own["variables_on_host"] else []),
             *(name for name, on in training.sharding.items() if on),
         }
         options |= {"replicas"} if training.replicas > 1 else set()
         seen.update((kind, option) for kind, _ in training.every for option in options)
     options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
-    options += ["variables_on_host"]
+    options += ["variables_on_host", "offload_activations"]
     assert {(kind, option) for kind in KINDS for option in options} <= seen
     assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen

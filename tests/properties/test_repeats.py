@@ -74,6 +74,13 @@ def drawn(seed):
         "pipeline": pipeline,
         "steps": rng.choice((1, 1, 2)),
     }
+    moves = random.Random(f"moves {seed}")
+    if moves.random() < 0.3:
+        to, keep = moves.choice(("streaming_memory", "partner")), moves.choice((0, 1, 2))
+        pipeline["offload_activations"] = {"to": to, "keep": keep, "buffers": moves.choice((1, 1, 2))}
+        scenario["system"]["enable_remote_buffers"] = scenario["system"]["name"] != "free"
+        for number, stage in enumerate(pipeline["stages"]):
+            stage["stash_bytes"] = 700 * (1 + number) ** moves.choice((0, 3))
     if rng.random() < 0.4:
         scenario["infeed"] = {"element_bytes": rng.choice((100, 9_000, 200_000))}
     return scenario

@@ -135,6 +135,7 @@ def cases(count: int, seed: int = 0) -> Iterator[Case]:
                 (folder / file).write_text(text)
             off = [] if request.name.startswith(("cycles", "orders")) else ["numerics=off"]
             jobs.append((request.name, load_job(folder / request.file, ["memory=report", *off])))
+        jobs += of_moves(random.Random(seed))
         for request_name, job in jobs:
             for variation in range(VARIATIONS):
                 try:
@@ -165,11 +166,31 @@ def of_schedules(seed: int) -> Iterator[tuple[str, Job]]:
         yield f"schedule {name}", assemble(Request.from_dict(data, name="drawn"))
 
 
+def of_moves(rng: random.Random) -> Iterator[tuple[str, Job]]:
+    """Yield a Job of every schedule of the GPU world that moves activations in lock-step; beside passes is refused."""
+    for name, job in of_schedules(rng):
+        changes: dict[str, Any] = {
+            "pipeline.sync": "lock_step",
+            "pipeline.overlapped": "max",
+            "pipeline.offload_activations": {
+                "to": rng.choice(["streaming_memory", "partner"]),
+                "keep": rng.randrange(3),
+            },
+            "system.enable_remote_buffers": job.system.name != "free",
+        }
+        changes |= {
+            f"pipeline.stages.{number}.stash_bytes": rng.randrange(1, 20_000) for number in range(job.plan.shape.stages)
+        }
+        yield f"moves {name}", assemble(job.request.replace(changes))
+
+
 def varied(job: Job, rng: random.Random, name: str) -> Case:
     """A run like a Job's with other disturbances, stages, feeds and executions."""
     data = job.request.to_dict()
     changes: dict[str, Any] = {"disturbances": disturbances(rng, job.system.count)}
     pipeline = data["pipeline"]
+    if pipeline.get("offload_activations") and not name.startswith("moves"):  # beside passes they would be refused
+        changes["pipeline.offload_activations"] = pipeline["offload_activations"] = None
     offloads = [key for key in pipeline if key.startswith("offload_") and pipeline[key]]
     if pipeline.get("sync") == "point_to_point" and offloads:  # between which IPUs do not meet
         changes["pipeline.sync"] = "lock_step"

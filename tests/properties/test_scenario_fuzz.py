@@ -117,7 +117,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "reduction_method": "MEAN",
             "offload_weight_update_variables": True,
             "offload_gradient_accumulation_buffers": True,
-            "offload_activations": False,
+            "offload_activations": {"to": "streaming_memory", "stages": ["stage0"], "keep": 1, "buffers": 2},
             "batch_serialization_iterations": 1,
             "replicated_optimizer_state_sharding": True,
             "replicated_weight_sharding": False,

@@ -196,6 +196,12 @@ def of_program(
     """
     shape, offload = program.shape, program.offload
     away = offload.weight_update_variables or offload.gradient_accumulation_buffers or offload.activations
+    moved = (
+        None if offload.moved is None else {name: of for name, of in asdict(offload.moved).items() if of is not None}
+    )
+    if moved is not None and "stages" in moved:
+        moved["stages"] = [program.stages[number].name for number in moved["stages"]]
+    away = away or (moved is not None and moved["to"] == "streaming_memory")
     system = "m2000" if away and system == "free" else system
     shards = 1 << max(shape.mapping).bit_length()
     modes = {
@@ -227,6 +233,7 @@ def of_program(
             **({"allow_recompute": True, "recomputation_mode": mode} if mode else {}),
             **({"batch_serialization_iterations": shape.serialization} if shape.serialization > 1 else {}),
             **({"offload_activations": offload.activations} if shape.serialization > 1 else {}),
+            **({"offload_activations": moved} if moved is not None else {}),
             "offload_weight_update_variables": offload.weight_update_variables,
             "offload_gradient_accumulation_buffers": offload.gradient_accumulation_buffers,
         },

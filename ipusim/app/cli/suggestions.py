@@ -56,6 +56,9 @@ Placements = Annotated[
 Recompute = Annotated[str | None, _option("whether activations are computed again  [default: yes,no]", "WORDS")]
 Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
 Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
+Activations = Annotated[
+    str | None, _option("whether activations move: stay, streaming_memory, partner  [default: the plan's]", "WORDS")
+]
 Orders = Annotated[str | None, _option("selection orders  [default: the machine's own and all]", "NAMES")]
 Synthesize = Annotated[
     bool,
@@ -95,6 +98,7 @@ def suggest(
     recompute: Recompute = None,
     offload: Offload = None,
     sharding: Sharding = None,
+    activations: Activations = None,
     orders: Orders = None,
     synthesize: Synthesize = False,
     order: Order = False,
@@ -132,6 +136,7 @@ def suggest(
         recompute=_names(recompute),
         offload=_names(offload),
         sharding=_names(sharding),
+        activations=_names(activations),
         orders=_names(orders),
     )
     _write_plan(scenario, given, limits, simulations, 60.0 if seconds is None else seconds, out, synthesize=synthesize)

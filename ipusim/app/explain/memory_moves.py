@@ -143,6 +143,8 @@ def _already(job: Job) -> Iterator[str]:
     shape, offload = job.program.shape, job.program.offload
     if shape.recompute or shape.recompute_inline:
         yield "activations computed again"
+    if offload.moved is not None:
+        yield "activations moved out and back"
     if offload.weight_update_variables:
         yield f"optimizer state in Streaming Memory{', in parts of replicas' * offload.sharded_state}"
     if offload.gradient_accumulation_buffers:
@@ -174,6 +176,11 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
         halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
         yield "half the micro-batch, twice the count", "activations", halves
+    if shape.training and offload.moved is None and shape.serialization == 1:
+        for to, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
+            moved = {"pipeline.offload_activations": {"to": to}}
+            remote_too = {_REMOTE: True} if to == "streaming_memory" else {}
+            yield f"activations moved to {words} and back", "activations", {**remote_too, **moved}
     if shape.training and not offload.variables_on_host:
         remote = {_REMOTE: True, _STATE: True}
         if not offload.weight_update_variables:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ipusim.api import Job, Machine, Request, RequestError, assemble, hardware, runs
 from ipusim.app.study.trial import is_limited, time_alone
 from ipusim.base.errors import OptionError
+
+#: What activations do that are not moved.
+STAY: Final = "stay"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,12 @@ class Baseline:
     def serialization(self) -> int:
         """Micro-batches that each stage runs in a row."""
         return self.request.options.pipeline.batch_serialization_iterations
+
+    @property
+    def activations(self) -> str:
+        """The place that it moves activations to, or ``stay``."""
+        moved = self.request.options.pipeline.offload_activations
+        return moved.to if isinstance(moved, runs.MovedActivationsSpec) else STAY
 
     @property
     def micro_batch_size(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from ipusim.api import Schedule, Sync, hardware, runs
+from ipusim.api import Schedule, Sync, hardware, pipelines, runs
 from ipusim.api import schedules as core_schedules
 from ipusim.app.compare.compare import GRAPHCORES
-from ipusim.app.suggest.baseline import Baseline
+from ipusim.app.suggest.baseline import STAY, Baseline
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
@@ -35,6 +35,8 @@ class Limits:
         placements: names of PLACEMENTS; the given plan's mapping is searched without a name.
         recompute, offload, sharding: yes, no, or both: activations computed again, the optimizer's state (and
             under batch serialization activations) in Streaming Memory, that state spread over replicas.
+        activations: stay, streaming_memory or partner: whether activations are moved out and back, and where to; None:
+            as in the given plan.
         orders: selection orders.
     """
 
@@ -49,6 +51,7 @@ class Limits:
     recompute: tuple[str, ...] | None = None
     offload: tuple[str, ...] | None = None
     sharding: tuple[str, ...] | None = None
+    activations: tuple[str, ...] | None = None
     orders: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +60,7 @@ class Limits:
             "sync": [mode.value for mode in Sync],
             "placements": PLACEMENTS,
             **dict.fromkeys(("recompute", "offload", "sharding"), tuple(_YES_NO)),
+            "activations": (STAY, *get_args(pipelines.Destination)),
             "orders": tuple(hardware.ORDERS),
         }
         for field in fields(self):
@@ -94,6 +98,7 @@ class Limits:
             "recompute": {_word(shape.recompute or shape.recompute_inline)},
             "offload": {_word(offload.weight_update_variables)},
             "sharding": {_word(offload.sharded_state)},
+            "activations": {baseline.activations},
             "orders": {job.system.selection_order, options.system.selection_order},
         }
         limits = {name: getattr(self, name) for name in self.names}
@@ -124,6 +129,7 @@ class Choice:
         offload: whether the optimizer's state lies in Streaming Memory.
         sharding: whether replicas share its storage.
         activations: whether activations lie there too, under batch serialization.
+        moved: where activations are moved to and back from otherwise, or ``stay``.
         order: the selection order; which is best depends on where the model is cut.
     """
 
@@ -139,6 +145,7 @@ class Choice:
     offload: bool
     sharding: bool
     activations: bool | None
+    moved: str = STAY
     order: str = "AUTO"
 
     @property
@@ -164,7 +171,14 @@ class Choice:
     @property
     def plainness(self) -> tuple[int, ...]:
         """The rank among plans that take as long: fewer stages and fewer options are preferred."""
-        options = (self.recompute, self.offload, self.sharding, self.activations, self.order != "AUTO")
+        options = (
+            self.recompute,
+            self.offload,
+            self.sharding,
+            self.activations,
+            self.moved != STAY,
+            self.order != "AUTO",
+        )
         return self.stages, *(int(bool(option)) for option in options)
 
     def changes(self, baseline: Baseline, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
@@ -181,9 +195,11 @@ class Choice:
             "pipeline.gradient_accumulation_count": self.count,
             "pipeline.allow_recompute": bool(self.recompute) or None,
             "pipeline.recomputation_mode": self.recompute or None,
-            "pipeline.offload_activations": self.activations if serialized else None,
+            "pipeline.offload_activations": self.activations if serialized else self._moves(baseline, units),
             "pipeline.replicated_optimizer_state_sharding": self.sharding or None,
         }
+        if self.moved == "streaming_memory" and not baseline.machine.free:
+            changes["system.enable_remote_buffers"] = True
         if baseline.training:
             there = baseline.request.options.system.enable_remote_buffers or self.offload
             changes["pipeline.offload_weight_update_variables"] = self.offload if there else None
@@ -192,6 +208,17 @@ class Choice:
         if units.movable:
             changes |= {"pipeline.stages": None, "pipeline.splits": [units.names[cut] for cut in cuts[1:]] or None}
         return changes
+
+    def _moves(self, baseline: Baseline, units: Units) -> dict[str, Any] | None:
+        """Return the activations that are moved: as in the given plan, if it moves some there."""
+        given = baseline.request.options.pipeline.offload_activations
+        if self.moved == STAY:
+            return None
+        if self.moved != baseline.activations or not isinstance(given, runs.MovedActivationsSpec):
+            return {"to": self.moved}
+        named = () if units.movable else ("stages",)  # other stages have other names
+        own = {name: getattr(given, name) for name in ("to", *named, "keep", "buffers")}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value}
 
 
 def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[int, ...]:
@@ -234,9 +261,11 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
             if sharding and replicas == 1:
                 continue
             syncs = _syncs(baseline, limits, schedule)
-            for sync, recompute in product(syncs, _recomputations(baseline, limits, schedule)):
+            again, moves = _recomputations(baseline, limits, schedule), _moves_of(baseline, limits)
+            for sync, recompute, moved in product(syncs, again, moves):
                 yield Choice(
-                    ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored
+                    ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored,
+                    moved,
                 )  # fmt: skip
 
 
@@ -332,6 +361,14 @@ def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool |
     stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
     states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
     return [(offload, sharding, stored) for offload, sharding, stored in states if offload or not sharding]
+
+
+def _moves_of(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
+    """Return where activations are moved to, for the plans to search."""
+    if not baseline.training or baseline.serialization > 1:
+        return (STAY,)
+    there = baseline.machine.streaming is not None or baseline.machine.free
+    return tuple(to for to in limits.activations or (baseline.activations,) if to != "streaming_memory" or there)
 
 
 def _word(truth: bool) -> str:

@@ -50,7 +50,8 @@ class Layouts:
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
         """Return the choice laid out; or why it is refused, in the words of the rule."""
-        where = choice.ipus, choice.mapping, choice.offload  # with remote buffers a device is another one
+        # With remote buffers a device is another one.
+        where = choice.ipus, choice.mapping, choice.offload, choice.moved
         key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(drawn := self._drawn.get(key), str):
             return drawn
@@ -66,7 +67,7 @@ class Layouts:
         system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
         findings = runs.Findings(auto.is_set)
         training = drawn.plan.shape.training
-        offload = runs.resolve_offloads(auto.options, system, training, units.names[0], findings)
+        offload = runs.resolve_offloads(auto.options, system, training, units.names, findings)
         try:
             offload = findings.settled(offload)
         except RequestError as error:

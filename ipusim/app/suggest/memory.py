@@ -175,7 +175,9 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequenc
     elements = 1 if layout.offload.activations else shape.serialization
     for stage in range(shape.stages):
         if shape.training:
-            resident[stage] += plan.fifo_depths[stage] * stashes[stage]
+            moved = layout.offload.moved
+            kept = plan.fifo_depths[stage] if moved is None else min(plan.fifo_depths[stage], moved.kept(shape.mapping))
+            resident[stage] += kept * stashes[stage]
         if stage:
             crosses = merged or shape.mapping[stage - 1] != shape.mapping[stage]
             resident[stage] += elements * backward[:, None] + (forward[:, None] if crosses else 0)

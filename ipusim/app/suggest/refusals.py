@@ -26,7 +26,7 @@ _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
 }
 #: Layers that are too large which a sentence names.
 _NAMED: Final = 3
-_WORDS: Final = ("placements", "recompute", "offload", "sharding")
+_WORDS: Final = ("placements", "recompute", "offload", "sharding", "activations")
 
 
 def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:

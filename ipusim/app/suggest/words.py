@@ -99,6 +99,8 @@ def plan_words(job: Job) -> str:
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
         shared = " in parts" if job.program.offload.sharded_state else ""
         parts.append(f"optimizer's state in Streaming Memory{shared}")
+    if job.memory.footprint.moves and (moved := job.program.moved_activations) is not None:
+        parts.append(f"activations moved to {moved.to.replace('_', ' ')}")
     if job.program.offload.variables_on_host:
         parts.append("weights updated by the host")
     return ", ".join(parts)

@@ -12,6 +12,7 @@ from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
 from ipusim.machine.run_changes import replacements
 from ipusim.pipeline.check import check_plan
+from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
@@ -35,6 +36,7 @@ from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, reso
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
+from ipusim.runs.request.pipeline_spec import MovedActivationsSpec
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
@@ -99,7 +101,7 @@ def assemble(request: Request) -> Job:
         system = with_disturbances(options, system, findings)
     requested, schedule, system = findings.settled(requested), findings.settled(schedule), findings.settled(system)
     plan, io_tiles = findings.settled(plan), findings.settled(io_tiles)
-    offload = findings.settled(resolve_offloads(options, system, training, requested[0].name, findings))
+    offload = findings.settled(resolve_offloads(options, system, training, [of.name for of in requested], findings))
     whole = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
     simulated = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
     laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, simulated=simulated)
@@ -321,6 +323,7 @@ def _notes(
             offload_weight_update_variables=pipeline.offload_weight_update_variables,
             offload_gradient_accumulation_buffers=pipeline.offload_gradient_accumulation_buffers,
             allow_recompute=pipeline.allow_recompute,
+            offload_activations=isinstance(pipeline.offload_activations, MovedActivationsSpec),
         )
     yield from no_effect_without_replicas(
         laid_out.offload,
@@ -330,6 +333,8 @@ def _notes(
     )
     if laid_out.unused:
         yield laid_out.unused
+    if not laid_out.plan.sync.meets and costs.moves:
+        yield "Activations move beside passes, as if they shared no tile with these: point-to-point is idealised."
     yield from _without_effect(request, options, laid_out, costs)
     stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
     if program.offload.variables_on_host and stated:
@@ -363,6 +368,8 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
         yield f"overlapped will have no effect since {laid_out.schedule.name} has no composite passes."
     if not pipeline.overlap_copies and plan.sync.meets:
         yield "overlap_copies will have no effect since IPUs meet for all copies in lock-step."
+    if laid_out.offload.moved is not None and not plan.instructions_of(Code.MOVE):
+        yield "offload_activations will have no effect since each stage keeps few enough micro-batches on its IPU."
 
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Final
@@ -29,6 +29,7 @@ from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.limits import laid_out_shape, refuse_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
+from ipusim.runs.assemble.moved_activations import resolve_moved, with_period_of_moves
 from ipusim.runs.assemble.plans import checked_sync, nearest_counts, plan_of
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.findings import Findings
@@ -126,11 +127,11 @@ def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
 
 
 def resolve_offloads(
-    options: Options, system: System, training: bool, stage: str, findings: Findings
+    options: Options, system: System, training: bool, names: Sequence[str], findings: Findings
 ) -> Offload | None:
     """Return the offloads and the sharding over replicas; None after noting why they are impossible.
 
-    ``stage`` is the name of one that has weights, for messages.
+    ``names`` are those of the stages.
     """
     pipeline, before = options.pipeline, len(findings)
     on_host = pipeline.variables_on_host and training
@@ -139,12 +140,16 @@ def resolve_offloads(
         for option in _OF_THE_UPDATE:
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")
+    stage = names[0]
     there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
 
     def check(option: str, rule: Callable[..., None], *values: bool | None, **known: Any) -> None:
         findings.tried(("pipeline", option), rule, *values, remote_memory=there, **known)
 
-    check("offload_activations", check_activations, pipeline.offload_activations, serialized=serialized)
+    moved = resolve_moved(pipeline, system, names, findings)
+    activations = pipeline.offload_activations
+    activations = activations if isinstance(activations, bool) else None
+    check("offload_activations", check_activations, activations, serialized=serialized)
     # Of what the weight update needs, inference offloads nothing, and only warns where it is asked to.
     state = pipeline.offload_weight_update_variables if training and not on_host else False
     sums = pipeline.offload_gradient_accumulation_buffers if training else False
@@ -156,10 +161,8 @@ def resolve_offloads(
     if len(findings) > before:
         return None
     least = options.system.minimum_remote_tensor_size
-    offload = resolve_offload(
-        state, sums, pipeline.offload_activations, remote_memory=there, serialized=serialized, minimum_bytes=least
-    )
-    offload = replace(offload, variables_on_host=on_host)
+    offload = resolve_offload(state, sums, activations, remote_memory=there, serialized=serialized, minimum_bytes=least)
+    offload = replace(offload, variables_on_host=on_host, moved=moved if training else None)
     return findings.tried(
         ("pipeline", "replicated_optimizer_state_sharding"),
         resolve_sharding,
@@ -275,6 +278,7 @@ def resolve_plan(
         if shorter and laid_out_shape(shape, schedule.multiple) == shape:
             checked_sync(schedule, shape, sync)
             schedule = with_period(schedule, shape)
+        schedule = with_period_of_moves(options.pipeline, schedule)
         if shorter:
             count = next(short_counts(schedule, shape), shape.micro_batches)
             shape = replace(shape, micro_batches=count)

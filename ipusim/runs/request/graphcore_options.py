@@ -175,4 +175,8 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
     kinds = [member for member in get_args(hint) if member is not type(None)]
-    return (get_args(kinds[0])[0] if hasattr(kinds[0], "__metadata__") else kinds[0]) if len(kinds) == 1 else hint, True
+    if len(kinds) > 1:
+        return hint, True
+    kind = get_args(kinds[0])[0] if hasattr(kinds[0], "__metadata__") else kinds[0]
+    # Graphcore's own option is the truth value where a scenario can say more.
+    return bool if any(get_args(member)[:1] == (bool,) for member in get_args(kind)) else kind, True

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, TypeVar, get_args
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.model.learning.variable_work import Reduction
+from ipusim.pipeline.offload import Destination
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Overlapped
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
@@ -103,6 +104,45 @@ class StageOptionsSpec(Node, title="stage options"):
     )
 
 
+class MovedActivationsSpec(Node, title="moved activations"):
+    """Activations that are moved off their IPU behind forward passes, and back before the passes that use them."""
+
+    to: Annotated[Literal["streaming_memory", "partner"], Choice(get_args(Destination))] = Field(
+        default="streaming_memory",
+        description="where they go: to the Streaming Memory beside their IPU, or to the IPU that is as far from the "
+        "other end of the pipeline, as in BPipe",
+    )
+    stages: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_STAGES,
+        description="names of the stages whose activations are moved; default: all",
+    )
+    keep: int | None = Field(
+        default=None,
+        ge=0,
+        le=10**6,
+        description="micro-batches of a stage that stay on its IPU at most; default: 1, or with partner as many as "
+        "leave no IPU with more than half of p + 2 for p IPUs under 1f1b, rounded up",
+    )
+    buffers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="micro-batches of a stage beside these that are worked on, or on their way, at once at most; with "
+        "more than one, moves in point-to-point run beside the passes of other micro-batches that are moved",
+    )
+
+
+def _moved_kind(value: object) -> str:
+    return "<moved activations>" if isinstance(value, dict | Node) else "<true or false>"
+
+
+_Offloaded = Annotated[
+    Annotated[bool, Field(title="true or false"), Tag("<true or false>")]
+    | Annotated[MovedActivationsSpec, Tag("<moved activations>")],
+    Discriminator(_moved_kind),
+]
 _StageOptionsList = Annotated[tuple[StageOptionsSpec, ...], Strict(False)]
 
 
@@ -236,12 +276,13 @@ class PipelineSpec(Node, title="pipeline"):
         "are serialized",
     )
     offload_activations: Annotated[
-        bool | None,
+        _Offloaded | None,
         Argument("activations in Streaming Memory, with batch serialization alone; absent: if there is any"),
     ] = Field(
         default=None,
-        description="whether activations lie in Streaming Memory, with batch serialization only; default: if there is "
-        "any",
+        description="whether activations lie in Streaming Memory, with batch serialization only; or, under any "
+        "schedule, which of them are moved off their IPU behind a forward pass, and back before the backward pass; "
+        "default: with batch serialization, if there is any Streaming Memory",
     )
     replicated_optimizer_state_sharding: Annotated[
         bool,

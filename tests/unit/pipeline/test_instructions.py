@@ -14,6 +14,8 @@ from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code, text_of
+from ipusim.pipeline.moves import Way
+from ipusim.pipeline.offload import MovedActivations
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
@@ -60,6 +62,8 @@ TEXTS = {
     (Code.UPDATE_ROWS, 0, 12, NONE): "update-rows 0.12",
     (Code.HOST_SUM, NONE, NONE, NONE): "host-sum",
     (Code.HOST_UPDATE, NONE, NONE, NONE): "host-update",
+    (Code.MOVE, 1, 3, Way.OUT): "move 1.3 out",
+    (Code.MOVED, 1, 3, Way.BACK): "moved 1.3 back",
     (Code.OUTSIDE, 0, 7, Pass.RECOMPUTE): "outside R0.7",
 }
 
@@ -117,6 +121,7 @@ def plans():
         looked_up=frozenset({0}),
         rows_updated=frozenset({0}),
         overlap_copies=False,
+        moved=MovedActivations(keep=0),
     )
     for sync in Sync:
         for name in names():

@@ -1,0 +1,226 @@
+"""Moves of activations at work: out behind a forward pass, and back before the pass that uses them.
+
+Moves run beside passes. An IPU waits for a move when it needs the room or the activations. In lock-step it waits for
+each move, unless I/O tiles or the merged copy carry the move out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import simpy
+
+from ipusim.machine import resources
+from ipusim.machine.facility import Context, Facility, IpuId, Wait
+from ipusim.machine.links import Links, Tensor
+from ipusim.machine.shared_rate import SharedRate
+from ipusim.pipeline.instructions import Code
+from ipusim.pipeline.moves import Way, moves_of
+from ipusim.pricing.costs import Send
+from ipusim.timeline.kinds import STREAMED_KINDS, SpanKind
+from ipusim.timeline.timeline import NONE
+
+#: A move within its IPU: the stage, the micro-batch, the way.
+_Key = tuple[int, int, int]
+#: What carries moves at a moment: Streaming Memory, or links.
+_Carrier = Callable[[], SharedRate | Links]
+
+
+@dataclass(eq=False)
+class _UnderWay:
+    """A move that has been begun.
+
+    Attributes:
+        step, start, cause: of its span.
+        before: moves that end before it begins.
+        place: returns the place of the move among the transfers under way.
+        tensor: the move as a tensor on links; None in Streaming Memory.
+        done: the event of its end, for an IPU that waits for it.
+    """
+
+    step: int
+    start: int
+    cause: int
+    before: tuple[_Key, ...] = ()
+    place: Callable[[], Hashable] = lambda: None
+    tensor: Tensor | None = None
+    done: simpy.Event | None = None
+    followers: list[_Key] = field(default_factory=list)
+
+
+class ActivationMoves(Facility):
+    """The moves of one IPU's activations."""
+
+    def __init__(
+        self,
+        context: Context,
+        ipu: IpuId,
+        there: IpuId,
+        after: Mapping[tuple[int, int], int],
+        carrier: _Carrier | None,
+    ) -> None:
+        """Prepare the moves of ``ipu``.
+
+        Args:
+            context: the run.
+            ipu: that makes and uses the activations.
+            there: the IPU that gets the activations; ``ipu`` for Streaming Memory.
+            after: by stage and micro-batch, the micro-batch that is moved out before this one comes back.
+            carrier: returns what carries a move that begins now; None for the merged copies.
+        """
+        self.ipus = (ipu,)
+        self.handlers = {Code.MOVE: self._begin, Code.MOVED: self._wait}
+        self._ipu, self._there, self._after, self._carrier = ipu, there, after, carrier
+        self._clock, self._record = context.clock, context.recorder.record
+        self._move = context.executor(ipu.replica).move
+        self._ends = resources.ipus([ipu.number, there.number])
+        self._sends = _own(context.costs.moves, ipu)
+        for later in context.rerouted:
+            context.clock.call_at(later.cycle, partial(self._reroute, _own(later.moves, ipu), later.dead))
+        self._under_way: dict[_Key, _UnderWay] = {}
+        (self._waits,) = context.described(SpanKind.MOVE_WAIT, [ipu]).values()
+        table = context.plan.instructions
+        _, _, stage, micro_batch, way = table[(table[:, 0] == ipu.shard) & (table[:, 1] == Code.MOVE)].T
+        kinds = STREAMED_KINDS if there == ipu else (SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)
+        sizes = [context.program.saved_bytes(number) for number in range(context.plan.shape.stages)]
+        first = context.recorder.describe_columns(
+            len(way),
+            kind=np.array(kinds)[way],
+            ipu=ipu.number,
+            stage=stage,
+            micro_batch=micro_batch,
+            bytes=np.array(sizes, np.int64)[stage],
+            replica=ipu.replica,
+        )
+        keys = zip(stage.tolist(), micro_batch.tolist(), way.tolist(), strict=True)
+        self._what = {key: first + number for number, key in enumerate(keys)}
+
+    def _begin(self, _ipu: IpuId, stage: int, micro_batch: int, way: int, step: int, cause: int) -> int:
+        """Begin a move, at once or when others have ended; the IPU goes on behind ``cause``."""
+        key = stage, micro_batch, way
+        waits_for: tuple[_Key, ...] = ()
+        if way == Way.BACK:
+            others = {self._after.get((stage, micro_batch), NONE), micro_batch}
+            waits_for = tuple((stage, of, int(Way.OUT)) for of in sorted(others))
+        before = tuple(other for other in waits_for if other in self._under_way)
+        move = self._under_way[key] = _UnderWay(step, self._clock.now, cause, before)
+        for other in before:
+            self._under_way[other].followers.append(key)
+        if not before:
+            self._carry(key, move)
+        return cause
+
+    def _carry(self, key: _Key, move: _UnderWay) -> None:
+        """Hand a move to what carries it out, from now on."""
+        move.start, send = self._clock.now, self._sends[key[0], key[2]]
+        if self._carrier is None:
+            return
+        if not (send.lead_cycles or send.links if self._there != self._ipu else send.bytes):
+            self._end(key)
+            return
+        carrier = self._carrier()
+        if isinstance(carrier, Links):
+            tensor = Tensor(NONE, send, move.step, move.cause, move.start, partial(self._carried, key))
+            move.place = partial(carrier.places, tensor)
+            move.tensor = tensor
+            carrier.carry(tensor, self._ends)
+        else:
+            ended = carrier.transfer(send.bytes)
+            ended.callbacks.append(partial(self._carried, key))
+            move.place = partial(carrier.state, ended)
+
+    def _carried(self, key: _Key, *_: object) -> None:
+        self._end(key)
+
+    def _end(self, key: _Key) -> int:
+        """End a move: record it, begin those behind it, and wake the IPU that waits for it; returns its span."""
+        move, (stage, micro_batch, way) = self._under_way.pop(key), key
+        self._move(self._ipu.shard, self._there.shard, stage, micro_batch, way)
+        span = self._record(self._what[key], move.step, move.start, self._clock.now, move.cause)
+        for other in move.followers:
+            follower = self._under_way[other]
+            follower.before = tuple(of for of in follower.before if of != key)
+            if not follower.before:
+                follower.cause = span
+                self._carry(other, follower)
+        if move.done is not None:
+            move.done.succeed(span)
+        return span
+
+    def _wait(
+        self, _ipu: IpuId, stage: int, micro_batch: int, way: int, _step: int, cause: int
+    ) -> int | tuple[simpy.Event, int]:
+        """Wait until a move has ended."""
+        key = stage, micro_batch, way
+        move = self._under_way.get(key)
+        if move is None:
+            return cause
+        if self._carrier is None:  # the copy that has carried it ends the time-step before
+            self._end(key)
+            return cause
+        move.done = self._clock.event()
+        return move.done, self._waits
+
+    def _reroute(self, sends: dict[tuple[int, int], Send], dead: frozenset[int], _: object) -> None:
+        """Take other routes from now on, and begin moves over dead links anew."""
+        self._sends = sends
+        for (stage, _, way), move in [*self._under_way.items()]:
+            carrier = self._carrier() if self._carrier is not None else None
+            if isinstance(carrier, Links) and move.tensor and dead.intersection(move.tensor.send.links):
+                carrier.reroute(move.tensor, sends[stage, way], self._ends)
+
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
+        """Return the move that the IPU waits for; None where it waits for none."""
+        waiting = [key for key, move in self._under_way.items() if move.done is not None]
+        return Wait("the move of activations {1} of stage {0}".format(*waiting[0])) if waiting else None
+
+    def state(self, first_micro_batch: int) -> Hashable:
+        """Return the moves under way, in the order in which they began, and the place of each in what carries it."""
+        now = self._clock.now
+
+        def relative(key: _Key) -> _Key:
+            return key[0], key[1] - first_micro_batch, key[2]
+
+        return tuple(
+            (
+                relative(key),
+                now - move.start,
+                tuple(map(relative, move.before)),
+                tuple(map(relative, move.followers)),
+                move.done is not None,
+                move.place(),
+            )
+            for key, move in self._under_way.items()
+        )
+
+
+def _own(moves: Mapping[tuple[int, int, int, int], Send], ipu: IpuId) -> dict[tuple[int, int], Send]:
+    """Return the moves of one IPU by stage and way, in plain numbers."""
+    return {
+        (stage, way): Send(send.bytes, int(send.lead_cycles), send.links, int(send.cycles))
+        for (replica, shard, stage, way), send in moves.items()
+        if (replica, shard) == (ipu.replica, ipu.shard)
+    }
+
+
+def activation_moves(
+    context: Context, carrier_of: Callable[[IpuId], _Carrier | None] = lambda _: None
+) -> Iterator[Facility]:
+    """Yield the moves of each IPU whose activations are moved.
+
+    Args:
+        context: the run.
+        carrier_of: returns the carrier of an IPU's moves; by default the merged copies carry them.
+    """
+    moved, plan = context.program.moved_activations, context.plan
+    if moved is None:
+        return
+    moves = moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets)
+    for ipu in context.ipus():
+        own = {(move.stage, move.micro_batch): move.after for move in moves if move.ipu == ipu.shard}
+        if own:
+            there = context.ipu(ipu.replica, moved.place(ipu.shard, plan.shape.mapping))
+            yield ActivationMoves(context, ipu, there, own, carrier_of(ipu))

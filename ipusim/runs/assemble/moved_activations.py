@@ -1,0 +1,66 @@
+"""Activations that a request moves off their IPUs: which they are, and after how many micro-batches moves repeat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ipusim.base.near_names import did_you_mean, expected_last
+from ipusim.hardware.system import System
+from ipusim.pipeline.instructions import NONE
+from ipusim.pipeline.moves import period_of
+from ipusim.pipeline.offload import MovedActivations, check_moved
+from ipusim.pipeline.program import PlanShape
+from ipusim.runs.findings import Findings
+from ipusim.runs.problems import KeyPath, one_of
+from ipusim.runs.request.pipeline_spec import MovedActivationsSpec, PipelineSpec
+from ipusim.schedules.schedule import Schedule
+
+_PATH: Final[KeyPath] = ("pipeline", "offload_activations")
+
+
+def resolve_moved(
+    pipeline: PipelineSpec, system: System, names: Sequence[str], findings: Findings
+) -> MovedActivations | None:
+    """Return the activations that are moved; None without any, or after noting why they are impossible.
+
+    Args:
+        pipeline: the options.
+        system: the device.
+        names: of the stages.
+        findings: what is wrong.
+    """
+    spec = pipeline.offload_activations
+    if not isinstance(spec, MovedActivationsSpec):
+        return None
+    unknown = [(number, name) for number, name in enumerate(spec.stages or ()) if name not in names]
+    for number, name in unknown:
+        hint = did_you_mean(name, names, quoted=True)
+        findings.add((*_PATH, "stages", number), expected_last(f"no stage is called {name!r}", hint, one_of(names)))
+    room = spec.to == "partner" or system.free or system.streaming is not None
+    findings.tried(_PATH, check_moved, room, serialized=pipeline.batch_serialization_iterations > 1)
+    if unknown:
+        return None
+    stages = None if spec.stages is None else tuple(sorted({names.index(name) for name in spec.stages}))
+    return MovedActivations(spec.to, stages, spec.keep, spec.buffers)
+
+
+def with_period_of_moves(pipeline: PipelineSpec, schedule: Schedule) -> Schedule:
+    """Return a schedule that repeats itself only where the moves of its activations do, too."""
+    spec, own = pipeline.offload_activations, schedule.period
+    if own is None or not isinstance(spec, MovedActivationsSpec):
+        return schedule
+    moved = MovedActivations(spec.to, None, spec.keep, spec.buffers)
+
+    def period(shape: PlanShape) -> int:
+        """Return the period of passes and moves, as those of a run that is long enough for its ramps show it."""
+        step, passes = schedule.step(shape), own(shape)
+        count = step * math.ceil((schedule.ramps(shape) + passes) / step)
+        order = schedule.laid_out(replace(shape, micro_batches=count))
+        return math.lcm(passes, period_of(np.insert(order.passes, 0, NONE, axis=1), order.shape, moved))
+
+    return replace(schedule, period=period)
