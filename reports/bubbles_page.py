@@ -59,7 +59,8 @@ class Form:
         wait_text, wait: cycles of an execution in which an IPU does not work.
         kept_text, kept: the most micro-batches that an IPU keeps, in shares of all its stages.
         only_equal: whether ``wait`` holds only where all three passes take equally long.
-        only_even: whether the schedule takes an even number of IPUs only.
+        only_even: whether ``wait`` holds, or the schedule runs, on an even number of IPUs only.
+        short_weights: whether it holds only where W is no longer than F and I, which differ by W at most.
         said: who published it, and for whom it is.
     """
 
@@ -72,10 +73,20 @@ class Form:
     said: str
     only_equal: bool = False
     only_even: bool = False
+    short_weights: bool = False
+
+    def holds(self, case: Case) -> bool:
+        """Whether ``wait`` holds for the times of a case."""
+        weights = abs(case.forward - case.first) <= case.second <= min(case.forward, case.first)
+        return (case.equal or not self.only_equal) and (weights or not self.short_weights)
 
 
 def _way(case: Case) -> int:
     return case.ipus - 1
+
+
+def _without_weights(case: Case) -> int:
+    return case.forward + case.first - case.second
 
 
 def _half_chunks(case: Case) -> int:
@@ -140,9 +151,29 @@ FORMS: Final[tuple[Form, ...]] = (
         "interleaved_1f1b",
         2,
         *_HALF_RAMPS,
-        "(3 N - 1) / 2",
-        lambda case: Fraction(3 * case.ipus - 1, 2),
-        "Narayanan et al. 2021, Megatron-LM: ramps of one stage of several; m a multiple of N",
+        "(2 N + g - 1) / 2, groups of g = m / floor(m / N)",
+        lambda case: Fraction(2 * case.ipus + case.count // (case.count // case.ipus) - 1, 2),
+        "Narayanan et al. 2021, Megatron-LM: ramps of one stage of several; m a multiple of floor(m / N)",
+    ),
+    Form(
+        "gis",
+        2,
+        "(N - 1)(F + I) / 2",
+        lambda case: Fraction(_way(case) * (case.forward + case.first), 2),
+        "N",
+        lambda case: case.ipus,
+        "Wan et al. 2025, PipeOffload: two thirds of interleaved_1f1b's memory and wait; m a multiple of N",
+    ),
+    Form(
+        "gis_h",
+        2,
+        "((N - 1)(F + I) + N (F + I - W) / 2) / 2, where abs(F - I) <= W <= F and I, N even",
+        lambda case: Fraction(_way(case) * (case.forward + case.first) * 2 + case.ipus * _without_weights(case), 4),
+        "3 N / 4",
+        lambda case: Fraction(3 * case.ipus, 4),
+        "Wan et al. 2025: half of interleaved_1f1b's memory; m a multiple of N / 2",
+        only_even=True,
+        short_weights=True,
     ),
     Form(
         "1f1b_v",
@@ -412,8 +443,8 @@ def _waits() -> Table:
         cells = []
         for case in CASES:
             found = simulated(case, form.schedule, form.per_ipu)[0]
-            unknown = form.only_equal and not case.equal
-            cells.append(f"no form, simulated {float(found):,g}" if unknown else _both(form.wait(case), found))
+            known = form.holds(case)
+            cells.append(_both(form.wait(case), found) if known else f"no form, simulated {float(found):,g}")
         where = ", where F = I = W" if form.only_equal else ""
         rows.append((form.schedule, f"{form.wait_text}{where}", *cells))
     return Table("", ("schedule", "wait", *map(_named, CASES)), tuple(rows))

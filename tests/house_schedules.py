@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.schedules.features import Feature
@@ -31,6 +33,10 @@ def is_mirrored(name: str) -> bool:
     return name in FREE and find(name).mirrored
 
 
+def takes_even_ipus(name: str) -> bool:
+    return is_mirrored(name) or name == "gis_h"
+
+
 def multiple_of(name: str, stages: int, ipus: int, training: bool = True) -> int:
     """Return the number of which any multiple is a count that a schedule has, with a stage in each place."""
     steps = 2 * stages if training else stages
@@ -39,6 +45,37 @@ def multiple_of(name: str, stages: int, ipus: int, training: bool = True) -> int
     own |= {**dict.fromkeys(("interleaved_1f1b", "chimera", "gis"), ipus), "gis_h": (ipus + 1) // 2}
     own |= dict.fromkeys(("dualpipe", "dualpipe_v"), 2 * ipus)
     return own.get(name, 1)
+
+
+def options_of(rng: random.Random, name: str, count: int, ipus: int) -> dict[str, object]:
+    """Return drawn options of a schedule's order, of a count that stays legal with them, as a PlanShape has them.
+
+    They are those of a scenario's pipeline by the names in ``KEYS``.
+    """
+    supports = find(name).supports if name in names() else ()
+    if Feature.AUTHORS_ORDER in supports:
+        return {"authors": rng.random() < 0.5}
+    if Feature.GROUPS in supports:
+        sizes = [size for size in range(ipus, count + 1) if not 0 < count % size < ipus]
+        return {"group_size": rng.choice([0, *sizes])}
+    return {}
+
+
+#: By an attribute of a PlanShape the key of a scenario's pipeline.
+KEYS = {"authors": "authors_order", "group_size": "micro_batch_group_size"}
+
+
+def keys_of(options: dict[str, object]) -> dict[str, object]:
+    """Return options of a schedule's order as keys of a scenario's pipeline, without those that say nothing."""
+    return {KEYS[name]: value for name, value in options.items() if value}
+
+
+def ragged(rng: random.Random, name: str, count: int, ipus: int) -> int:
+    """Return a count, of which as many groups of micro-batches may have some more each, or a single group fewer."""
+    if name not in names() or not find(name).between:
+        return count
+    groups = max(1, count // ipus)
+    return groups * rng.randint(1 if groups == 1 else ipus, ipus + (ipus - 1) // groups)
 
 
 def takes_one_stage(name: str) -> bool:

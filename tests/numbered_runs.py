@@ -16,7 +16,17 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
-from tests.house_schedules import goes_around, is_a_v, mapping_of, multiple_of, trains_only
+from tests.house_schedules import (
+    goes_around,
+    is_a_v,
+    keys_of,
+    mapping_of,
+    multiple_of,
+    options_of,
+    ragged,
+    takes_even_ipus,
+    trains_only,
+)
 from tests.properties.test_disturbed_runs import drawn_disturbances
 
 #: Passes of a run at most, so that simulating it whole takes a fraction of a second.
@@ -52,16 +62,17 @@ def drawn_scenario(seed: int) -> dict[str, Any]:
     schedule = rng.choice([name for name in names() if not (computing and find(name).segments > 1)])
     training = trains_only(schedule) or rng.random() < 0.65
     ipus = 2 if computing else rng.choice((2, 2, 3, 4))
-    ipus += ipus % 2 if find(schedule).mirrored or is_a_v(schedule) else 0
+    ipus += ipus % 2 if takes_even_ipus(schedule) or is_a_v(schedule) else 0
     turns = 2 if is_a_v(schedule) or goes_around(schedule) else 1
     stages = 2 if computing else ipus * turns
     multiple = multiple_of(schedule, stages, ipus, training)
     count, repeat_count, steps = map(rng.choice, rng.choice(COUNTS))
     pipeline: dict[str, Any] = {
         "schedule": schedule,
-        "gradient_accumulation_count": multiple * max(1, count // multiple),
+        "gradient_accumulation_count": ragged(rng, schedule, multiple * max(1, count // multiple), ipus),
         "repeat_count": repeat_count,
     }
+    pipeline |= keys_of(options_of(rng, schedule, pipeline["gradient_accumulation_count"], ipus))
     if turns > 1:
         pipeline["device_mapping"] = list(mapping_of(schedule, stages))
     if rng.random() < 0.5:

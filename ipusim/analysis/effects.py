@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ipusim.hardware.system import System
-from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.program import PipelineProgram, PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
 
 #: Name of the effect of ``use_synthetic_data``.
@@ -21,12 +21,7 @@ def effects_of(program: PipelineProgram, system: System) -> dict[str, str]:
 
 def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, str]]:
     shape, outfeed = program.shape, program.outfeed
-    if shape.recompute or shape.recompute_inline:
-        yield "recomputation", THEN_BACKPROPAGATE if shape.recompute else INTERLEAVED
-    if shape.serialization > 1:
-        yield "batch serialization", f"{shape.serialization} micro-batches of a stage in a row"
-    if shape.segments > 1:
-        yield "segments", f"{shape.segments} of each micro-batch, one after the other through the stages"
+    yield from _ordered(shape)
     together = [len(parts) for parts in shape.parts if len(parts) > 1]
     if together:
         yield "concurrent stages", ", ".join(f"{count} at the same time" for count in together)
@@ -48,6 +43,20 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "weight update", "on the host"
     if chosen := system.rates.chosen():
         yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in chosen)
+
+
+def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
+    """Yield what changes the order of passes."""
+    if shape.recompute or shape.recompute_inline:
+        yield "recomputation", THEN_BACKPROPAGATE if shape.recompute else INTERLEAVED
+    if shape.serialization > 1:
+        yield "batch serialization", f"{shape.serialization} micro-batches of a stage in a row"
+    if shape.segments > 1:
+        yield "segments", f"{shape.segments} of each micro-batch, one after the other through the stages"
+    if shape.group_size:
+        yield "groups", f"{shape.group_size} micro-batches through a stage before the next one of its IPU"
+    if shape.authors:
+        yield "order of passes", "that of its authors' own code, which is another one of few micro-batches alone"
 
 
 def _offloaded(program: PipelineProgram) -> Iterator[str]:

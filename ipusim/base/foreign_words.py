@@ -26,6 +26,8 @@ FOREIGN: Final[Mapping[str, str]] = {
     "device_mapping": "device_map placement stage_to_rank stage_index_to_group_rank",
     "virtual_stages": "num_model_chunks virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size "
     "num_layers_per_virtual_pipeline_stage",
+    "micro_batch_group_size": "microbatch_group_size_per_vp_stage microbatch_group_size_per_virtual_pipeline_stage "
+    "num_rounds",
     "segments": "num_splits num_slices slices seq_splits pp_sp sequence_chunks",
     "allow_recompute": "recompute recompute_activations recomputation activation_checkpointing gradient_checkpointing "
     "checkpoint_activations activation_checkpoint remat",
@@ -118,6 +120,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "gpipe": "afab all_forward_all_backward fill_drain f_then_b",
     "1f1b": "one_forward_one_backward pipedream pipedream_flush dapple schedule_1f1b non_interleaved",
     "interleaved_1f1b": "virtual_pipeline looped_dfs vpp megatron",
+    "gis": "group_interleaved group_interleaved_1f1b pipeoffload",
     "zero_bubble_h1": "zb zbh1 zb_h1 zero_bubble interleaved_zero_bubble",
     "zero_bubble_h2": "zbh2 zb_h2",
     "zbv": "zbv_zero_bubble",

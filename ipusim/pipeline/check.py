@@ -28,8 +28,6 @@ from ipusim.pipeline.waits import endings, feeds, meetings, waits
 _CONTEXT_ROWS: Final = 60
 #: Characters of a row of the grid that a message shows.
 _WIDTH: Final = 200
-#: Broken rules that a message names where there is no grid to mark them in.
-_MOST_SHOWN: Final = 20
 #: The time-step of an operation that is nowhere in a Plan.
 _NEVER: Final = np.iinfo(np.int64).min
 
@@ -53,18 +51,22 @@ def violations(plan: Plan) -> list[Violation]:
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise PlanError with the grid and the broken rules marked in it, if there are any."""
+    """Raise PlanError with the grid and the broken rules marked in it, if there are any.
+
+    Of an Order that was read in a file, the message says where in it the passes stand that break the first rule.
+    """
     broken = violations(plan)
     if not broken:
         return
     notes: dict[int, str] = {}
+    marks: dict[tuple[int | None, Op], str] = {}
     for violation in broken:
-        if violation.time_step is not None:
-            notes.setdefault(violation.time_step, f"ERROR HERE: {violation.text}")
-    if not plan.sync.meets:
-        more = [f"... and {len(broken) - _MOST_SHOWN} more"] if len(broken) > _MOST_SHOWN else []
-        raise PlanError("\n".join(["the plan breaks rules:", *map(str, broken[:_MOST_SHOWN]), *more]))
-    grid = format_grid(plan, notes).splitlines()
+        remark = f"ERROR HERE: {violation.text}"
+        if violation.time_step is not None and not violation.ops:
+            notes.setdefault(violation.time_step, remark)
+        for op in violation.ops:
+            marks.setdefault((violation.time_step, op), remark)
+    grid = format_grid(plan, notes, marks).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
     around = [
         without_middle(line, _WIDTH) for line in grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
@@ -76,7 +78,13 @@ def check_plan(plan: Plan) -> None:
         *(without_middle(line, _WIDTH) for line in grid[:3]),
         *around[max(0, marked - rows) : max(marked, 0) + rows],
     ]
-    raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}", *shown]))
+    raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}{_in_file(plan, broken[0])}", *shown]))
+
+
+def _in_file(plan: Plan, violation: Violation) -> str:
+    """Return where in its file the passes stand that break a rule; empty without a file."""
+    places = [f"{op} in {plan.order.places[op]}" for op in violation.ops if op in plan.order.places]
+    return f" ({plan.schedule}: {', '.join(places)})" if places else ""
 
 
 class _Rows:
@@ -109,7 +117,8 @@ class _Rows:
 
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
         """Return a rule broken by the operation of ``row``, which ``text`` goes on to speak of."""
-        return Violation(rule, *self.where(row), f"{self.op(row).text(self.plan.shape.segments)} {text}")
+        op = self.op(row)
+        return Violation(rule, *self.where(row), f"{op.text(self.plan.shape.segments)} {text}", (op,))
 
     def where(self, row: int) -> tuple[int | None, int]:
         """Return the time-step, where there are any, and the IPU of an operation."""
@@ -268,7 +277,7 @@ def _memory(rows: _Rows) -> list[Violation]:
         bound = plan.fifo_depths[op.stage] + 1
         where = f"with {op.text(plan.shape.segments)}, stage {op.stage}"
         text = f"{where} holds {count} micro-batches; its FIFO allows {bound}"
-        broken.append(Violation("memory", *rows.where(row), text))
+        broken.append(Violation("memory", *rows.where(row), text, (op,)))
     return broken
 
 

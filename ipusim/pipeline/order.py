@@ -64,6 +64,7 @@ class Order:
             behind the last, where that was found in the Order; else None.
         joined: bool, shape (passes,): whether a pass runs in one slot with the next one of its IPU, a composite pass.
             Both begin when what either needs is there, and hand on what they have made when both have ended.
+        places: of passes that were read in a file where they stand there, in words; else none.
         table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
             time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Otherwise rows are in the order
             in which they run.
@@ -81,6 +82,7 @@ class Order:
         copy_rule: CopyRule = CopyRule.MERGED,
         repeats: Mapping[int, tuple[int, int]] | None = None,
         joined: Mask | None = None,
+        places: Mapping[Op, str] | None = None,
     ) -> None:
         """Take ``table`` in the order of execution; it has time-steps where ``emitted`` is given.
 
@@ -111,6 +113,7 @@ class Order:
         self.emitted = emitted
         self.copy_rule = copy_rule
         self.repeats = repeats
+        self.places: Mapping[Op, str] = places or {}
         self.table: Table = np.array(table, order="F")
         self.table.flags.writeable = False
         self.joined = joined
@@ -124,11 +127,12 @@ class Order:
         shape: PlanShape,
         passes: Mapping[int, Iterable[Op | tuple[int, int, int] | str]],
         joined: Container[Op] = (),
+        places: Mapping[Op, str] | None = None,
     ) -> Order:
         """Return the Order in which each IPU, by its number, runs ``passes``, each an Op or its text.
 
-        Those that are among ``joined`` run in one slot with the next pass of their IPU. Raises PlanError for what is no
-        pass.
+        Those that are among ``joined`` run in one slot with the next pass of their IPU; ``places`` are where passes
+        stand in a file. Raises PlanError for what is no pass.
         """
         rows: list[tuple[int, ...]] = []
         for ipu, ops in passes.items():
@@ -136,7 +140,8 @@ class Order:
                 raise PlanError(f"passes: expected the passes of IPU {ipu!r} one after the other, got {ops!r}")
             rows.extend(_row(ipu, op) for op in ops)
         table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
-        return cls(schedule, shape, table=table, joined=np.array([row[1:] in joined for row in rows], bool))
+        in_one_slot = np.array([row[1:] in joined for row in rows], bool)
+        return cls(schedule, shape, table=table, joined=in_one_slot, places=places)
 
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
         """Return the same Order with FIFOs of other depths, in micro-batches."""

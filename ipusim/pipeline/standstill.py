@@ -11,7 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from typing import Final
 
-from ipusim.pipeline.instructions import Code, text_of
+from ipusim.pipeline.instructions import PASSES, Code, text_of
+from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Violation
 
@@ -22,7 +23,10 @@ Instruction = tuple[int, int, int, int]
 
 
 def standstill(plan: Plan) -> list[Violation]:
-    """Return the deadlock of ``plan``, naming all IPUs that wait and the circle among them; none where all end."""
+    """Return the deadlock of ``plan``, naming all IPUs that wait and the circle among them; none where all end.
+
+    The passes that break the rule are the next ones of the IPUs in the circle; without a circle, of all that wait.
+    """
     walk = _Walk(plan)
     walk.go()
     waiting = walk.waiting()
@@ -31,12 +35,13 @@ def standstill(plan: Plan) -> list[Violation]:
     circle = circle_of({ipu: others for ipu, (_, others) in waiting.items()})
     if not circle:
         listed = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
-        return [Violation("deadlock", None, None, f"a deadlock: what is waited for never comes: {listed}")]
+        text = f"a deadlock: what is waited for never comes: {listed}"
+        return [Violation("deadlock", None, None, text, walk.next_passes(waiting))]
     first, *others_there = (f"IPU {ipu}, which waits at '{waiting[ipu][0]}'" for ipu in circle)
     steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
     others = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items() if ipu not in circle]
     behind = f"; behind them wait {', '.join(others)}" if others else ""
-    return [Violation("deadlock", None, None, f"a deadlock: {steps}{behind}")]
+    return [Violation("deadlock", None, None, f"a deadlock: {steps}{behind}", walk.next_passes(circle))]
 
 
 def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
@@ -105,6 +110,11 @@ class _Walk:
     def waiting(self) -> dict[int, tuple[str, tuple[int, ...]]]:
         """Return of each IPU that has not ended where it stands, and the IPUs that keep it waiting."""
         return {ipu: (text_of(*left[-1]), self._late(ipu, left[-1])) for ipu, left in self._left.items() if left}
+
+    def next_passes(self, ipus: Iterable[int]) -> tuple[Op, ...]:
+        """Return the next pass of each of these IPUs; an IPU may have none left."""
+        ahead = (next((row for row in reversed(self._left[ipu]) if row[0] < PASSES), None) for ipu in ipus)
+        return tuple(Op(Pass(code), stage, micro_batch) for code, stage, micro_batch, _ in filter(None, ahead))
 
     def _run(self, left: list[Instruction]) -> bool:
         moved = False

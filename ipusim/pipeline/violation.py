@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ipusim.pipeline.ops import Op
+
 Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "meeting", "sending", "feed", "deadlock"]
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: which, where (None: nowhere in the Plan), and what would be right."""
+    """One broken rule: which, where (None: nowhere in the Plan), what would be right, and the passes that break it."""
 
     rule: Rule
     time_step: int | None
     ipu: int | None
     text: str
+    ops: tuple[Op, ...] = ()
 
     def __str__(self) -> str:
         """Return place and text on one line."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.pipeline.instructions import NONE, PASSES, Code, any_of, text_of
-from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.standstill import MEETINGS, all_end, standstill
 from ipusim.pipeline.violation import Rule, Violation
@@ -148,7 +148,9 @@ class _Graph:
 
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
         """Return a rule broken by the instruction of ``row``."""
-        return Violation(rule, None, int(self.ipu[row]), text)
+        code, stage, micro_batch = (int(column[row]) for column in (self.code, self.stage, self.micro))
+        ops = (Op(Pass(code), stage, micro_batch),) if code < PASSES else ()
+        return Violation(rule, None, int(self.ipu[row]), text, ops)
 
     def unsent(self) -> list[Violation]:
         """Return sends before the pass that makes a tensor, receives without a send, and passes before their tensor."""

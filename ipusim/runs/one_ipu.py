@@ -23,6 +23,8 @@ _LEFT_OUT: Final = (
     "pipeline.sync",
     "pipeline.virtual_stages",
     "pipeline.segments",
+    "pipeline.micro_batch_group_size",
+    "pipeline.authors_order",
     "pipeline.overlapped",
     "pipeline.overlap_copies",
     "pipeline.batch_serialization_iterations",

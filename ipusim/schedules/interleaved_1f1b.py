@@ -4,14 +4,13 @@ Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters 
 section 2.2.2: micro-batches go in groups of as many as there are IPUs, each group through all stages of an IPU. Groups
 of other sizes are those of ScheduleInterleaved1F1B of torch.distributed.pipelining, or of an option of Megatron-LM.
 
-GIS and GIS-H of PipeOffload (arXiv 2503.01328, section 3) have backward passes in halves, which follow each other, and
-begin as many micro-batches fewer as there are IPUs behind one. GIS-H has groups of half as many micro-batches as IPUs.
+GIS and GIS-H of Wan et al., PipeOffload (arXiv 2503.01328, section 3), have backward passes in halves, one behind the
+other. An IPU begins a micro-batch fewer for each IPU behind it. GIS-H has groups of half as many micro-batches as IPUs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Final
 
 from ipusim.base.errors import UnsupportedProgramError
@@ -56,7 +55,11 @@ def gis(shape: PlanShape) -> Order:
 
 
 def gis_h(shape: PlanShape) -> Order:
-    """Return the Order of GIS-H; raises as :func:`gis` does, for a count by half as many IPUs, rounded up."""
+    """Return the Order of GIS-H; raises as :func:`gis` does, for a count by half as many IPUs, and for odd IPUs."""
+    if ipus_of(shape) % 2:
+        raise UnsupportedProgramError(
+            f"The schedule 'gis_h' needs an even number of IPUs, of which half is a group; got {ipus_of(shape)}."
+        )
     return _group_interleaved("gis_h", shape, half_of_ipus(shape))
 
 
@@ -66,7 +69,7 @@ def group_size(shape: PlanShape) -> int:
 
 
 def half_of_ipus(shape: PlanShape) -> int:
-    """Return half of the number of IPUs, rounded up."""
+    """Return half of the number of IPUs, rounded up where it is odd."""
     return (ipus_of(shape) + 1) // 2
 
 

@@ -125,20 +125,6 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             between=True,
         ),
         _free(
-            "gis",
-            interleaved_1f1b.gis,
-            "interleaved_1f1b with backward in halves, fewer activations and shorter ramps",
-            _HALVES,
-            ipus_of,
-        ),
-        _free(
-            "gis_h",
-            interleaved_1f1b.gis_h,
-            "gis in groups of half as many micro-batches, and about half the activations of interleaved_1f1b",
-            _HALVES,
-            interleaved_1f1b.half_of_ipus,
-        ),
-        _free(
             "eager_1f1b",
             one_forward_one_backward.eager_order,
             "1f1b with a warm-up twice as long, behind which a copy may take long",
@@ -184,9 +170,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             "zero_bubble_h1 with nearly twice the activations, and hardly a bubble",
             _HALVES,
         ),
-        _zigzag(
-            "zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES_OR_AUTHORS
-        ),
+        _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES_OR_AUTHORS),
         _zigzag(
             "dualpipe_v",
             dualpipe.v_order,
@@ -212,6 +196,20 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             controllable_memory.v_min,
             "zbv with a third of the activations, and a bubble for it",
             _HALVES_OR_AUTHORS,
+        ),
+        _free(
+            "gis",
+            interleaved_1f1b.gis,
+            "interleaved_1f1b with backward in halves, fewer activations and shorter ramps",
+            _HALVES,
+            ipus_of,
+        ),
+        _free(
+            "gis_h",
+            interleaved_1f1b.gis_h,
+            "gis in groups of half as many micro-batches, and about half the activations of interleaved_1f1b",
+            _HALVES,
+            interleaved_1f1b.half_of_ipus,
         ),
     )
 }

@@ -90,6 +90,12 @@ def read_schedule(path: Path, name: str) -> Schedule:
     passes = {rank: [op for cell in row for op in cell] for rank, row in enumerate(rows)}
     check_copies(copies, list(passes.values()), shape.mapping, name)
     joined = frozenset(cell[0] for row in rows for cell in row if len(cell) > 1)
+    places = {
+        op: f"row {rank}, column {column}"
+        for rank, row in enumerate(rows, start=1)
+        for column, cell in enumerate(row, start=1)
+        for op in cell
+    }
     kinds = {op.kind for row in passes.values() for op in row}
     supports = {Feature.TRAINING if shape.training else Feature.INFERENCE, Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
     if Pass.INPUT_GRADIENT not in kinds and shape.training:
@@ -102,7 +108,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
         notes.append(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))))
 
     def order(for_shape: PlanShape) -> Order:
-        return Order.of(path.name, for_shape, passes, joined)
+        return Order.of(path.name, for_shape, passes, joined, places)
 
     return Schedule(
         name,

@@ -24,8 +24,8 @@ _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 def order(shape: PlanShape) -> Order:
     """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
 
-    The rule needs twice as many micro-batches as IPUs, less one: of fewer, the passes of micro-batches that do not exist
-    are left out, or the order is searched as the authors do, where the shape asks for theirs.
+    The rule needs twice as many micro-batches as IPUs, less one. Of fewer, passes of micro-batches that do not exist
+    are left out; where the shape asks for the authors' order, it is searched as they do.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.

@@ -1,7 +1,7 @@
 """ZB-V of few micro-batches, as its authors' own code searches it: pass by pass, on all IPUs at once.
 
-Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6. Each pass takes a slot. Forward passes fill the way to
-an IPU's first gradient as far as memory allows; then each IPU runs a gradient and a forward pass in turn, and halves
+Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6. Each pass takes a slot. Forward passes fill the way
+to an IPU's first gradient as far as memory allows. Then each IPU runs a gradient and a forward pass in turn, and halves
 for the weights in slots in which it would wait, or where memory is full. The code has four ways to put such halves
 elsewhere as well, and takes the best; where all passes take a slot, and copies none, the four are one.
 """
@@ -107,7 +107,7 @@ class _Rank:
         return 0 if ready else 1
 
     def next_forward(self) -> int | None:
-        """Return the chunk of its next forward pass; None where it has none, or none can run yet."""
+        """Return the chunk of its next forward pass; None where no forward pass is left, or can run yet."""
         there, back = self.done[_F, 0], self.done[_F, 1]
         if back == self._count:
             return None
@@ -125,9 +125,7 @@ def _fill(ranks: list[_Rank], count: int) -> None:
     for ipu in ranks:
         ipu.run(_F, 0)
     for rank, ipu in reversed([*enumerate(ranks)]):
-        while (
-            ipu.slot < ipu.arrives(_F, 1) and ipu.done[_F, 0] < count and ipu.kept + 2 * (rank + 1) <= 2 * len(ranks)
-        ):
+        while ipu.slot < ipu.arrives(_F, 1) and ipu.done[_F, 0] < count and ipu.kept + 2 * (rank + 1) <= 2 * len(ranks):
             for other in ranks[: rank + 1]:
                 other.run(_F, 0)
         ipu.run(_F, 1)

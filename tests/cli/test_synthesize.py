@@ -154,7 +154,7 @@ def test_a_named_schedule_that_is_faster_than_the_suggested_plan_is_written(tmp_
     (tmp_path / "s.yaml").write_text(text)
     limits = ("--replicas", "1", "--stages", "3", "--seconds", "2", "--schedules", "1f1b")
     done = ipusim("suggest", "s.yaml", "--synthesize", *limits, "--out", "best.yaml", cwd=tmp_path)
-    assert "Best: zero_bubble_h1 in point-to-point, 1.436 us" in done.stdout
+    assert "Best: zero_bubble_h1 in point-to-point (as fast as gis), 1.436 us" in done.stdout
     job = load_job(tmp_path / "best.yaml")
     assert job.schedule.name == "zero_bubble_h1"
     assert execute(job).summary.execution_cycles == 1910

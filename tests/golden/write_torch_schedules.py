@@ -6,8 +6,8 @@ CSVs of ``ipusim schedule NAME --stages 4 --count 8 --as torch``, of gis and gis
     python -m venv /tmp/torch && /tmp/torch/bin/pip install "torch==2.13.0" numpy
     /tmp/torch/bin/python tests/golden/write_torch_schedules.py OURS
 
-No process group is made: a schedule reads of its stages where they are, and no more, before it runs. Of interleaved 1F1B
-it writes a digest of the passes of every size as well, and none of a count that torch refuses.
+No process group is made: a schedule reads of its stages where they are, and no more, before it runs. Of interleaved
+1F1B it writes a digest of the passes of every size as well, and none of a count that torch refuses.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def digest(local: int, ranks: int, micro_batches: int) -> str:
 
 def write_digests() -> None:
     """Write a line for each number of ranks and of stages of a rank: the digest of each count that torch has."""
-    with (FOLDER / "interleaved_digests.csv").open("w", newline="") as file:
+    with FOLDER.with_name("interleaved_digests.csv").open("w", newline="") as file:
         for ranks, local in itertools.product(*DIGESTS[:2]):
             found = ((count, digest(local, ranks, count)) for count in DIGESTS[2])
             csv.writer(file).writerow([ranks, local, *(f"{count}:{text}" for count, text in found if text)])

@@ -1,4 +1,4 @@
-"""Groups of micro-batches: interleaved 1F1B as torch and Megatron-LM have it, GIS and GIS-H, by their published rules."""
+"""Groups of micro-batches: interleaved 1F1B as torch and Megatron-LM have it, and GIS and GIS-H by their forms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.effort import sampled, seeds
 from tests.oracles.test_point_to_point import free, most_kept
 from tests.places import GOLDEN
 
-with (GOLDEN / "torch_schedules" / "interleaved_digests.csv").open(newline="") as file:
+with (GOLDEN / "interleaved_digests.csv").open(newline="") as file:
     #: By ranks and stages of a rank the digest of each count that torch has, as write_torch_schedules.py wrote them.
     DIGESTS = {(int(row[0]), int(row[1])): dict(cell.split(":") for cell in row[2:]) for row in csv.reader(file)}
 COUNTS = range(1, 41)

@@ -30,7 +30,18 @@ from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.copies import fixed_cycles
 from tests.effort import runs_slowest, sampled, seeds, share, slowest
-from tests.house_schedules import FREE, MEETING, goes_around, is_a_v, is_mirrored, multiple_of, shape_of, trains_only
+from tests.house_schedules import (
+    FREE,
+    MEETING,
+    goes_around,
+    is_a_v,
+    multiple_of,
+    options_of,
+    ragged,
+    shape_of,
+    takes_even_ipus,
+    trains_only,
+)
 from tests.orders import home_of, needs_of, passes_of, random_order, read
 from tests.price_and_run import price_and_run
 
@@ -377,14 +388,14 @@ def drawn_case(seed):
     schedule = rng.choice((*NAMED, "drawn", "drawn", "drawn"))
     machine, most, order = rng.choice(SYSTEMS)
     ipus = rng.randint(2, min(most, 5))
-    ipus -= ipus % 2 if is_mirrored(schedule) else 0
+    ipus -= ipus % 2 if takes_even_ipus(schedule) else 0
     chunks = rng.choice((1, 2)) if schedule in ("gpipe", "grouped", "drawn") or goes_around(schedule) else 1
     mapping = tuple(rng.sample(range(most), ipus)) * chunks
     mapping += mapping[::-1] if is_a_v(schedule) else ()
     stages = len(mapping)
     training = trains_only(schedule) or rng.random() < 0.8
     multiple = multiple_of(schedule, stages, ipus, training)
-    count = multiple * rng.choice((1, 2, 3, 5) if multiple == 1 else (1, 2))
+    count = ragged(rng, schedule, multiple * rng.choice((1, 2, 3, 5) if multiple == 1 else (1, 2)), ipus)
     scale = rng.choice((2_000, 60_000))
     sizes = rng.choice(((0, 4_000), (1_000, 300_000), (200_000, 200_000)))
     profiles = []
@@ -393,6 +404,7 @@ def drawn_case(seed):
         bytes_of = (rng.randint(*sizes) for _ in range(2))
         profiles.append(profile(index, forward, first + second, first, second, *bytes_of))
     cut = {"segments": rng.choice((1, 2, 3))} if schedule in ("drawn", "seq_1f1b") else {}
+    cut |= options_of(rng, schedule, count, ipus)
     shape = shape_of(schedule, mapping, count, training=training, **cut)
     overlapped = rng.choice(("sum", "max", rng.randint(0, scale)))
     more = {"overlap_copies": rng.random() < 0.7, "overlapped": overlapped}

@@ -29,6 +29,7 @@ FREE = {
     "1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "eager_1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "interleaved_1f1b": lambda p: (p - 1) * (FORWARD + BACKWARD),
+    "gis": lambda p: (p - 1) * (FORWARD + BACKWARD // 2),
     "breadth_first": lambda p: (p - 1) * (FORWARD + BACKWARD),
     "zero_bubble_h1": lambda p: (p - 1) * FORWARD,
     "zero_bubble_h2": lambda p: (p - 1) * FORWARD,

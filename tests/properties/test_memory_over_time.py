@@ -33,6 +33,9 @@ from tests.house_schedules import (
     is_mirrored,
     mapping_of,
     multiple_of,
+    options_of,
+    ragged,
+    takes_even_ipus,
     takes_one_stage,
     trains_only,
 )
@@ -62,7 +65,7 @@ SIZES = (
 def programs(draw):
     stages = draw(st.integers(2, 4))
     schedule = draw(st.sampled_from([*MEETING, *FREE, DRAWN, DRAWN]))
-    stages -= stages % 2 if is_a_v(schedule) or is_mirrored(schedule) else 0
+    stages -= stages % 2 if is_a_v(schedule) or takes_even_ipus(schedule) else 0
     training = trains_only(schedule) or draw(st.booleans())
     mapping = tuple(draw(st.permutations(range(stages))))
     serialization = draw(st.integers(2, 3)) if schedule == "sequential" and draw(st.booleans()) else 1
@@ -87,7 +90,8 @@ def programs(draw):
     if again == "inside" and (schedule == "interleaved" or is_halved(schedule)):
         again = "not"
     segments = draw(st.integers(1, 3)) if schedule in ("seq_1f1b", DRAWN) else 1
-    count = overlap * draw(st.integers(1, 2)) * serialization * segments
+    rng, ipus = draw(st.randoms(use_true_random=False)), len(set(mapping))
+    count = ragged(rng, schedule, overlap * draw(st.integers(1, 2)) * serialization * segments, ipus)
     shape = PlanShape(
         mapping=mapping,
         micro_batches=count,
@@ -97,6 +101,7 @@ def programs(draw):
         sizes=sizes,
         serialization=serialization,
         segments=segments,
+        **options_of(rng, schedule, count, ipus),
         mirrored=is_mirrored(schedule) or (schedule == DRAWN and mapping == (0, 1, 2, 3) and again != "before"),
     )
     profiles = tuple(draw(profile(index, again == "inside")) for index in range(stages))

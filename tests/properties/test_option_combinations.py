@@ -34,8 +34,11 @@ from tests.house_schedules import (
     goes_around,
     is_a_v,
     is_halved,
-    is_mirrored,
+    keys_of,
     multiple_of,
+    options_of,
+    ragged,
+    takes_even_ipus,
     trains_only,
 )
 from tests.recorded import check_recorded
@@ -224,18 +227,21 @@ def scenarios(draw, first=None, optimizer=None):
     schedule = draw(among(*MEETING, *COMPUTING))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
-    if (is_a_v(schedule) or is_mirrored(schedule)) and len(splits) % 2 == 0:
+    if (is_a_v(schedule) or takes_even_ipus(schedule)) and len(splits) % 2 == 0:
         splits.pop()
     stages, training = len(splits) + 1, trains_only(schedule) or optimizer is not None or draw(often)
     mapping = places(draw, schedule, stages)
-    overlap = multiple_of(schedule, stages, len(set(mapping)), training)
+    ipus, rng = len(set(mapping)), draw(st.randoms(use_true_random=False))
+    overlap = multiple_of(schedule, stages, ipus, training)
+    count = ragged(rng, schedule, overlap * draw(st.integers(1, 2)), ipus)
     pipeline = {
         "schedule": schedule,
         "splits": splits,
         "device_mapping": list(mapping),
         "micro_batch_size": draw(st.integers(1, 4)),
-        "gradient_accumulation_count": overlap * draw(st.integers(1, 2)),
+        "gradient_accumulation_count": count,
         "repeat_count": draw(st.integers(1, 2)),
+        **keys_of(options_of(rng, schedule, count, ipus)),
     }
     if training:
         accumulate(draw, pipeline, names)
@@ -377,7 +383,7 @@ def places(draw, schedule, stages):
     if goes_around(schedule) and stages == 4 and draw(often):
         return draw(st.sampled_from([[0, 1, 0, 1], [2, 0, 2, 0]]))
     if schedule in COMPUTING and stages > 2 and draw(st.booleans()):  # two stages in a row make one chunk
-        return [mapping[0], mapping[0], *(mapping[1:2] * 2 if is_mirrored(schedule) else mapping[1:-1])]
+        return [mapping[0], mapping[0], *(mapping[1:2] * 2 if takes_even_ipus(schedule) else mapping[1:-1])]
     return mapping
 
 

@@ -24,7 +24,7 @@ from ipusim.schedules import registry
 from ipusim.timeline.timeline import Timeline
 from tests.effort import sampled, seeds, slowest
 from tests.folded import folded
-from tests.house_schedules import goes_around, is_a_v, is_mirrored, mapping_of
+from tests.house_schedules import goes_around, is_a_v, is_mirrored, keys_of, mapping_of, options_of, ragged
 from tests.scenario_data import job_from
 
 SIZES = (0, 256, 90_000)
@@ -62,6 +62,8 @@ def drawn(seed):
         pipeline["overlapped"] = rng.choice(("max", 170))
     if rng.random() < 0.5:
         pipeline["segments"] = rng.choice((1, 3))
+    asked = pipeline["gradient_accumulation_count"] = ragged(rng, schedule, pipeline["gradient_accumulation_count"], 2)
+    pipeline |= keys_of(options_of(rng, schedule, asked, 2))
     shards = 2 if count == 2 else 4
     if goes_around(schedule) or is_a_v(schedule):
         pipeline["stages"] = [dict(stage, name=f"s{number}") for number, stage in enumerate((stages + stages)[:4])]

@@ -312,6 +312,8 @@ SAMPLES: dict[str, dict[str, Any]] = {
         },
         "pipeline": {
             "schedule": "interleaved_1f1b",
+            "micro_batch_group_size": 2,
+            "authors_order": False,
             "sync": "point_to_point",
             "overlap_copies": True,
             "overlapped": 4000,

@@ -356,7 +356,7 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
     if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
         yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
     if pipeline.micro_batch_group_size is not None and Feature.GROUPS not in laid_out.schedule.supports:
-        yield f"micro_batch_group_size will have no effect since {laid_out.schedule.name} has no groups of its own size."
+        yield f"micro_batch_group_size will have no effect since {laid_out.schedule.name} has no groups of any size."
     if pipeline.authors_order and Feature.AUTHORS_ORDER not in laid_out.schedule.supports:
         yield f"authors_order will have no effect since {laid_out.schedule.name} has one order alone."
     if pipeline.overlapped != "sum" and not any(costs.composites(plan)):

@@ -97,7 +97,7 @@ def test_message_shows_the_bad_row():
         "the plan breaks rules in 3 places: time-step 5, IPU 1: B1.2 runs a second time; each runs exactly once"
     )
     assert [line for line in lines if "<--" in line] == [
-        "  5  B0.2      | B1.2  <-- ERROR HERE: B1.2 runs a second time; each runs exactly once"
+        "  5  >B0.2<    | >B1.2<  <-- ERROR HERE: B1.2 runs a second time; each runs exactly once"
     ]
 
 
@@ -202,5 +202,21 @@ def test_damaged_headers(damage):
 def test_an_operation_on_an_ipu_without_a_stage_is_shown():
     table = PLAN.table.copy()
     table[0, 1] = 5
-    with pytest.raises(PlanError, match=r"F0\.0  <-- ERROR HERE: F0\.0 runs on IPU 5, but its stage lives on IPU 0"):
+    with pytest.raises(PlanError, match=r">F0\.0<  <-- ERROR HERE: F0\.0 runs on IPU 5, but its stage lives on IPU 0"):
         check_plan(with_table(PLAN, table))
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_the_mark_is_shown_however_many_ipus_there_are(sync):
+    """Those around it are shown, by their numbers: a row of all is too long to read."""
+    order = find("gpipe").order(PlanShape(mapping=tuple(range(64)), micro_batches=4))
+    table = order.passes.copy()
+    rows = np.flatnonzero(table[:, 0] == 40)
+    table[rows] = table[rows[::-1]]  # backward first
+    with pytest.raises(PlanError) as caught:
+        check_plan(lower(Order("mine", order.shape, table=table), sync))
+    lines = str(caught.value).splitlines()
+    assert "; IPUs 36 to 43" in lines[3]
+    assert any(">B40.3<" in line and "ERROR HERE: B40.3" in line for line in lines)
+    assert all(line.split("  <--")[0].count("|") == 7 for line in lines[4:])
+    assert sum(map(len, lines)) < 4000

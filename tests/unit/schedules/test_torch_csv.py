@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import pytest
 
 from ipusim.base.errors import CountError, FileError, PlanError, UnsupportedProgramError
+from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PlanShape
 from ipusim.runs.assemble.plans import plan_of
@@ -269,3 +271,38 @@ def test_a_hang_of_sends_that_block_names_each_rank(tmp_path, text, hang):
     (tmp_path / "mine.csv").write_text(text)
     found = hang_when_blocking(tmp_path / "mine.csv", "mine.csv")
     assert found == hang
+
+
+REFUSED = {
+    "before what it needs": (
+        "0F0,,0F1,0B0,0B1\n,1B0,1F0,1F1,1B1\n",
+        "IPU 1: B1.0 runs before the pass of its stage that it needs (mine.csv: B1.0 in row 2, column 2)",
+        [">B1.0<"],
+    ),
+    "deadlock": (
+        "0F0,,0B0,0F1,0B1\n,1F1,1F0,1B1,1B0\n",
+        "a deadlock: IPU 0 waits at 'receive 1->0.0' for IPU 1, which waits at 'receive 0->1.1' for IPU 0 "
+        "(mine.csv: B0.0 in row 1, column 3, F1.1 in row 2, column 2)",
+        [">B0.0<", ">F1.1<"],
+    ),
+    "two in one slot": (
+        "0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1B1,0B1,1F1\n",
+        "IPU 0: B1.1 runs before the pass of its stage that it needs (mine.csv: B1.1 in row 1, column 5)",
+        [">B1.1<", ">F1.1<", ">B0.1<"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_order_is_a_grid_with_its_cells_marked_and_where_they_stand_in_the_file(read, name):
+    text, first, marked = REFUSED[name]
+    schedule = read(text)
+    with pytest.raises(PlanError) as caught:
+        check_plan(plan_of(schedule, schedule.written))
+    head, *grid = str(caught.value).splitlines()
+    assert head.split(": ", 1)[1] == first
+    found = [word for line in grid for word in re.findall(r">[A-Z]\S+<", line)]
+    assert found[0] in marked
+    assert all("<-- ERROR HERE" in line for line in grid if re.search(r">[A-Z]\S+<", line))
+    assert {*found} <= {*marked}
+    assert {*re.findall(r"[A-Z]\d+\.\d+(?= in row)", head)} <= {word.strip("<>") for word in found}

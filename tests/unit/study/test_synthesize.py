@@ -22,7 +22,7 @@ from ipusim.schedules.registry import register, scoped
 from ipusim.schedules.words import in_words
 from tests.effort import sampled
 from tests.exact_orders import Exact
-from tests.house_schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, trains_only
+from tests.house_schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, takes_even_ipus, trains_only
 
 
 def stages_of(times, **more):
@@ -49,6 +49,7 @@ def case(schedule, seed, sync, system="free"):
     """Return a Job of stages that differ, its tasks and its words."""
     random = Random(f"{schedule} {seed}")
     ipus = random.randint(2, 4)
+    ipus -= ipus % 2 if takes_even_ipus(schedule) else 0
     stages = ipus * (2 if mapping_of(schedule, 8).count(0) > 1 else 1)
     count = multiple_of(schedule, stages, ipus) * random.randint(2, 3)
     times = [[random.randint(20, 200) for _ in range(3)] for _ in range(stages)]
