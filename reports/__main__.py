@@ -7,6 +7,7 @@ from inspect import signature
 from pathlib import Path
 
 from ipusim.app.fidelity.validation import validated
+from ipusim.app.published.validation import validated_schedules
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.pictures import picture
 from ipusim.app.run_folder.report import picture_window
@@ -32,6 +33,7 @@ from reports.graphcore_page import graphcore_page
 from reports.markdown import markdown
 from reports.measured_page import measured_files
 from reports.programs_page import programs_page
+from reports.published_schedules_page import published_schedules_page
 from reports.scenario_page import scenario_page
 from reports.stragglers_page import stragglers_page, stragglers_pictures
 from reports.suggested_page import PICTURE, suggested_page, suggested_picture
@@ -88,6 +90,7 @@ def main(folder: Path) -> None:
         "fidelity.md": fidelity_page(world),
         "products.md": products_page(world),
         "micro_benchmarks.md": micro_benchmarks_page(world),
+        "published_schedules.md": published_schedules_page(validated_schedules()),
     }
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}

@@ -103,8 +103,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def simulates_published(item: pytest.Item) -> bool:
-    """Return whether a test has the fixture ``validate``, which simulates all published trainings."""
-    return "validate" in getattr(item, "fixturenames", ())
+    """Return whether a test has a fixture that simulates all published trainings, or schedules."""
+    return not {"validate", "validate_schedules"}.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:

@@ -15,6 +15,7 @@ from tests.printed_tables import recorded
 
 if TYPE_CHECKING:
     from ipusim.app.fidelity.validation import Validation
+    from ipusim.app.published.validation import ScheduleValidation
     from ipusim.app.render.tables import Table
 
 
@@ -29,7 +30,7 @@ class Validate:
     """`ipusim validate`, which simulates all that is published: how it ended, what it found, the tables it printed."""
 
     done: CompletedProcess
-    found: Validation
+    found: Validation | ScheduleValidation
     tables: list[Table]
 
 
@@ -47,6 +48,24 @@ def validate():
     real = validation.validated
     with mock.patch.object(validation, "validated", validated), recorded() as tables:
         done = ipusim("validate", columns=None)
+    assert (done.returncode, done.stderr) == (0, "")
+    return Validate(done, found[0], tables)
+
+
+@pytest.fixture(scope="session")
+def validate_schedules():
+    """The command with --schedules, run once for all tests that look at what it says and finds."""
+    from ipusim.app.published import validation  # noqa: PLC0415
+
+    found = []
+
+    def validated():
+        found.append(real())
+        return found[-1]
+
+    real = validation.validated_schedules
+    with mock.patch.object(validation, "validated_schedules", validated), recorded() as tables:
+        done = ipusim("validate", "--schedules", columns=None)
     assert (done.returncode, done.stderr) == (0, "")
     return Validate(done, found[0], tables)
 

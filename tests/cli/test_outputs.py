@@ -77,6 +77,11 @@ FOLDERS = {
         "products.csv",
         "ipusim.app.fidelity.validation.validated",
     ),
+    "validate --schedules": (
+        ("validate", "--schedules"),
+        "digits.csv",
+        "ipusim.app.published.validation.validated_schedules",
+    ),
 }
 
 

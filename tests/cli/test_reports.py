@@ -46,9 +46,10 @@ def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
     assert 0 < float(shown["bare"].removesuffix(" s")) < 60
 
 
-def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate):
+def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, validate_schedules):
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
     monkeypatch.setattr(reports.__main__, "validated", lambda: validate.found)
+    monkeypatch.setattr(reports.__main__, "validated_schedules", lambda: validate_schedules.found)
     monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)
     for page in REPORTS.glob("*.md"):
         (tmp_path / page.name).write_text("as a clone has it, of an earlier commit\n")

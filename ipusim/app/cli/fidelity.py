@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from ipusim.app.cli.app import app, refuse_beside
 from ipusim.app.terminal import print_tables, print_text
 from ipusim.base.errors import OptionError
+
+if TYPE_CHECKING:
+    from ipusim.app.fidelity.validation import Validation
+    from ipusim.app.published.validation import ScheduleValidation
+
+_Found = TypeVar("_Found", "Validation", "ScheduleValidation")
+
+
+Fit = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="ROWS.csv",
+        help="fit rates to your throughputs, with the columns of --rows, or to cycles of stages, with a column "
+        "scenario beside those of `check --profile`, and say how sure they are; may be repeated",
+    ),
+]
+Schedules = Annotated[
+    bool,
+    typer.Option(
+        "--schedules",
+        help="hold schedules against published values, rankings and forms; exit code 1 where a value that followed "
+        "from its inputs does so no longer",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PLACE",
+        help="folder for tables and pictures; with --fit FILE.yaml for the rates, which a scenario names as "
+        "`rates: FILE.yaml`",
+    ),
+]
 
 
 @app.command()
@@ -40,14 +72,7 @@ def validate(
             metavar="IPU", help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]"
         ),
     ] = None,
-    fit: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="ROWS.csv",
-            help="fit rates to your throughputs, with the columns of --rows, or to cycles of stages, with a column "
-            "scenario beside those of `check --profile`, and say how sure they are; may be repeated",
-        ),
-    ] = None,
+    fit: Fit = None,
     rates: Annotated[
         str | None,
         typer.Option(
@@ -56,19 +81,17 @@ def validate(
             "computation and of the rows' hosts that the rows tell]",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PLACE",
-            help="folder for tables and pictures; with --fit FILE.yaml for the rates, which a scenario names as "
-            "`rates: FILE.yaml`",
-        ),
-    ] = None,
+    schedules: Schedules = False,
+    out: Out = None,
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
     if fit:
         refuse_beside(context, "--fit", "rates", "out")
         _fit(fit, rates, out)
+        return
+    if schedules:
+        refuse_beside(context, "--schedules", "out")
+        _schedules(out)
         return
     if rates is not None:
         raise OptionError("rates", "expected rows to fit them to with it, in {}, got none", "fit")
@@ -80,12 +103,28 @@ def validate(
 def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None) -> None:
     """Compare the simulator with measurements."""
     from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
-    from ipusim.app.run_folder.folder import ResultsFolder
 
     reads = [path for path in (products, rows) if path is not None]
+    _show(lambda: validated(products, rows, ipu), VALIDATION_FILES, reads, out)
+
+
+def _schedules(out: Path | None) -> None:
+    """Compare the simulator with what is published of schedules."""
+    from ipusim.app.published.validation import SCHEDULE_FILES, validated_schedules
+
+    found = _show(validated_schedules, SCHEDULE_FILES, (), out)
+    if failures := found.failures():
+        print_text(*failures)
+        raise typer.Exit(1)
+
+
+def _show(compare: Callable[[], _Found], names: Sequence[str], reads: Sequence[Path], out: Path | None) -> _Found:
+    """Print a comparison with the world, write its files into ``out`` if that is there, and return it."""
+    from ipusim.app.run_folder.folder import ResultsFolder
+
     with ExitStack() as stack:
-        results = None if out is None else stack.enter_context(ResultsFolder(out, VALIDATION_FILES, reads=reads))
-        validation = validated(products, rows, ipu)
+        results = None if out is None else stack.enter_context(ResultsFolder(out, names, reads=reads))
+        validation = compare()
         print_text(*validation.verdicts())
         typer.echo()
         for part in validation.parts():
@@ -96,6 +135,7 @@ def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Pa
             files = validation.files()
             results.write(files)
             print_text(f"{out}: {', '.join(files)}")
+    return validation
 
 
 def _fit(rows: Sequence[Path], rates: str | None, out: Path | None) -> None:

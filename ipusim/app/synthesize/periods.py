@@ -174,6 +174,12 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
         yield Periodic(tasks, tuple(heads), tuple(plain), tuple(tails), count)
 
 
+def without_periods(tasks: Tasks, words: Words, count: int) -> Periodic:
+    """Return words of ``count`` micro-batches and no others."""
+    nothing = tuple(() for _ in words)
+    return Periodic(tasks, words, nothing, nothing, count)
+
+
 def letters_of(periodic: Periodic) -> dict[int, tuple[str, str, str]]:
     """Return of each IPU its letters before, in and behind its period, as text."""
     tasks = periodic.tasks

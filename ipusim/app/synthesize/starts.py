@@ -20,7 +20,7 @@ from ipusim.app.synthesize.exact import is_small, proven
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.grid import words_in_time_steps
 from ipusim.app.synthesize.memory import Memory, memory_of
-from ipusim.app.synthesize.periods import Periodic, letters_of
+from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
 from ipusim.base.errors import ProgramError
 
@@ -119,8 +119,7 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Mapping[int, int]) 
 
 def _order(start: Start, words: Words) -> pipelines.Order:
     """Return the Order of words without periods."""
-    nothing = tuple(() for _ in words)
-    letters = letters_of(Periodic(start.tasks, words, nothing, nothing, start.count))
+    letters = letters_of(without_periods(start.tasks, words, start.count))
     shape = replace(start.job.program.shape, micro_batches=start.count)
     return schedules.in_words(NAME, letters).laid_out(shape)
 

@@ -27,7 +27,7 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.study.trial import time_alone, tried
 from ipusim.app.synthesize.bound import Bound
 from ipusim.app.synthesize.descent import improved
-from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
+from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods, without_periods
 from ipusim.app.synthesize.starts import NAME, Start, assembled, in_halves, starts_of
 from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.errors import OptionError, ProgramError
@@ -238,8 +238,7 @@ def _searched(
             end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(every)
             periodic = with_periods(start.memory, words, start.count, whole, until(end))
             if periodic is None and start.count == whole:
-                nothing = tuple(() for _ in words)
-                periodic = Periodic(start.tasks, words, nothing, nothing, whole)
+                periodic = without_periods(start.tasks, words, whole)
             if periodic is not None:
                 fastest.append((periodic.makespan(whole) or 0, periodic))
     return sorted(fastest, key=lambda item: item[0])

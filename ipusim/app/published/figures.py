@@ -1,0 +1,266 @@
+"""The published figures of schedules computed anew, from runs of their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import prod
+from typing import Final
+
+from ipusim.api import pipelines, schedules
+from ipusim.app.published.case_runs import Case, Ran, job_of, ran
+from ipusim.app.published.rows import DIGITS, FITTED, PublishedValue
+
+#: Cycles in a published unit of time, so that passes of up to four stages on a device are whole.
+SCALE: Final = 12_000
+_GIB: Final = 2**30
+#: Bytes of a weight in 16 bits, and of its gradient and its optimizer's state.
+_OF_WEIGHT: Final = {"parameter_bytes": 2, "accumulator_bytes": 4, "state_bytes": 12}
+
+#: Computes the figure of a value, from its inputs and the fitted values of its model.
+_Figure = Callable[[PublishedValue, Sequence[PublishedValue]], Fraction | str]
+
+
+def case_of(row: PublishedValue) -> Case:
+    """Return the case of a value, whose times are those of all stages of a device, and 1 where none is said."""
+    chunks = row.count("v")
+
+    def cycles(key: str) -> int:
+        whole = row.number(key, default=1) * SCALE / chunks
+        assert whole.denominator == 1, f"of {row.table}, {row.group}: {key}"
+        return int(whole)
+
+    halves = None if "B" in row.inputs else (cycles("I"), cycles("W"))
+    passes = cycles("F"), cycles("B") if halves is None else sum(halves)
+    options = (("micro_batch_group_size", row.count("group")),) if "group" in row.inputs else ()
+    copy = int(row.number("c") * SCALE)
+    return Case(
+        row.schedule, row.count("p"), row.count("m"), passes, halves, copy, chunks, options, row.count("cap", 0)
+    )
+
+
+def _ran(row: PublishedValue) -> Ran:
+    return ran(case_of(row))
+
+
+def _of_1f1b(row: PublishedValue) -> Ran:
+    """Return the run of 1F1B with the same inputs."""
+    return ran(replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b"))
+
+
+def _over_1f1b(figure: Callable[[Ran, int], Fraction]) -> _Figure:
+    return lambda row, _: figure(_ran(row), row.count("v")) / figure(_of_1f1b(row), 1)
+
+
+def _throughput(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
+    """Return samples a second and device, with the mean constant of the rows that are fitted beside each iteration."""
+
+    def samples(of: PublishedValue) -> Fraction:
+        return of.number("b", 1) * of.count("m") / of.count("p")
+
+    def seconds(of: PublishedValue) -> Fraction:
+        return Fraction(_ran(of).cost, 1000 * SCALE)
+
+    constants = [samples(of) / of.value - seconds(of) for of in fitted]
+    constant = sum(constants, start=Fraction(0)) / max(1, len(constants))
+    return samples(row) / (seconds(row) + constant)
+
+
+def _iteration(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
+    """Return the time of an iteration: in proportion to one that is fitted, or on the line through two."""
+    known = [(Fraction(_ran(of).makespan), of.value) for of in fitted]
+    (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *known][-2:]
+    return time + (longer - time) / (more - cycles) * (_ran(row).makespan - cycles)
+
+
+def _held(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
+    """Return the micro-batches that the fullest device holds, in samples."""
+    return Fraction(_ran(row).peak, row.count("v")) * row.number("b", 1)
+
+
+def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
+    """Return the bytes of a layer's activations on a device, over s b h.
+
+    Source: Korthikanti et al. 2022, table 2.
+    """
+    parts = row.number("t")
+    scores = 5 * row.number("a") * row.number("s") / (row.number("h") * parts)
+    if keeps == "full recomputation":
+        return Fraction(2)
+    selective, sequence = "selective" in keeps, "sequence" in keeps
+    return (34 / parts if sequence else 10 + 24 / parts) + (0 if selective else scores)
+
+
+def _share_of_activations(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
+    return 100 * activation_bytes(row, row.name) / activation_bytes(row, "")
+
+
+def _layers(row: PublishedValue) -> Fraction:
+    return row.number("L") / (row.count("p") * row.count("v"))
+
+
+def _peaks(row: PublishedValue, **holds: Fraction) -> Sequence[pipelines.Peak]:
+    """Return the memory of the devices, whose stages hold so many bytes."""
+    assert all(size.denominator == 1 for size in holds.values()), f"of {row.table}, {row.group}: whole bytes"
+    return job_of(case_of(row), **{key: int(size) for key, size in holds.items()}).memory.peaks
+
+
+def _activations(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
+    held = prod(map(row.number, "sbh"), start=_layers(row)) * activation_bytes(row, row.name)
+    live = pipelines.Holder.LIVE
+    return max(Fraction(peak.fifo_bytes + dict(peak.holders)[live], _GIB) for peak in _peaks(row, stash_bytes=held))
+
+
+def _weights(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
+    weights = 12 * row.number("h") ** 2 * _layers(row) / row.number("t")
+    peaks = _peaks(row, **{key: weights * size for key, size in _OF_WEIGHT.items()})
+    kinds = pipelines.Holder.PARAMETERS, pipelines.Holder.ACCUMULATORS, pipelines.Holder.STATE
+    return max(Fraction(sum(dict(peak.holders)[kind] for kind in kinds), _GIB) for peak in peaks)
+
+
+def _order(row: PublishedValue, _: Sequence[PublishedValue]) -> str:
+    """Return the passes of a device in torch's words."""
+    lines = schedules.write_torch_csv(job_of(case_of(row)).plan.order).splitlines()
+    return " ".join(filter(None, lines[row.count("device", 0)].split(",")))
+
+
+def _forwards(number: int) -> _Figure:
+    """Return the figure that lists the stages, or the micro-batches, of a device's forward passes."""
+    return lambda row, _: " ".join(cell.split("F")[number] for cell in _order(row, ()).split() if "F" in cell)
+
+
+#: What is computed for each printed figure.
+FIGURES: Final[Mapping[str, _Figure]] = {
+    "bubble rate": lambda row, _: _ran(row).rate,
+    "makespan": lambda row, _: Fraction(_ran(row).makespan, SCALE),
+    "idle": lambda row, _: Fraction(_ran(row).makespan - _ran(row).work, SCALE),
+    "peak": lambda row, _: Fraction(_ran(row).peak),
+    "order": _order,
+    "stages of forward passes": _forwards(0),
+    "micro-batches of forward passes": _forwards(1),
+    "samples/s of a GPU": _throughput,
+    "samples/s": lambda row, fitted: _throughput(row, fitted) * row.count("p"),
+    "tokens/s of a GPU": _throughput,
+    "s of an iteration": _iteration,
+    "ms of an iteration": _iteration,
+    "GB": _held,
+    "GiB of activations": _activations,
+    "GiB of weights and optimizer": _weights,
+    "% of activations": _share_of_activations,
+    "bubble over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.cost - run.work)),
+    "activations over 1F1B's": _over_1f1b(lambda run, chunks: Fraction(run.peak, chunks)),
+    "copies over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.copies)),
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a printed value follows from, where it does not follow from the schedule that it is printed for.
+
+    Attributes:
+        figure: what the printed digits follow from.
+        words: what that is, and why the schedule gives another value.
+    """
+
+    figure: Callable[[PublishedValue], Fraction]
+    words: str
+
+
+def _with_hidden_copies(row: PublishedValue) -> Fraction:
+    """Return the bubble rate of an interleaved order that waits for fewer of its copies."""
+    devices, chunks, count = (row.count(key) for key in "pvm")
+    work = sum(map(row.number, "FIW"), start=Fraction(0))
+    cost = (count * chunks + devices - 1) * work / chunks + ((2 * chunks - 1) * devices - 2) * row.number("c")
+    return 1 - count * work / cost
+
+
+#: What explains values that do not follow, by the words of their checks.
+EXPLANATIONS: Final[Mapping[str, Explanation]] = {
+    "p copies hidden": Explanation(
+        _with_hidden_copies,
+        "Printed rates of 1F1B-I obey cost = (m v + p - 1)(F + I + W) / v + ((2 v - 1) p - 2) c, a form found here. "
+        "Megatron's order, timed as soon as possible, waits for 2 (p v - 1) copies, which is p more: each copy on the "
+        "way of a micro-batch through all p v stages and back delays the next pass. Which p of them the paper's order "
+        "hides is not known.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A published value beside what was computed for it.
+
+    Attributes:
+        row: the value with its inputs.
+        found: the same computed.
+    """
+
+    row: PublishedValue
+    found: Fraction | str
+
+    @property
+    def number(self) -> Fraction:
+        """What was computed, of a figure that is a number."""
+        assert not isinstance(self.found, str), f"of {self.row.figure}"
+        return self.found
+
+    @property
+    def explained(self) -> Fraction | None:
+        """What explains the printed value; None where nothing has to."""
+        explanation = EXPLANATIONS.get(self.row.check)
+        return None if explanation is None else explanation.figure(self.row)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the printed value is what was computed, to the last digit of either."""
+        return self.row.printed == self.found if isinstance(self.found, str) else self.row.value == self.found
+
+    @property
+    def error(self) -> Fraction:
+        """The error that is allowed or not: in parts of the printed value, or in its unit where that is so said."""
+        off = self.number - self.row.value
+        return off / self.row.value if self.row.check.endswith("%") else off
+
+    @property
+    def shown(self) -> str:
+        """What was computed, to a digit more than is printed where it is not exact."""
+        if isinstance(self.found, str):
+            return self.found
+        return self.row.printed if self.is_exact else f"{float(self.found):.{self.row.decimals + 1}f}"
+
+    @property
+    def verdict(self) -> str:
+        """What comes of the value, in a few words."""
+        row = self.row
+        if not self.holds:
+            return "does not hold"
+        if row.check == DIGITS:
+            return "exact" if self.is_exact else "rounded"
+        if row.allowed is None:
+            return row.check if self.explained is None else f"explained: {row.check}"
+        off = f"{float(self.error):+.1%}" if row.check.endswith("%") else f"{float(self.error):+.2f}"
+        return f"{off}, within {row.check}"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is as near as its check asks; rankings, and what is fitted, ask nothing of one value."""
+        if self.row.check == DIGITS:
+            return self.is_exact or _is_rounded(self.row, self.found)
+        if self.explained is not None:
+            return _is_rounded(self.row, self.explained)
+        return self.row.allowed is None or abs(self.error) <= self.row.allowed
+
+
+def _is_rounded(row: PublishedValue, found: Fraction | str) -> bool:
+    return not isinstance(found, str) and "/" not in row.printed and round(found, row.decimals) == row.value
+
+
+def held_values(rows: Sequence[PublishedValue]) -> tuple[Held, ...]:
+    """Return each value beside what its inputs give."""
+
+    def fitted(row: PublishedValue) -> list[PublishedValue]:
+        model = row.table, row.inputs.get("model")
+        return [of for of in rows if of.check == FITTED and (of.table, of.inputs["model"]) == model]
+
+    return tuple(Held(row, FIGURES[row.figure](row, fitted(row))) for row in rows)

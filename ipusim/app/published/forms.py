@@ -1,0 +1,82 @@
+"""Closed forms of schedules that papers print, each held against runs at twenty points."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+from ipusim.app.published.case_runs import Case, Ran, ran
+
+#: The package's file.
+FORMS: Final = Path(__file__).parent / "forms.csv"
+#: What forms give, of a run.
+_FIGURES: Final[Mapping[str, Callable[[Ran], int]]] = {
+    "bubble": lambda run: run.makespan - run.work,
+    "bubble by cost": lambda run: run.cost - run.work,
+    "makespan": lambda run: run.makespan,
+    "peak": lambda run: run.peak,
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A closed form of one figure of a schedule.
+
+    Attributes:
+        schedule: its name.
+        figure: what the form gives.
+        form: an expression of p devices with v stages each, m micro-batches of k segments, f, i and w cycles of a
+            stage's passes, and c cycles of a copy.
+        sizes: p, v and m of its points, as ``4x2x8``.
+        times: f, i and w at each size, as ``2-3-1``.
+        more: k or c where they are needed.
+        source: where it is printed.
+    """
+
+    schedule: str
+    figure: str
+    form: str
+    sizes: str
+    times: str
+    more: str
+    source: str
+
+    @cached_property
+    def points(self) -> tuple[dict[str, int], ...]:
+        """The numbers of each point, by their letters."""
+        more = dict(item.split("=") for item in self.more.split())
+        numbers = (
+            [*size.split("x"), *times.split("-")] for size, times in product(self.sizes.split(), self.times.split())
+        )
+        points = (dict(zip("pvmfiw", of, strict=True)) | more for of in numbers)
+        return tuple({letter: int(number) for letter, number in point.items()} for point in points)
+
+    @cached_property
+    def right(self) -> tuple[int, ...]:
+        """What the form gives at each point."""
+        return tuple(eval(self.form, {"__builtins__": {}}, point) for point in self.points)
+
+    @cached_property
+    def found(self) -> tuple[int, ...]:
+        """What a run gives at each point."""
+        return tuple(_FIGURES[self.figure](ran(_case(self.schedule, **point))) for point in self.points)
+
+    @property
+    def met(self) -> int:
+        """The number of points at which both are equal."""
+        return sum(right == found for right, found in zip(self.right, self.found, strict=True))
+
+
+def _case(schedule: str, *, p: int, v: int, m: int, f: int, i: int, w: int, k: int = 1, c: int = 0) -> Case:
+    options = (("segments", k),) if k > 1 else ()
+    return Case(schedule, p, m, (k * f, k * (i + w)), (k * i, k * w), c, v, options)
+
+
+def read_forms() -> tuple[Form, ...]:
+    """Return the package's forms."""
+    return tuple(Form(**row) for row in csv.DictReader(FORMS.read_text(encoding="utf-8").splitlines()))

@@ -1,0 +1,231 @@
+"""Validation of schedules against what is published of them: printed values, rankings and closed forms.
+
+Four tallies are never added: a value that follows to the digit, one that is near, an order of two values and a point of
+a form are facts of different kinds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from textwrap import shorten
+from typing import Final
+
+from ipusim.app.fidelity.spread import spread
+from ipusim.app.fidelity.validation import Part
+from ipusim.app.published.figures import EXPLANATIONS, Held, held_values
+from ipusim.app.published.forms import Form, read_forms
+from ipusim.app.published.rows import DIGITS, FITTED, RANKING, read_published
+from ipusim.app.render.tables import Table
+from ipusim.base.csv_table import csv_bytes
+
+#: The file of each tally.
+SCHEDULE_FILES: Final = ("digits.csv", "errors.csv", "rankings.csv", "forms.csv")
+#: What comes of two values: the printed order, one that is not strict, or the other order.
+SAME, TIE, OTHERWISE = "as printed", "tied", "otherwise"
+#: A figure whose values are held by their errors, and by their rankings too.
+_RANKED: Final = "samples/s of a GPU"
+_VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Values of one case and figure, the largest printed one first, which are ranked two by two."""
+
+    values: tuple[Held, ...]
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[str, str, str], ...]:
+        """The names of every two values, and what comes of these."""
+        pairs = combinations(self.values, 2)
+        return tuple((first.row.name, second.row.name, _outcome(first, second)) for first, second in pairs)
+
+
+def _outcome(first: Held, second: Held) -> str:
+    printed, found = first.row.value - second.row.value, first.number - second.number
+    if not printed or not found:
+        return TIE
+    return SAME if (printed > 0) == (found > 0) else OTHERWISE
+
+
+@dataclass(frozen=True)
+class ScheduleValidation:
+    """Published and simulated figures of schedules.
+
+    Attributes:
+        values: every printed value beside what its inputs give.
+        forms: every closed form, with what runs give at its points.
+    """
+
+    values: tuple[Held, ...]
+    forms: tuple[Form, ...]
+
+    @property
+    def digits(self) -> list[Held]:
+        """The values of which every printed digit is to follow."""
+        return [held for held in self.values if held.row.check == DIGITS]
+
+    @property
+    def explained(self) -> list[Held]:
+        """The values that follow from something other than their schedule."""
+        return [held for held in self.values if held.explained is not None]
+
+    @property
+    def near(self) -> list[Held]:
+        """The values that are to be within a stated error."""
+        return [held for held in self.values if held.row.allowed is not None]
+
+    @cached_property
+    def rankings(self) -> tuple[Ranking, ...]:
+        """The values of which the order is held, by table, case and figure."""
+        groups: dict[tuple[str, str, str], list[Held]] = {}
+        for held in self.values:
+            row = held.row
+            if row.check == RANKING or row.figure == _RANKED:
+                groups.setdefault((row.table, row.group, row.figure), []).append(held)
+        return tuple(Ranking(tuple(sorted(of, key=lambda held: -held.row.value))) for of in groups.values())
+
+    def outcomes(self, table: str = "", figure: str = "") -> Counter[str]:
+        """Return how many pairs have each outcome, of a table and a figure alone where they are named."""
+        rows = [(ranking, ranking.values[0].row) for ranking in self.rankings]
+        chosen = (of for of, row in rows if table in ("", row.table) and figure in ("", row.figure))
+        return Counter(outcome for ranking in chosen for _, _, outcome in ranking.pairs)
+
+    def failures(self) -> list[str]:
+        """Return a line for each value, and each form, that does not hold."""
+        values = [
+            f"{held.row.table}, {held.row.group}, {held.row.name}: expected {held.row.printed} ({held.row.check}), got "
+            f"{held.shown}"
+            for held in self.values
+            if not held.holds
+        ]
+        forms = [
+            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got it at {form.met}"
+            for form in self.forms
+            if form.right != form.found
+        ]
+        return values + forms
+
+    def verdicts(self) -> Iterator[str]:
+        """Yield the four tallies, a sentence each."""
+        met = [held for held in self.digits if held.holds]
+        exact = sum(held.is_exact for held in met)
+        yield (
+            f"Printed values exact or rounded: {len(met)} of {len(self.digits)} ({exact} exact); {len(self.explained)} "
+            "more follow from something other than their schedule, and are explained."
+        )
+        tables: dict[str, list[float]] = {}
+        for held in self.near:
+            if held.row.check.endswith("%"):
+                tables.setdefault(held.row.table, []).append(float(held.error))
+        spreads = [(table, *spread(of)) for table, of in tables.items()]
+        errors = [f"{number} of {of} {mean} off on average, {worst} at worst" for of, number, mean, worst in spreads]
+        within = sum(held.holds for held in self.near)
+        yield f"Printed values within a stated error: {within} of {len(self.near)}; {'; '.join(errors)}."
+        outcomes = self.outcomes()
+        yield (
+            f"Rankings: {outcomes[SAME]} of {outcomes.total()} pairs as printed, {outcomes[TIE]} tied, "
+            f"{outcomes[OTHERWISE]} the other way round."
+        )
+        whole = sum(form.met == len(form.points) for form in self.forms)
+        points = sum(len(form.points) for form in self.forms)
+        yield f"Forms: {whole} of {len(self.forms)} hold at all points, which are {points} in total."
+        yield f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and not added."
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the table of each tally."""
+        fitted = [held for held in self.values if held.row.check == FITTED]
+        values = {"Exact or rounded": self.digits + self.explained, "Within a stated error": self.near + fitted}
+        rankings = ("published in", "case", "figure", "printed", "inputs", SAME, "not so", "assumed", "source")
+        forms = ("schedule", "figure", "form", "points", "met", "p x v x m", "f-i-w", "more", "source")
+        return (
+            *(Table(title, _VALUES, tuple(map(_value_row, of))) for title, of in values.items()),
+            Table("Rankings, the largest printed value first", rankings, tuple(map(_ranking_row, self.rankings))),
+            Table("Forms", forms, tuple(map(_form_row, self.forms))),
+        )
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the table of each tally with its notes."""
+        explained = dict.fromkeys(held.row.check for held in self.explained)
+        notes = (
+            (
+                "Exact: what is found is what is printed; rounded: within the last digit. Where a value is explained, "
+                "its schedule gives what is found, and the printed digits follow from something else.",
+                *(EXPLANATIONS[check].words for check in explained),
+            ),
+            ("Fitted values are not counted: they determine the constants of their model.",),
+            tuple(self._ranked()),
+            (
+                "p devices, v stages on each, m micro-batches, k segments of each; f, i, w cycles of a stage's forward "
+                "pass and of both halves of its backward pass, c of a copy, which occupies no device. A bubble is idle "
+                "time of the makespan, or of the cost: the longest time from a device's first pass to its own last. A "
+                "peak is of stages' micro-batches, or segments, from the forward pass to the end of the backward pass.",
+            ),
+        )
+        for table, words in zip(self.tables(), notes, strict=True):
+            shown, numbered = _noted(table) if "assumed" in table.header else (table, [])
+            yield Part((shown,), (*words, *numbered))
+
+    def _ranked(self) -> Iterator[str]:
+        """Yield the rankings of each table and figure, in words."""
+        yield "Where inputs are missing, or a measurement has parts that no schedule has, order alone can be held."
+        rows = (ranking.values[0].row for ranking in self.rankings)
+        for table, figure in dict.fromkeys((row.table, row.figure) for row in rows):
+            of = self.outcomes(table, figure)
+            yield f"{table}, {figure}: {of[SAME]} of {of.total()} as printed, {of[TIE]} tied."
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of every file, by name."""
+        contents = (csv_bytes([table.header, *table.rows]) for table in self.tables())
+        return dict(zip(SCHEDULE_FILES, contents, strict=True))
+
+
+def validated_schedules() -> ScheduleValidation:
+    """Return schedules held against the package's published values, and against its forms."""
+    return ScheduleValidation(held_values(read_published()), read_forms())
+
+
+def _numbers(numbers: Mapping[str, object]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in numbers.items())
+
+
+def _noted(table: Table) -> tuple[Table, list[str]]:
+    """Return a table with the number of a note in place of its last two columns, and the notes."""
+    notes = list(dict.fromkeys(row[-2:] for row in table.rows))
+    rows = tuple((*row[:-2], str(1 + notes.index(row[-2:]))) for row in table.rows)
+    words = [f"Note {number}: {source}; assumed: {assumed}." for number, (assumed, source) in enumerate(notes, 1)]
+    return Table(table.title, (*table.header[:-2], "note"), rows), words
+
+
+def _short(cells: str) -> str:
+    return shorten(cells, 30, placeholder=" ...")
+
+
+def _once(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys("; ".join(texts).split("; ")))
+
+
+def _value_row(held: Held) -> tuple[str, ...]:
+    row = held.row
+    inputs = ": ".join(filter(None, (row.schedule, _numbers(row.inputs))))
+    case = (row.table, f"{row.group}, {row.name}", inputs, row.figure)
+    return (*case, _short(row.printed), _short(held.shown), held.verdict, row.assumed, row.source)
+
+
+def _ranking_row(ranking: Ranking) -> tuple[str, ...]:
+    rows = [held.row for held in ranking.values]
+    first = rows[0]
+    inputs = {key: value for key, value in first.inputs.items() if all(row.inputs.get(key) == value for row in rows)}
+    printed = ", ".join(f"{row.name} {row.printed}" for row in rows)
+    others = [f"{one} and {other} {outcome}" for one, other, outcome in ranking.pairs if outcome != SAME]
+    same = f"{len(ranking.pairs) - len(others)} of {len(ranking.pairs)}"
+    words = "; ".join(others), _once(row.assumed for row in rows), _once(row.source for row in rows)
+    return (first.table, first.group, first.figure, printed, _numbers(inputs), same, *words)
+
+
+def _form_row(form: Form) -> tuple[str, ...]:
+    counts = str(len(form.points)), str(form.met)
+    return (form.schedule, form.figure, form.form, *counts, form.sizes, form.times, form.more, form.source)

@@ -1,0 +1,196 @@
+"""Words made micro-batch by micro-batch: in each turn a forward pass of every IPU, and then a backward one.
+
+The search of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, as the authors' code has it (module
+``zb`` of sail-sg/zero-bubble-pipeline-parallelism): for a stage an IPU, backward passes in halves, the halves for the
+weights in the gaps, and a limit of memory. Three choices give eight sets of words, of which the best stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from ipusim.api import pipelines
+from ipusim.app.synthesize.tasks import Tasks, Words
+
+_FORWARD, _INPUT, _WEIGHTS = range(3)
+_KINDS: Final = (pipelines.Pass.FORWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT)
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What the search tries both ways.
+
+    Attributes:
+        waits: whether an IPU waits for its first backward pass where a further forward pass would delay it.
+        yields: whether an IPU leaves out a forward pass that the next IPU could not take before its backward pass.
+        fills: whether a half for the weights fills a gap that is shorter, and no longer than gaps elsewhere.
+    """
+
+    waits: bool
+    yields: bool
+    fills: bool
+
+
+def in_turns(
+    tasks: Tasks, count: int, room: Sequence[float], stashed: Sequence[int], rest: Sequence[int]
+) -> Words | None:
+    """Return the best words of ``count`` micro-batches; None for other passes, and where memory lets none go on.
+
+    The best ones have the least cost, the longest time from an IPU's first pass to its own last.
+
+    Args:
+        tasks: the letters.
+        count: micro-batches.
+        room: the most that the IPU of each word may hold, in what ``stashed`` and ``rest`` are in.
+        stashed: of each stage and micro-batch from its forward pass to the first half of its backward pass.
+        rest: from there to the end of the half for the weights.
+    """
+    kinds = {tuple(sorted(tasks.letters[letter] for letter in of)) for of in tasks.of_word}
+    if tasks.meeting is not None or kinds != {tuple((kind, word) for kind in _KINDS) for word in range(tasks.words)}:
+        return None
+    best: tuple[int, Words] | None = None
+    for choices in product((True, False), repeat=3):
+        made = _Turns(tasks, count, room, stashed, rest, _Choices(*choices))
+        if made.run() and (best is None or made.cost < best[0]):
+            best = made.cost, tuple(map(tuple, made.words))
+    return None if best is None else best[1]
+
+
+class _Turns:
+    """Words as far as they are made."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        count: int,
+        room: Sequence[float],
+        stashed: Sequence[int],
+        rest: Sequence[int],
+        choices: _Choices,
+    ) -> None:
+        number_of = {letter: number for number, letter in enumerate(tasks.letters)}
+        self._letters = [[number_of[kind, stage] for stage in range(tasks.words)] for kind in _KINDS]
+        self._cycles = [[tasks.cycles[letter] for letter in of] for of in self._letters]
+        ways = [[tasks.ways[letter] for letter in of] for of in self._letters]
+        self._lag = [[0 if way is None else way.lead + way.cycles for way in of] for of in ways]
+        self._grows = list(zip(stashed, (after - of for of, after in zip(stashed, rest, strict=True)), strict=True))
+        self._frees = rest
+        self._count, self._room, self._choices = count, room, choices
+        self._last = tasks.words - 1
+        self.words: list[list[int]] = [[] for _ in tasks.ipus]
+        #: Of each kind and IPU the ends of its passes.
+        self._ends: list[list[list[int]]] = [[[] for _ in tasks.ipus] for _ in _KINDS]
+        self._now = [0] * tasks.words
+        self._held = [0] * tasks.words
+        #: Of each IPU the cycles that it has waited since its first pass.
+        self._waited = [0] * tasks.words
+
+    @property
+    def cost(self) -> int:
+        """The longest time from an IPU's first pass to its own last."""
+        first = (ends[0] - cycles for ends, cycles in zip(self._ends[_FORWARD], self._cycles[_FORWARD], strict=True))
+        return max(now - begin for now, begin in zip(self._now, first, strict=True))
+
+    def run(self) -> bool:
+        """Make the words; return whether memory let all IPUs go on."""
+        ipus = range(self._last + 1)
+        for ipu in ipus:
+            self._put(_FORWARD, ipu)
+        for ipu, more in enumerate(self._ahead()):
+            for _ in range(more):
+                self._put(_FORWARD, ipu)
+        for ipu in reversed(ipus):
+            self._put(_INPUT, ipu)
+        for _ in range(1, self._count):
+            for ipu in self._going_forward():
+                while self._held[ipu] + self._grows[ipu][_FORWARD] > self._room[ipu]:
+                    if not self._weights_left(ipu):
+                        return False
+                    self._put(_WEIGHTS, ipu)
+                self._fill(ipu, _FORWARD, ipu - 1)
+                self._put(_FORWARD, ipu)
+            for ipu in reversed(ipus):
+                self._fill(ipu, _INPUT, ipu + 1)
+                if ipu == 0 and len(self._ends[_FORWARD][0]) == self._count:
+                    self._finish(0)
+                self._put(_INPUT, ipu)
+        for ipu in ipus:
+            self._finish(ipu)
+        return True
+
+    def _ahead(self) -> list[int]:
+        """Return of each IPU the forward passes behind its first one, before its first backward pass."""
+        cycles, inputs = self._cycles[_FORWARD], self._cycles[_INPUT]
+        ahead = [0] * (self._last + 1)
+        comes = self._now[-1] + inputs[-1]
+        for ipu in reversed(range(self._last)):
+            now, comes = self._now[ipu], comes + self._lag[_INPUT][ipu + 1]
+            held = self._held[ipu] + self._grows[ipu][_FORWARD]
+            while ahead[ipu] + 1 < self._count and held <= self._room[ipu]:
+                if (now + cycles[ipu] > comes) if self._choices.waits else (now >= comes):
+                    break
+                ahead[ipu] += 1
+                now, held = now + cycles[ipu], held + self._grows[ipu][_FORWARD]
+            comes = max(now, comes) + inputs[ipu]
+        for ipu in range(1, self._last + 1):
+            if ahead[ipu] + 1 < self._count:  # what an IPU has not got yet it cannot run
+                ahead[ipu] = max(0, min(ahead[ipu], ahead[ipu - 1] - 1))
+        return ahead
+
+    def _going_forward(self) -> Iterator[int]:
+        """Yield the IPUs that run a forward pass in a turn: an IPU does where all later IPUs do."""
+        goes = [len(ends) < self._count and not self._waits_for_next(ipu) for ipu, ends in enumerate(self._ends[0])]
+        first = next((ipu for ipu in reversed(range(len(goes))) if not goes[ipu]), -1) + 1
+        yield from range(first, len(goes))
+
+    def _waits_for_next(self, ipu: int) -> bool:
+        """Whether an IPU leaves out a forward pass, of which the next one has enough."""
+        ends = self._ends[_FORWARD]
+        if not self._choices.yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
+            return False
+        of_next = self._cycles[_FORWARD][ipu + 1] + self._cycles[_INPUT][ipu + 1] + self._lag[_INPUT][ipu + 1]
+        comes = self._now[ipu + 1] + of_next
+        if self._now[ipu] >= comes:
+            return True
+        over = self._held[ipu] + self._grows[ipu][_FORWARD] - self._room[ipu]
+        halves = min(max(0, -int(-over // self._frees[ipu])), self._weights_left(ipu))
+        if self._now[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= comes:
+            return False
+        return comes - self._now[ipu] <= max(self._waited) - self._waited[ipu]
+
+    def _weights_left(self, ipu: int) -> int:
+        return len(self._ends[_INPUT][ipu]) - len(self._ends[_WEIGHTS][ipu])
+
+    def _fill(self, ipu: int, kind: int, source: int) -> None:
+        """Run halves for the weights until what the next pass of ``kind`` needs has come from ``source``."""
+        if not 0 <= source <= self._last:
+            return
+        comes = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]
+        cycles = self._cycles[_WEIGHTS][ipu]
+        while self._weights_left(ipu) and self._now[ipu] + cycles <= comes:
+            self._put(_WEIGHTS, ipu)
+        gap = comes - self._now[ipu]
+        longer = gap > max(self._waited) - self._waited[ipu]
+        if gap > 0 and self._weights_left(ipu) and (self._choices.fills or longer):
+            self._put(_WEIGHTS, ipu)
+
+    def _finish(self, ipu: int) -> None:
+        """Run all halves for the weights whose other half has run."""
+        for _ in range(self._weights_left(ipu)):
+            self._put(_WEIGHTS, ipu)
+
+    def _put(self, kind: int, ipu: int) -> None:
+        """Run the next pass of a kind."""
+        ends, begin = self._ends[kind], self._now[ipu]
+        source = ipu - 1 if kind == _FORWARD else ipu + 1
+        if kind != _WEIGHTS and 0 <= source <= self._last:
+            begin = max(begin, ends[source][len(ends[ipu])] + self._lag[kind][source])
+        if self._ends[_FORWARD][ipu]:
+            self._waited[ipu] += begin - self._now[ipu]
+        self._now[ipu] = begin + self._cycles[kind][ipu]
+        ends[ipu].append(self._now[ipu])
+        self._held[ipu] += -self._frees[ipu] if kind == _WEIGHTS else self._grows[ipu][kind]
+        self.words[ipu].append(self._letters[kind][ipu])

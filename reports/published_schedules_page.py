@@ -1,0 +1,23 @@
+"""The page that holds schedules against what is published of them."""
+
+from __future__ import annotations
+
+from ipusim.app.published.validation import ScheduleValidation
+from reports.markdown import markdown
+
+
+def published_schedules_page(found: ScheduleValidation) -> str:
+    """Hold schedules against printed values, rankings and closed forms."""
+    text = (
+        "# Schedules, published and simulated\n\n"
+        "What `ipusim validate --schedules` prints: values that papers, projects and their measurements print of "
+        "pipeline schedules, each computed anew from the inputs that are printed with it, in point-to-point on devices "
+        "that wait for nothing but each other. Its exit code is 1 where a value or a form no longer follows. The "
+        "values are [data](../ipusim/app/published/schedules.csv), and so are the "
+        "[forms](../ipusim/app/published/forms.csv); `--out DIR` gets each table as CSV.\n\n"
+    )
+    text += "".join(f"- {verdict}\n" for verdict in found.verdicts())
+    for part in found.parts():
+        text += "".join(f"\n## {table.title}\n\n{markdown(table)}" for table in part.tables)
+        text += "\n" + "".join(f"- {words}\n" for words in part.words)
+    return text

@@ -1,0 +1,52 @@
+"""The search of zero bubble's authors, against what their own code reaches, and the memory that it may take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ipusim.app.published.case_runs import job_of, ran
+from ipusim.app.published.figures import SCALE, case_of
+from ipusim.app.published.rows import read_published
+from ipusim.pipeline.ops import Pass
+from tests.effort import sampled, slowest
+
+#: Costs in microseconds of the orders that their code gives for the rows of table 5, timed as soon as possible, by the
+#: most micro-batches of an IPU in parts of the number of IPUs; of the second ones their makespans too.
+COSTS = {
+    1: "1310405 1678164 3154286 2187537 2814376 5348572 1714461 2202008 4175516 3171569 4075091 7715640",
+    2: "1152599 1475535 2949221 1903596 2525780 5057708 1484721 1972943 3946061 2731004 3634724 7270432",
+}
+MAKESPANS = "1236567 1603733 3076852 2109851 2732973 5265706 1650756 2137658 4110521 3056373 3959616 7593810"
+#: Cycles in a microsecond.
+MICRO = SCALE // 1000
+
+
+def searched(limit):
+    rows = [row for row in read_published() if row.table == "zero bubble, table 5"]
+    return [case_of(row) for row in rows if row.name == f"ZB-{limit}p"]
+
+
+@sampled(2)
+@pytest.mark.parametrize("limit", COSTS)
+@pytest.mark.parametrize("row", [pytest.param(row, marks=slowest if row > 8 else ()) for row in range(12)])
+def test_the_search_in_turns_reaches_what_its_authors_reach(row, limit):
+    run = ran(searched(limit)[row])
+    assert run.cost == int(COSTS[limit].split()[row]) * MICRO
+    if limit == 2:
+        assert run.makespan == int(MAKESPANS.split()[row]) * MICRO
+
+
+@pytest.mark.parametrize("limit", COSTS)
+@pytest.mark.parametrize("row", [0, 4])
+def test_the_search_in_turns_keeps_within_its_memory(row, limit):
+    """A micro-batch counts as a whole until its input half has ended, and as a half from there on."""
+    case = searched(limit)[row]
+    for cap in (case.cap, case.cap - 3):
+        held, most = dict.fromkeys(range(case.ipus), 0), 0
+        for ipu, kind, *_ in job_of(replace(case, cap=cap)).plan.order.passes.tolist():
+            held[ipu] += {Pass.FORWARD: 2, Pass.INPUT_GRADIENT: -1, Pass.WEIGHT_GRADIENT: -1}[kind]
+            most = max(most, held[ipu])
+        assert most <= 2 * cap
+        assert set(held.values()) == {0}
