@@ -13,7 +13,7 @@ from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
 from ipusim.runs.time_alone import Priced
 
-#: Passes of all runs that are computed together: some seconds; of Streaming Memory and of moves, which take longer, fewer.
+#: Passes of all runs that are computed together: some seconds; fewer of Streaming Memory and moves, which take longer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
 
