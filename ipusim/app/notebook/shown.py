@@ -75,8 +75,17 @@ class Shown(Pictured):
             start, end: cycles of the tile clock, of the spans between which alone rows are; by default of all.
 
         Returns:
-            A DataFrame of the columns of :func:`ipusim.app.run_folder.columns.span_columns`; times are in cycles and in
-            seconds.
+            A DataFrame, in which a value that a kind of span lacks is missing:
+
+            - kind: such as ``forward``, ``exchange`` or ``weight update``;
+            - track: row of the trace, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``;
+            - ipu: logical IPU, missing for spans of several IPUs or of none;
+            - replica, stage, micro_batch, time_step, execution: number of each, of the stage its name;
+            - start_cycle, end_cycle, cycles: first cycle, end, and duration in cycles of the tile clock;
+            - start_s, end_s: start and end in seconds;
+            - link: direction of an IPU-Link;
+            - bytes: bytes that the span copies;
+            - cause: row of the span that released this one.
 
         Raises:
             OutputError: for more spans than a table may have rows; ``start`` and ``end`` make them fewer.
@@ -85,26 +94,65 @@ class Shown(Pictured):
         return frame(span_columns(self.timeline, start, end))
 
     def ipus(self) -> pd.DataFrame:
-        """Return a row for each IPU: its stages, and its cycles in an execution by what it does; needs pandas."""
+        """Return a row for each IPU, with its cycles in the pipeline of an execution by activity; needs pandas.
+
+        Returns:
+            A DataFrame:
+
+            - ipu, physical_ipu: number of the logical IPU, and of the device's IPU;
+            - stages: names of its stages;
+            - USE_cycles: cycles of each use, such as forward_cycles and sync_wait_cycles;
+            - compute_cycles: cycles of passes;
+            - utilisation: compute_cycles / makespan.
+        """
         return frame(ipu_columns(self.times))
 
     def memory(self) -> pd.DataFrame:
-        """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas.
+        """Return a row for each IPU that holds a stage, with its peak and the holders of the peak; needs pandas.
 
-        Stages known by their cycles alone do not say what they hold, which then is 0.
+        Stages known by their cycles alone hold 0 bytes.
+
+        Returns:
+            A DataFrame:
+
+            - ipu: number of the logical IPU;
+            - peak_bytes, peak_cycle, peak_pass: most bytes that the IPU holds, first cycle of that peak, and the pass
+              that then runs;
+            - excess_bytes: bytes above its memory;
+            - resident_bytes: bytes held over the whole run;
+            - remote_bytes: bytes in Streaming Memory;
+            - fifo_held_bytes: bytes of FIFOs that are in use at the peak;
+            - sram_bytes: memory of an IPU, missing on a machine without a limit;
+            - HOLDER_bytes: bytes of each holder at the peak, such as parameters_bytes and live_tensors_bytes.
         """
         return memory_frame(self._said["memory"])
 
     def memory_over_time(self) -> pd.DataFrame:
         """Return the memory of IPUs over the whole run, a row for each change of an IPU; needs pandas.
 
-        Columns are those of :func:`ipusim.app.run_folder.columns.memory_columns`. No rows where the stages do not say
-        what they hold.
+        Returns:
+            A DataFrame, without rows for stages known by their cycles alone; a row holds until the next of its IPU:
+
+            - ipu: number of the logical IPU;
+            - cycle, s: time of the change, in cycles of the tile clock and in seconds;
+            - allocated_bytes: resident_bytes + live_bytes;
+            - resident_bytes: bytes held over the whole run, buffers of FIFOs included;
+            - live_bytes: bytes of the pass that runs;
+            - fifo_bytes: bytes in use in the buffers of FIFOs.
         """
         return frame(memory_columns(self._curves(), self.timeline.info.clock_hz))
 
     def losses(self) -> pd.DataFrame:
-        """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
+        """Return the losses that reached the host, as in ``losses.csv``; needs pandas.
+
+        Returns:
+            A DataFrame, without rows for a run of time alone:
+
+            - step, execution: number of the step, and of the execution in it;
+            - micro_batch and loss; of an outfeed that accumulates, micro_batches and loss_sum: a number of
+              micro-batches and the sum of their losses;
+            - replica: number of the replica, where there are several.
+        """
         return losses_frame(self._losses)
 
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
