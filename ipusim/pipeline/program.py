@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanShape:
-    """All of a program that decides the order of its operations.
+    """Shape of a program: all that decides the order of its passes.
 
     Attributes:
         mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
@@ -54,6 +54,15 @@ class PlanShape:
         mirrored: whether each stage is there twice: micro-batches of odd numbers run on its second copy, which is on
             the IPU of the stage that is as far from the other end of the pipeline.
         segments: parts of a micro-batch along its sequence, each of which goes through the stages by itself.
+
+    Raises:
+        ProgramError: for sizes or copies that do not fit the mapping, and for both ways of recomputation at once.
+
+    Example:
+        >>> from ipusim import Shape
+        >>> shape = Shape(mapping=(0, 1, 0), micro_batches=4)
+        >>> shape.stages, shape.passes
+        (3, 24)
     """
 
     mapping: tuple[int, ...]
@@ -104,7 +113,15 @@ class PlanShape:
         return tuple(home for mapping in self.copies for home in enumerate(mapping))
 
     def ipu_of(self, stage: Column, micro_batch: Column) -> Column:
-        """Return on which IPU each of these stages runs each of these micro-batches."""
+        """Return the IPU that runs each stage on each micro-batch.
+
+        Args:
+            stage: numbers of stages.
+            micro_batch: number of the micro-batch of each.
+
+        Returns:
+            IPUs, in the shape of the arguments.
+        """
         ipus: Column = np.asarray(self.copies)[micro_batch % len(self.copies), stage]
         return ipus
 
@@ -114,7 +131,14 @@ class PlanShape:
         return tuple(sorted({tuple(sorted(set(ipus))) for ipus in zip(*self.copies, strict=True)}))
 
     def ipus_of(self, stage: int) -> tuple[int, ...]:
-        """Return the IPUs that hold a stage, that of its first copy first."""
+        """Return the IPUs that hold a stage.
+
+        Args:
+            stage: its number.
+
+        Returns:
+            An IPU for each copy of the stage.
+        """
         return tuple(mapping[stage] for mapping in self.copies)
 
     @property
@@ -150,12 +174,27 @@ class PlanShape:
         return self.micro_batches * (self.stages * (2 if self.training else 1) + recomputations)
 
     def step_of(self, kind: int, stage: int) -> int:
-        """Return the step of a pass: forward of the stage in place i is step i, its backward step 2N - 1 - i."""
+        """Return the step of a pass: of the stage at position i, i is forward and 2N - 1 - i backward.
+
+        Args:
+            kind: a :class:`~ipusim.pipeline.ops.Pass`.
+            stage: number of the stage.
+
+        Returns:
+            The step, from 0.
+        """
         position = self.position_of[stage]
         return position if kind == Pass.FORWARD else 2 * self.positions - 1 - position
 
     def stages_of_step(self, step: int) -> tuple[int, ...]:
-        """Return the stages that run in a step of a micro-batch's life."""
+        """Return the stages that run in a step of a micro-batch's life.
+
+        Args:
+            step: its number, as :meth:`step_of` returns it.
+
+        Returns:
+            Numbers of stages, several for concurrent ones.
+        """
         return self.parts[step if step < self.positions else 2 * self.positions - 1 - step]
 
     @property
@@ -164,12 +203,27 @@ class PlanShape:
         return self.micro_batches // self.segments
 
     def neighbours(self, stage: int, stride: int) -> tuple[int, ...]:
-        """Return the stages that run ``stride`` places after ``stage`` (before it: negative); none beyond the ends."""
+        """Return the stages at a distance from a stage.
+
+        Args:
+            stage: number of the stage.
+            stride: positions forward; backward if negative.
+
+        Returns:
+            Numbers of stages; none beyond the ends of the pipeline.
+        """
         position = self.position_of[stage] + stride
         return self.parts[position] if 0 <= position < self.positions else ()
 
     def recomputes(self, stage: int) -> bool:
-        """Whether ``stage`` keeps its input instead of its activations, and computes these again; never the last."""
+        """Tell whether a stage keeps its input and computes its activations again; never the last.
+
+        Args:
+            stage: number of the stage.
+
+        Returns:
+            True for a stage that recomputes.
+        """
         return self.training and (self.recompute or self.recompute_inline) and stage < self.stages - 1
 
     @property

@@ -67,6 +67,10 @@ class Schedule:
     notes: tuple[str, ...] = ()
     least: int = 0
 
+    def __call__(self, shape: PlanShape) -> Order:
+        """Return the Order of a shape, as :meth:`laid_out` does."""
+        return self.laid_out(shape)
+
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
         """The modes of recomputation that it has, Auto's choice first."""

@@ -189,15 +189,15 @@ def test_the_lines_that_install_the_names_run_anywhere(run_block):
 
 
 def test_the_schedule_of_ones_own_runs(run_block):
-    printed = run_block(SCENARIOS, "register(")
+    printed = run_block(SCENARIOS, "@schedule")
     assert "  0  F0.0 | .\n" in printed
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert printed.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
 def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
-    (block,) = [block for block in blocks(SCENARIOS, "python") if "register(" in block]
-    (workspace / "mine.py").write_text(block.partition("register(S")[0])
+    (block,) = [block for block in blocks(SCENARIOS, "python") if "@schedule" in block]
+    (workspace / "mine.py").write_text(block.partition("show(mine")[0])
     (workspace / "four.yaml").write_text((ROOT / "scenarios" / "schedules_four_ipus.yaml").read_text())
     (command,) = re.findall(r"`ipusim (schedule .*?)` prints one", OWN)
     (workspace / "file.csv").write_text(ipusim(*shlex.split(command)).stdout)
