@@ -41,10 +41,8 @@ class PlanShape:
             Graphcore's batch_serialization_iterations. Where micro-batches are in segments, these are what is counted
             and numbered: segment s of micro-batch m is m x segments + s.
         training: whether backward passes and a weight update follow.
-        recompute: whether every forward stage but the last runs again, as a pass of its
-            own, before its backward pass (RecomputeThenBackpropagate).
-        recompute_inline: whether it runs again inside its backward pass instead
-            (RecomputeAndBackpropagateInterleaved).
+        recompute: whether each stage but the last runs again in a pass of its own (RecomputeThenBackpropagate).
+        recompute_inline: whether it runs again inside its backward pass (RecomputeAndBackpropagateInterleaved).
         overlapped_io: whether host copies run on tiles of their own beside the passes: an infeed one
             time-step ahead of the pass that needs it, an outfeed one behind.
         sizes: how many parts run in each step of a micro-batch's way forward: 1 for a stage, more for
@@ -248,13 +246,11 @@ class PipelineProgram:
         reduction: how the gradients of the micro-batches are accumulated.
         infeed, outfeed: the host queues.
         micro_batch_size: samples in one micro-batch.
-        sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
-            together only before a weight update (Graphcore's option of that name), or always all together.
+        sync_replicas_independently: whether all replicas meet before a weight update alone, as Graphcore has it.
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
         overlapped: what a composite pass takes, forward of some stages in one slot with backward of others.
         sums_gradients: whether replicas sum up their gradients before each weight update.
-        sum_buffer_bytes: how many bytes of gradients of an IPU wait for each other at least, until replicas sum them up
-            together; None for all gradients of all IPUs at once.
+        sum_buffer_bytes: least bytes of an IPU's gradients that replicas sum up at once; None for those of all IPUs.
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         has_synthetic_data: whether feeds, tables and host calls are left out, by ``use_synthetic_data``.
         learns_for_free: whether tables on the host learn that cost no time, as with synthetic data.
@@ -296,16 +292,6 @@ class PipelineProgram:
             stage.parameter_bytes or stage.stash_bytes or stage.state_bytes or stage.untrained_bytes
             for stage in self.stages
         )
-
-    @property
-    def offchip_weight_bytes(self) -> int:
-        """The bytes of weights whose optimizer state lies off chip, of all stages."""
-        return sum(stage.parameter_bytes for stage in self.stages if self.offload.state_bytes(stage))
-
-    @property
-    def streamed_state_bytes(self) -> int:
-        """The bytes of optimizer state that one replica's IPUs load and store at a weight update, both together."""
-        return 2 * sum(self.offload.stored_state_bytes(stage) for stage in self.stages)
 
     @property
     def updated_variables(self) -> int:
@@ -400,10 +386,7 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """The elements that the outfeed's mode sends: every micro-batch's results, or only those of a step's last.
-
-        A micro-batch in segments has an element of each.
-        """
+        """The elements that the outfeed sends, of every micro-batch or a step's last; one for each of its segments."""
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)

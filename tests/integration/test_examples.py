@@ -37,7 +37,10 @@ def test_the_examples_of_a_module_run(module):
     if any("tensorflow" in example.source for test in tests for example in test.examples):
         needs_tensorflow()
     runner = doctest.DocTestRunner()
-    assert sum(len(test.examples) for test in tests) == EXAMPLES[module]
+    found = sum(len(test.examples) for test in tests)
+    assert found == EXAMPLES[module], (
+        f"{module}: doctest finds {found} of {EXAMPLES[module]} examples; the others never run"
+    )
     with registry.scoped():
         assert [test.name for test in tests if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
 
