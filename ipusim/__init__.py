@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ipusim.app.notebook.run import Run, run
     from ipusim.app.notebook.suggestion import Suggestion, suggest
     from ipusim.app.notebook.sweep import Sweep, sweep
+    from ipusim.app.render.picture import Picture
     from ipusim.base.errors import IpusimError
     from ipusim.pipeline.order import Order
     from ipusim.pipeline.program import PlanShape as Shape
@@ -39,6 +40,7 @@ __all__ = [
     "Comparison",
     "IpusimError",
     "Order",
+    "Picture",
     "Request",
     "RequestError",
     "Run",

@@ -81,6 +81,7 @@ def test_what_is_public():
         "Comparison",
         "IpusimError",
         "Order",
+        "Picture",
         "Request",
         "RequestError",
         "Run",

@@ -18,6 +18,7 @@ from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.notebook.run import Run
 from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import OptionError, ProgramError
@@ -71,21 +72,23 @@ class Comparison(Pictured):
         )
 
     @checked
-    def figure(self, title: str = "", traces: Sequence[str] = ()) -> Chart:
+    def figure(self, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT) -> Chart:
         """Return the time of each run as a bar of its parts, above traces, as a matplotlib Figure for a slide.
 
         Args:
             title: by default the name that all runs have in common.
             traces: names of runs; by default the best, the first and others, as many as fit.
+            picture: its size, and its title where ``title`` is not given.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
+            OptionError: for a size in which the slide cannot be read.
             ProgramError: for the name of no run.
             OutputError: for more traces than fit.
         """
-        return comparison_chart(self._result, title, traces)
+        return comparison_chart(self._result, title, traces, picture)
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:

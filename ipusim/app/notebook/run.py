@@ -14,6 +14,7 @@ from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.notebook.shown import Shown
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_files
@@ -58,24 +59,30 @@ class Run(Shown):
 
     @checked
     def memory_figure(
-        self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
+        self,
+        phase: str | None = None,
+        execution: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        picture: Picture = DEFAULT,
     ) -> Chart:
         """Return the memory of each IPU over time as a matplotlib Figure, of the part that :meth:`figure` shows.
 
         Args:
-            phase, execution, start, end: as of :meth:`figure`.
+            phase, execution, start, end, picture: as of :meth:`figure`.
 
         Returns:
             The Figure, which a notebook shows; sizes are in bytes with their units.
 
         Raises:
+            OptionError: as :meth:`figure`.
             OutputError: as :meth:`figure`, and where the stages do not say what they hold.
             TimelineError: as :meth:`figure`.
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
         shown = part_window(self.timeline, start, end, phase, execution)
-        return memory_chart(self.timeline, self.result.memory, shown)
+        return memory_chart(self.timeline, self.result.memory, shown, picture)
 
     @checked
     def explain(self, execution: int | None = None) -> Explanation:

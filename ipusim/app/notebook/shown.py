@@ -13,6 +13,7 @@ from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import summary_table
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import part_window
@@ -48,7 +49,12 @@ class Shown(Pictured):
 
     @checked
     def figure(
-        self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
+        self,
+        phase: str | None = None,
+        execution: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        picture: Picture = DEFAULT,
     ) -> Chart:
         """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
 
@@ -56,16 +62,19 @@ class Shown(Pictured):
             phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.
             execution: its number, from 0; by default that, and of a run that loses an IPU what is around the loss.
             start, end: cycles of the tile clock from the beginning of the run, in place of a phase.
+            picture: title and size, such as ``ipusim.Picture(title="Ramps", size="6x3in")``.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
+            OptionError: for a size in which the picture cannot be read.
             OutputError: for a phase that the execution has not, for cycles outside the run, and for both.
             TimelineError: for an execution that the run has not.
         """
         shown = part_window(self.timeline, start, end, phase, execution)
-        return execution_trace(self.timeline, shown.start, shown.end, title=default_title(self.timeline, shown))
+        title = default_title(self.timeline, shown, headline=picture.title)
+        return execution_trace(self.timeline, shown.start, shown.end, title=title, picture=picture)
 
     @checked
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.sweep import report
 from ipusim.app.sweep import sweep as study
@@ -89,20 +90,21 @@ class Sweep(Pictured):
         return rows_frame([dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)])
 
     @checked
-    def figure(self, measure: str | None = None) -> Chart:
+    def figure(self, measure: str | None = None, picture: Picture = DEFAULT) -> Chart:
         """Return the chart of a measure as a matplotlib Figure.
 
         Args:
             measure: its name, such as ``bubble``; by default this sweep's.
+            picture: title and size.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for an unknown measure.
+            OptionError: for an unknown measure, and for a size in which the chart cannot be read.
         """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
-        return report.chart_of(self._result, self.ceilings, chosen)
+        return report.chart_of(self._result, self.ceilings, chosen, picture)
 
     @checked
     def save(self, folder: Path | str, form: str = "csv") -> Path:
