@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
 
 import ipusim
 from ipusim import Picture
-from ipusim.app.render.figures import legible
+from ipusim.app.render.figures import finished
+from ipusim.app.render.style import luminance
 from ipusim.base.errors import OptionError
 from tests.drawn import drawn_texts, words
 from tests.effort import sampled
+from tests.gallery import pixels
 from tests.places import SCENARIOS
 
 OWN = "A title of my own"
@@ -27,6 +32,7 @@ def pictures():
     four = SCENARIOS / "schedules_four_ipus.yaml"
     vary = {"pipeline.gradient_accumulation_count": "8..32x2", "pipeline.schedule": ["grouped", "sequential"]}
     swept = ipusim.sweep(four, vary, workers=1)
+    mapped = ipusim.sweep(four, {"pipeline.gradient_accumulation_count": "8..32x2", "steps": [1, 2, 3]}, workers=1)
     compared = ipusim.compare(four, ["grouped", "1f1b", "gpipe"])
     explained = run.explain()
     return {
@@ -38,11 +44,23 @@ def pictures():
         "idle": explained.figure,
         "path": lambda picture: explained.path_figure(picture=picture),
         "sweep": lambda picture: swept.figure(picture=picture),
+        "heat map": lambda picture: mapped.figure(picture=picture),
         "comparison": lambda picture: compared.figure(picture=picture),
     }
 
 
-NAMES = ("trace", "ramp-up", "trace of BERT", "memory", "memory of BERT", "idle", "path", "sweep", "comparison")
+NAMES = (
+    "trace",
+    "ramp-up",
+    "trace of BERT",
+    "memory",
+    "memory of BERT",
+    "idle",
+    "path",
+    "sweep",
+    "heat map",
+    "comparison",
+)
 
 
 def overlaps(figure):
@@ -92,13 +110,54 @@ def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures
 def test_a_text_that_is_cut_or_lies_over_another_is_named():
     run = ipusim.run(SCENARIOS / "schedules_four_ipus.yaml")
     figure, picture = run.figure(), Picture(size="10x4in")
-    assert legible(figure, picture) is figure
+    assert finished(figure, picture) is figure
     figure.write(0.1, 0.1, "over the title")
     with pytest.raises(OptionError, match=r"over the title.* would lie over each other"):
-        legible(figure, picture)
+        finished(figure, picture)
     figure.texts[-1].set_position((0.99, 0.5))
     with pytest.raises(OptionError, match=r"over the title. would be cut off"):
-        legible(figure, picture)
+        finished(figure, picture)
+
+
+def contrast(one, other):
+    light, dark = max(one, other), min(one, other)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@sampled(2)
+@pytest.mark.parametrize("theme", ["dark", "print"])
+@pytest.mark.parametrize("name", NAMES)
+def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures, name, theme):
+    """The ground of a text is the commonest colour below it in the picture without texts."""
+    figure = pictures[name](Picture(theme=theme))
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    for text in texts:
+        text.set_visible(False)
+    ground = pixels(figure)[::-1]
+    for text in texts:
+        text.set_visible(True)
+    for text in texts:
+        x0, y0, x1, y1 = (max(round(side), 0) for side in text.get_window_extent().extents)
+        part = ground[y0:y1, x0:x1].reshape(-1, 3)
+        colours, counts = np.unique(part, axis=0, return_counts=True)
+        if len(part):
+            most = colours[counts.argmax()]
+            ink = luminance(to_hex(text.get_color()))
+            assert contrast(ink, luminance("#{:02x}{:02x}{:02x}".format(*most))) >= 4.5, text.get_text()
+    drawn = pixels(figure)
+    if theme == "print":
+        assert int((drawn.max(axis=2).astype(int) - drawn.min(axis=2)).max()) == 0
+    else:
+        assert drawn[2, 2].tolist() == [0x18, 0x1B, 0x21]
+
+
+def test_the_default_theme_keeps_all_pixels(pictures):
+    assert (pixels(pictures["trace"](Picture())) == pixels(pictures["trace"](Picture(theme="light")))).all()
+
+
+def test_what_is_no_theme_is_refused():
+    with pytest.raises(OptionError, match=r"^theme: expected light, dark or print, got 'night'$"):
+        Picture(theme="night")
 
 
 @pytest.mark.parametrize("size", ["", "6x3in", "6.5x3.25in", "1x1in", "40x40in"])

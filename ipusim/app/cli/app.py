@@ -60,6 +60,9 @@ Title = Annotated[
     str, typer.Option("--title", metavar="TEXT", help="headline of the picture  [default: what the scenario says]")
 ]
 Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
+Theme = Annotated[
+    str, typer.Option("--theme", metavar="NAME", help="light, dark, or print, in greys  [default: light]")
+]
 
 
 def listed(names: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, app, listed
+from ipusim.app.cli.app import Overrides, Size, Theme, app, listed
 from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def compare(
     disturbances: _Disturbances = None,
     title: _Title = "",
     size: Size = "",
+    theme: Theme = "light",
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
@@ -102,7 +103,7 @@ def compare(
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
 
-    picture = Picture(size=size)
+    picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.called(listed(schedules))
     laid_out, modes = listed(orders), listed(f"{sync},{syncs}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Title, app, refuse_beside
+from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, app, refuse_beside
 from ipusim.app.terminal import print_text
 from ipusim.base.errors import OptionError, install_command
 
@@ -54,6 +54,7 @@ def show(
     execution: Execution = None,
     title: Title = "",
     size: Size = "",
+    theme: Theme = "light",
     perfetto: Annotated[
         bool,
         typer.Option("--perfetto", help="open the trace in a Perfetto that is installed here, else say how to open it"),
@@ -73,8 +74,8 @@ def show(
         refuse_beside(context, "tables", "run", "out", "from", "to")
         _write_tables(run, out, start, end)
     else:
-        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size")
-        _draw(run, out, (start, end, phase, execution), title, size)
+        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
+        _draw(run, out, (start, end, phase, execution), (title, size, theme))
 
 
 def _open_in_perfetto(run: Path, browser: bool) -> None:
@@ -105,9 +106,12 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
 
 
 def _draw(
-    run: Path, out: Path | None, part: tuple[int | None, int | None, str | None, int | None], title: str, size: str
+    run: Path,
+    out: Path | None,
+    part: tuple[int | None, int | None, str | None, int | None],
+    chosen: tuple[str, str, str],
 ) -> None:
-    """Draw a part of the execution trace of a run: from and to a cycle, or a phase, of an execution."""
+    """Draw a part of a run's execution trace, from and to a cycle or a phase, with a chosen title, size and theme."""
     from ipusim.api import Timeline, runs
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.export import TABLES, TIMELINE, run_file
@@ -119,7 +123,7 @@ def _draw(
     if out is not None and out.suffix.lower() not in PICTURE.marks:
         named = runs.one_of((*PICTURE.marks, *TABLES))
         raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
-    options = Picture(title, size)
+    options = Picture(*chosen)
     timeline = run_file(run, TIMELINE)
     file = out or timeline.with_name(picture_name(*part))
     check_output(file, PICTURE, (timeline,))

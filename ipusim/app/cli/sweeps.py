@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Out, Overrides, Size, Title, Workers, app
+from ipusim.app.cli.app import Out, Overrides, Size, Theme, Title, Workers, app
 from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 from ipusim.base.errors import OptionError
 
@@ -95,6 +96,7 @@ def sweep(
     table_format: TableFormat = "csv",
     title: Title = "",
     size: Size = "",
+    theme: Theme = "light",
     out: Out = None,
     overrides: Overrides = None,
 ) -> None:
@@ -113,7 +115,7 @@ def sweep(
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
     check_format(table_format)
-    picture = _picture(title, size, special=bool(seeds or slower))
+    picture = _picture(title, size, theme, special=bool(seeds or slower))
     (crew := Crew(workers, backend, address)).check()
     study = study.with_axes_of(request := load_request(study.scenario, overrides or ()))
     folder = out or Path("reports") / request.name
@@ -127,9 +129,8 @@ def sweep(
         if journal.damaged:
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
-            with progress("sweeping", heed) as report_progress:
-                varied = request, study.axes, study.together
-                swept = run_points(*varied, losses, crew, journal, report_progress, landing.show)
+            with progress("sweeping", heed) as report:
+                swept = run_points(request, study.axes, study.together, losses, crew, journal, report, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
@@ -143,13 +144,15 @@ def sweep(
     print_text(f"{folder}: {', '.join(files)}")
 
 
-def _picture(title: str, size: str, *, special: bool) -> Picture:
+def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
     """Return the options of the chart; raises OptionError beside options whose charts take none."""
     from ipusim.app.render.picture import Picture
 
-    if (title or size) and special:
-        raise OptionError("title" if title else "size", "expected neither {} nor {} beside it", "seeds", "slower")
-    return Picture(title, size)
+    picture = Picture(title, size, theme)
+    differing = [field.name for field in fields(picture) if getattr(picture, field.name) != field.default]
+    if special and differing:
+        raise OptionError(differing[0], "expected neither {} nor {} beside it", "seeds", "slower")
+    return picture
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:

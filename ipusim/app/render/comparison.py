@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.figures import Chart, legible, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip
@@ -119,10 +119,10 @@ def slide(
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
                 panels = _panels(shown, max(int(room / _LEAST_SEEN), count))
-                return legible(stack(panels, _window(panels), title, bars, picture), picture)
+                return finished(stack(panels, _window(panels), title, bars, picture), picture)
     if every and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
-    return legible(bars_alone(bars, title, picture), picture)
+    return finished(bars_alone(bars, title, picture), picture)
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:

@@ -10,7 +10,7 @@ from matplotlib.patches import PathPatch
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, legible, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
 from ipusim.app.render.panel import FILLED, rectangles
@@ -42,7 +42,7 @@ def execution_trace(
     shown = window_of(timeline, start, end)
     title = default_title(timeline, shown, headline=picture.title) if title is None else title
     drawn, shown = shortened(timeline, shown)
-    return legible(_chart_of(drawn, shown, title, picture), picture)
+    return finished(_chart_of(drawn, shown, title, picture), picture)
 
 
 def _chart_of(timeline: Timeline, shown: Window, title: str, picture: Picture) -> Chart:
@@ -66,11 +66,11 @@ def trace_with_path(timeline: Timeline, path: Integers, shown: Window, picture: 
         timeline = drawn_of(timeline, window)
         path = analysis.critical_path_of(timeline).rows
     timeline, window = without_gaps(timeline, window)
-    chart = legible(_chart_of(timeline, window, title, picture), picture)
+    chart = _chart_of(timeline, window, title, picture)
     with own_settings():
         rows = timeline.info.shards if replicas_alike(timeline, window) else len(timeline.info.ipus)
         _draw(chart.axes[-1], timeline, path, window, rows)
-    return chart
+    return finished(chart, picture)
 
 
 def _draw(axes: Axes, timeline: Timeline, path: Integers, shown: Window, rows: int) -> None:

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 
 from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
+from ipusim.app.render.theme import apply_theme
 
 #: Pixels of a text that may lie outside of the picture: none of them is ink.
 _CUT: Final = 1.0
@@ -44,16 +45,21 @@ class Chart(Figure):
         return to_png(self)
 
 
-def legible(chart: Chart, picture: Picture) -> Chart:
-    """Return a chart of a chosen size; raises OptionError where a text is cut off or lies over another.
+def finished(chart: Chart, picture: Picture) -> Chart:
+    """Return a chart in its theme; raises OptionError where a text of a chosen size is cut off or lies over another.
 
     A chart of the default size is laid out so that neither happens.
     """
-    if picture.height_in is None:
-        return chart
-    FigureCanvasAgg(chart)
     with own_settings():
-        chart.draw_without_rendering()
+        if picture.height_in is not None:
+            _check_legible(chart, picture)
+        apply_theme(chart, picture.theme)
+    return chart
+
+
+def _check_legible(chart: Chart, picture: Picture) -> None:
+    FigureCanvasAgg(chart)
+    chart.draw_without_rendering()
     wide, tall = chart.bbox.size
     boxes = sorted(_letters(chart), key=lambda box: box.left)
     for number, box in enumerate(boxes):
@@ -64,7 +70,6 @@ def legible(chart: Chart, picture: Picture) -> Chart:
                 break
             if max(box.low, other.low) < min(box.high, other.high):
                 raise picture.refusal(f"{box.words!r:.40} and {other.words!r:.40} would lie over each other")
-    return chart
 
 
 class _Letters(NamedTuple):

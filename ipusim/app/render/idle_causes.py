@@ -9,7 +9,7 @@ import numpy as np
 
 from ipusim.api import Timeline
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, legible, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
@@ -74,4 +74,4 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     draw_legend(figure, legend, _EDGE, _EDGE)
-    return legible(figure, picture)
+    return finished(figure, picture)

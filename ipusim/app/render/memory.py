@@ -17,7 +17,7 @@ from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.content import phases_in
-from ipusim.app.render.figures import Chart, legible, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.fold import first_replica_info
 from ipusim.app.render.legend import LEGEND_LINE, Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
@@ -68,7 +68,7 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture:
         if tall < _LOWEST_ROW:
             raise picture.too_low("rows, axes and legend", fixed + _LOWEST_ROW * ipus)
         chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
-    return legible(chart, picture)
+    return finished(chart, picture)
 
 
 def _chart(

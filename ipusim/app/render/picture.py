@@ -15,6 +15,8 @@ _SIZE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)x(\d{1,3}(?:\.\d{1,3})?)in")
 #: Inches of a side, at least and at most.
 _LEAST, _MOST = 1.0, 40.0
 _LONGEST_TITLE: Final = 1000
+#: Names of themes, the default first.
+THEMES: Final = ("light", "dark", "print")
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,10 @@ class Picture:
     Attributes:
         title: headline in place of the run's description; the line below it still names schedule and sync mode.
         size: width and height, such as ``6x3in``; by default 10 inches wide, and as high as the rows need.
+        theme: ``light``, ``dark`` for slides on dark paper, or ``print`` in greys.
 
     Raises:
-        OptionError: for an unprintable title, and for another text than a size from 1 to 40 inches.
+        OptionError: for an unprintable title, another text than a size from 1 to 40 inches, and an unknown theme.
 
     Example:
         >>> import ipusim
@@ -39,9 +42,12 @@ class Picture:
 
     title: str = ""
     size: str = ""
+    theme: str = THEMES[0]
 
     def __post_init__(self) -> None:
-        """Refuse what is no title and no size; raises OptionError."""
+        """Refuse what is no title, no size and no theme; raises OptionError."""
+        if self.theme not in THEMES:
+            raise OptionError("theme", f"expected {runs.one_of(THEMES)}, got {runs.show(self.theme)}")
         title = self.title
         if not isinstance(title, str) or not title.replace("\n", "").isprintable() or len(title) > _LONGEST_TITLE:
             raise OptionError("title", f"expected at most {_LONGEST_TITLE} letters and signs, got {runs.show(title)}")

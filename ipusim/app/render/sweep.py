@@ -14,7 +14,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ipusim.app.render.figures import Chart, legible, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.lettering import cut
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -181,7 +181,7 @@ def sweep_chart(
             panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
-    return legible(figure, picture)
+    return finished(figure, picture)
 
 
 def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:
