@@ -142,7 +142,7 @@ class Order:
             shape: stages, their IPUs and micro-batches.
             passes: by the number of an IPU, its passes one after the other: texts such as ``F1.3``, the forward pass of
                 stage 1 on micro-batch 3, ``B1.3`` backward, ``I1.3`` and ``W1.3`` its halves; or Ops.
-            joined: passes that run in one slot with the next pass of their IPU.
+            joined: passes that share a slot with the next pass of the same IPU.
 
         Returns:
             The Order, which :func:`ipusim.show` prints.

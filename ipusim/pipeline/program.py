@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanShape:
-    """Shape of a program: all that decides the order of its passes.
+    """Shape of a program, which decides the order of passes: stages, IPUs and micro-batches.
 
     Attributes:
         mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
@@ -250,7 +250,7 @@ class PipelineProgram:
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
         overlapped: what a composite pass takes, forward of some stages in one slot with backward of others.
         sums_gradients: whether replicas sum up their gradients before each weight update.
-        sum_buffer_bytes: least bytes of an IPU's gradients that replicas sum up at once; None for those of all IPUs.
+        sum_buffer_bytes: least bytes of an IPU's gradients in a sum of replicas; None for one sum of all IPUs.
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         has_synthetic_data: whether feeds, tables and host calls are left out, by ``use_synthetic_data``.
         learns_for_free: whether tables on the host learn that cost no time, as with synthetic data.
@@ -386,7 +386,7 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """The elements that the outfeed sends, of every micro-batch or a step's last; one for each of its segments."""
+        """Elements that the outfeed sends, of every micro-batch or the last of a step, each segment by itself."""
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)

@@ -158,7 +158,7 @@ def stack(
     laid_out = _laid_out(panels, window, title, bars, picture, row)
     rows = sum(panel.rows for panel in panels)
     if picture.height_in is not None:
-        for _ in range(_ROUNDS):  # names beside rows, and so the width of all else, depend on the height of rows
+        for _ in range(_ROUNDS):  # the width of names depends on the height of rows
             row = (picture.height_in - laid_out.fixed) / rows
             least = laid_out.fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:

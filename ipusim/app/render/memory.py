@@ -62,7 +62,7 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture:
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
     chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
-    for _ in range(_ROUNDS if picture.height_in else 0):  # names beside rows, and so all else, depend on their height
+    for _ in range(_ROUNDS if picture.height_in else 0):  # the width of names depends on the height of rows
         fixed = chart.get_size_inches()[1] - ipus * tall
         tall = ((picture.height_in or 0.0) - fixed) / ipus
         if tall < _LOWEST_ROW:

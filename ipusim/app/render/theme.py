@@ -70,11 +70,11 @@ _THEMES: Final[dict[str, Theme | None]] = {"light": None, "dark": in_dark, "prin
 
 
 def apply_theme(figure: Figure, name: str) -> None:
-    """Give a figure the colours of a theme; each text gets ink that can be read on its ground."""
+    """Give a figure the colours of a theme; texts become black or white where their ground asks for it."""
     theme = _THEMES[name]
     if theme is None:
         return
-    figure.draw_without_rendering()  # ticks have their texts only then
+    figure.draw_without_rendering()  # gives ticks their texts
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
     grounds = [text.get_bbox_patch() for text in texts]
     for artist in (*figure.findobj(), *filter(None, grounds)):
