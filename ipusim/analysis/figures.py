@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import nan
+from textwrap import shorten
 from typing import Any, Final
 
 from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
@@ -24,6 +25,8 @@ OLDER_VERSIONS: Final[Mapping[int, str]] = {
     2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_BEFORE_4}",
     3: _BEFORE_4,
 }
+#: Characters of a line in a terminal.
+_TERMINAL: Final = 80
 #: What stands in a path for the item of a list that is chosen behind a figure's name.
 _ITEM: Final = "{}"
 #: Words for items of a list, and what each takes of it; None where one is not finite, as a loss may be.
@@ -263,6 +266,14 @@ def figure(name: str) -> Figure:
 def figure_names() -> list[str]:
     """Return the names of the table."""
     return list(_BY_NAME)
+
+
+def figure_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return a line for each known figure: its name and its value with the unit, as wide as a terminal at most."""
+    known = known_figures(summary)
+    width = max(map(len, known))
+    texts = ((name, figure(name).text(value)) for name, value in known.items())
+    return [f"  {name:{width}}  {shorten(text, _TERMINAL - width - 4, placeholder=' ...')}" for name, text in texts]
 
 
 def known_figures(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ipusim.analysis.bubble import Bubble, bubble_of
 from ipusim.analysis.executions import executions_of, find_execution
+from ipusim.analysis.figures import figure_lines
 from ipusim.analysis.phases import Phase, execution_phases
 from ipusim.analysis.plain import as_plain
 from ipusim.analysis.throughput import Throughput, throughput_of
@@ -15,7 +16,7 @@ from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.timeline import Timeline
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunTimes:
     """The times of a run, from its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
 
@@ -96,6 +97,14 @@ class RunTimes:
             Seconds.
         """
         return cycles / self.clock_hz
+
+    def __repr__(self) -> str:
+        """Return the known figures, a line each; all numbers of a Summary are in its ``to_dict()``."""
+        heading = f"{type(self).__name__} of {self.name}: {self.order_and_sync} on {self.system}"
+        return "\n".join([heading, *figure_lines(self._data())])
+
+    def _data(self) -> dict[str, Any]:
+        return self.times_dict()
 
     def times_dict(self) -> dict[str, Any]:
         """Return these times as plain data for JSON, in a fixed order, with seconds beside cycles."""

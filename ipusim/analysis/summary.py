@@ -75,7 +75,7 @@ class LearningSummary:
     diverged_at: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary(RunTimes):
     """The summary of a run: the times of its Timeline, and all else that ``summary.json`` says.
 
@@ -122,10 +122,10 @@ class Summary(RunTimes):
     stage_cycles: tuple[StageCycles, ...]
     memory: MemorySummary
     learning: LearningSummary | None
-    find_verdict: Callable[[], Verdict] = field(repr=False, compare=False)
-    find_faster_order: Callable[[], FasterOrder | None] = field(repr=False, compare=False)
-    find_waterfall: Callable[[], Waterfall | None] = field(repr=False, compare=False)
-    find_disturbances: Callable[[], DisturbanceCost | None] = field(repr=False, compare=False)
+    find_verdict: Callable[[], Verdict] = field(compare=False)
+    find_faster_order: Callable[[], FasterOrder | None] = field(compare=False)
+    find_waterfall: Callable[[], Waterfall | None] = field(compare=False)
+    find_disturbances: Callable[[], DisturbanceCost | None] = field(compare=False)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -146,6 +146,9 @@ class Summary(RunTimes):
     def disturbances(self) -> DisturbanceCost | None:
         """The cost of the run's disturbances, simulated without them at the first call; None where there are none."""
         return self.find_disturbances()
+
+    def _data(self) -> dict[str, Any]:
+        return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data for ``summary.json``, in a fixed order."""

@@ -68,6 +68,16 @@ class Order:
         table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
             time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Otherwise rows are in the order
             in which they run.
+
+    Raises:
+        PlanError: for a header or a table that no Order has, naming the argument.
+
+    Example:
+        >>> from ipusim import Order, Shape
+        >>> passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
+        >>> order = Order.of("mine", Shape(mapping=(0, 1), micro_batches=2), passes)
+        >>> order.table.shape, order.fifo_depths
+        ((8, 4), (1, 0))
     """
 
     def __init__(
@@ -129,10 +139,21 @@ class Order:
         joined: Container[Op] = (),
         places: Mapping[Op, str] | None = None,
     ) -> Order:
-        """Return the Order in which each IPU, by its number, runs ``passes``, each an Op or its text.
+        """Return the Order of the passes of each IPU.
 
-        Those that are among ``joined`` run in one slot with the next pass of their IPU; ``places`` are where passes
-        stand in a file. Raises PlanError for what is no pass.
+        Args:
+            schedule: name of the schedule.
+            shape: stages, their IPUs and micro-batches.
+            passes: by the number of an IPU, its passes one after the other: texts such as ``F1.3``, the forward pass of
+                stage 1 on micro-batch 3, ``B1.3`` backward, ``I1.3`` and ``W1.3`` its halves; or Ops.
+            joined: passes that share a slot with the next pass of the same IPU.
+            places: of passes of a file, where they stand in it.
+
+        Returns:
+            The Order, which :func:`ipusim.show` prints.
+
+        Raises:
+            PlanError: for a text or a number that is no pass.
         """
         rows: list[tuple[int, ...]] = []
         for ipu, ops in passes.items():
@@ -144,7 +165,14 @@ class Order:
         return cls(schedule, shape, table=table, joined=in_one_slot, places=places)
 
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
-        """Return the same Order with FIFOs of other depths, in micro-batches."""
+        """Return the same Order with FIFOs of other depths.
+
+        Args:
+            fifo_depths: depth for each stage, in micro-batches.
+
+        Returns:
+            A copy with these depths.
+        """
         order = copy(self)
         order.fifo_depths = fifo_depths
         return order

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanShape:
-    """All of a program that decides the order of its operations.
+    """Shape of a program, which decides the order of passes: stages, IPUs and micro-batches.
 
     Attributes:
         mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
@@ -41,10 +41,8 @@ class PlanShape:
             Graphcore's batch_serialization_iterations. Where micro-batches are in segments, these are what is counted
             and numbered: segment s of micro-batch m is m x segments + s.
         training: whether backward passes and a weight update follow.
-        recompute: whether every forward stage but the last runs again, as a pass of its
-            own, before its backward pass (RecomputeThenBackpropagate).
-        recompute_inline: whether it runs again inside its backward pass instead
-            (RecomputeAndBackpropagateInterleaved).
+        recompute: whether each stage but the last runs again in a pass of its own (RecomputeThenBackpropagate).
+        recompute_inline: whether it runs again inside its backward pass (RecomputeAndBackpropagateInterleaved).
         overlapped_io: whether host copies run on tiles of their own beside the passes: an infeed one
             time-step ahead of the pass that needs it, an outfeed one behind.
         sizes: how many parts run in each step of a micro-batch's way forward: 1 for a stage, more for
@@ -56,6 +54,15 @@ class PlanShape:
         segments: parts of a micro-batch along its sequence, each of which goes through the stages by itself.
         group_size: micro-batches that a stage runs before the next stage of its IPU does; 0: as the schedule has it.
         authors: whether the order is that of the authors' own code, where a schedule has another one as well.
+
+    Raises:
+        ProgramError: for sizes or copies that do not fit the mapping, and for both ways of recomputation at once.
+
+    Example:
+        >>> from ipusim import Shape
+        >>> shape = Shape(mapping=(0, 1, 0), micro_batches=4)
+        >>> shape.stages, shape.passes
+        (3, 24)
     """
 
     mapping: tuple[int, ...]
@@ -108,7 +115,15 @@ class PlanShape:
         return tuple(home for mapping in self.copies for home in enumerate(mapping))
 
     def ipu_of(self, stage: Column, micro_batch: Column) -> Column:
-        """Return on which IPU each of these stages runs each of these micro-batches."""
+        """Return the IPU that runs each stage on each micro-batch.
+
+        Args:
+            stage: numbers of stages.
+            micro_batch: number of the micro-batch of each.
+
+        Returns:
+            IPUs, in the shape of the arguments.
+        """
         ipus: Column = np.asarray(self.copies)[micro_batch % len(self.copies), stage]
         return ipus
 
@@ -118,7 +133,14 @@ class PlanShape:
         return tuple(sorted({tuple(sorted(set(ipus))) for ipus in zip(*self.copies, strict=True)}))
 
     def ipus_of(self, stage: int) -> tuple[int, ...]:
-        """Return the IPUs that hold a stage, that of its first copy first."""
+        """Return the IPUs that hold a stage.
+
+        Args:
+            stage: its number.
+
+        Returns:
+            An IPU for each copy of the stage.
+        """
         return tuple(mapping[stage] for mapping in self.copies)
 
     @property
@@ -154,12 +176,27 @@ class PlanShape:
         return self.micro_batches * (self.stages * (2 if self.training else 1) + recomputations)
 
     def step_of(self, kind: int, stage: int) -> int:
-        """Return the step of a pass: forward of the stage in place i is step i, its backward step 2N - 1 - i."""
+        """Return the step of a pass: of the stage at position i, i is forward and 2N - 1 - i backward.
+
+        Args:
+            kind: a :class:`~ipusim.pipeline.ops.Pass`.
+            stage: number of the stage.
+
+        Returns:
+            The step, from 0.
+        """
         position = self.position_of[stage]
         return position if kind == Pass.FORWARD else 2 * self.positions - 1 - position
 
     def stages_of_step(self, step: int) -> tuple[int, ...]:
-        """Return the stages that run in a step of a micro-batch's life."""
+        """Return the stages that run in a step of a micro-batch's life.
+
+        Args:
+            step: its number, as :meth:`step_of` returns it.
+
+        Returns:
+            Numbers of stages, several for concurrent ones.
+        """
         return self.parts[step if step < self.positions else 2 * self.positions - 1 - step]
 
     @property
@@ -168,12 +205,27 @@ class PlanShape:
         return self.micro_batches // self.segments
 
     def neighbours(self, stage: int, stride: int) -> tuple[int, ...]:
-        """Return the stages that run ``stride`` places after ``stage`` (before it: negative); none beyond the ends."""
+        """Return the stages at a distance from a stage.
+
+        Args:
+            stage: number of the stage.
+            stride: positions forward; backward if negative.
+
+        Returns:
+            Numbers of stages; none beyond the ends of the pipeline.
+        """
         position = self.position_of[stage] + stride
         return self.parts[position] if 0 <= position < self.positions else ()
 
     def recomputes(self, stage: int) -> bool:
-        """Whether ``stage`` keeps its input instead of its activations, and computes these again; never the last."""
+        """Tell whether a stage keeps its input and computes its activations again; never the last.
+
+        Args:
+            stage: number of the stage.
+
+        Returns:
+            True for a stage that recomputes.
+        """
         return self.training and (self.recompute or self.recompute_inline) and stage < self.stages - 1
 
     @property
@@ -198,13 +250,11 @@ class PipelineProgram:
         reduction: how the gradients of the micro-batches are accumulated.
         infeed, outfeed: the host queues.
         micro_batch_size: samples in one micro-batch.
-        sync_replicas_independently: whether replicas meet by themselves after each time-step, and all
-            together only before a weight update (Graphcore's option of that name), or always all together.
+        sync_replicas_independently: whether all replicas meet before a weight update alone, as Graphcore has it.
         overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
         overlapped: what a composite pass takes, forward of some stages in one slot with backward of others.
         sums_gradients: whether replicas sum up their gradients before each weight update.
-        sum_buffer_bytes: how many bytes of gradients of an IPU wait for each other at least, until replicas sum them up
-            together; None for all gradients of all IPUs at once.
+        sum_buffer_bytes: least bytes of an IPU's gradients in a sum of replicas; None for one sum of all IPUs.
         sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
         has_synthetic_data: whether feeds, tables and host calls are left out, by ``use_synthetic_data``.
         learns_for_free: whether tables on the host learn that cost no time, as with synthetic data.
@@ -254,16 +304,6 @@ class PipelineProgram:
         chosen = () if moved is None else range(self.shape.stages) if moved.stages is None else moved.stages
         stages = tuple(stage for stage in chosen if self.saved_bytes(stage))
         return replace(moved, stages=stages) if moved is not None and stages else None
-
-    @property
-    def offchip_weight_bytes(self) -> int:
-        """The bytes of weights whose optimizer state lies off chip, of all stages."""
-        return sum(stage.parameter_bytes for stage in self.stages if self.offload.state_bytes(stage))
-
-    @property
-    def streamed_state_bytes(self) -> int:
-        """The bytes of optimizer state that one replica's IPUs load and store at a weight update, both together."""
-        return 2 * sum(self.offload.stored_state_bytes(stage) for stage in self.stages)
 
     @property
     def updated_variables(self) -> int:
@@ -358,10 +398,7 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """The elements that the outfeed's mode sends: every micro-batch's results, or only those of a step's last.
-
-        A micro-batch in segments has an element of each.
-        """
+        """Elements that the outfeed sends, of every micro-batch or the last of a step, each segment by itself."""
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)

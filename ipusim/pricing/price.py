@@ -112,7 +112,9 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
 def _host(program: PipelineProgram, system: System) -> HostCosts:
     rates, framework = system.rates, system.framework or ""
     values = program.updated_variables if system.updates_optimizer else 0
-    state = rates.offchip_state_time_ns(framework, program.offchip_weight_bytes, program.streamed_state_bytes)
+    stages, offload = program.stages, program.offload
+    weights, streamed = offload.offchip_weight_bytes(stages), offload.streamed_state_bytes(stages)
+    state = rates.offchip_state_time_ns(framework, weights, streamed)
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         read_stages,
         wrong_number,
     )
-    from ipusim.runs.request.request import index_of, options_set, plain, validate
+    from ipusim.runs.request.request import index_of, options_set, plain, take_out, validate
     from ipusim.runs.request.schema import InfeedSpec, Options, OutfeedSpec, json_schema
     from ipusim.runs.request.system_spec import PoplarOptionsSpec
     from ipusim.runs.second_times import TimesCheck, check_times

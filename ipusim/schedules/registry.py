@@ -221,8 +221,8 @@ HOUSE: Final = frozenset(_SCHEDULES)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def register(schedule: Schedule) -> None:
-    """Add a schedule of one's own under its name.
+def register(schedule: Schedule, *, again: bool = False) -> None:
+    """Add a schedule of one's own under its name; ``again`` replaces an earlier one, but none of the house.
 
     What it does not support is refused under it. Its Orders must be of the shape that was asked for.
 
@@ -230,7 +230,7 @@ def register(schedule: Schedule) -> None:
     are unknown; ProgramTypeError where ``order`` or ``multiple`` cannot be called.
     """
     check(schedule)
-    if schedule.name in _SCHEDULES:
+    if schedule.name in (HOUSE if again else _SCHEDULES):
         raise ProgramError(f"a schedule named {schedule.name!r} exists already")
     _SCHEDULES[schedule.name] = schedule
 

@@ -69,6 +69,10 @@ class Schedule:
     least: int = 0
     between: bool = False
 
+    def __call__(self, shape: PlanShape) -> Order:
+        """Return the Order of a shape, as :meth:`laid_out` does."""
+        return self.laid_out(shape)
+
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
         """The modes of recomputation that it has, Auto's choice first."""

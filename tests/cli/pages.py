@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for folder, pattern in (
-        (ROOT, "README.md"),
+        (ROOT, "[A-Z]*.md"),
         (ROOT, "[a-z]*/README.md"),
         (ROOT, "[a-z]*/[a-z]*/README.md"),
         (ROOT / "reports", "*.md"),

@@ -14,8 +14,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet
 import pytest
+from matplotlib.image import imread
 
 import ipusim as door
+from ipusim.app.render.style import DPI
 from ipusim.app.run_folder.columns import span_columns
 from ipusim.app.run_folder.export import csv_bytes, parquet_bytes
 from ipusim.app.run_folder.memory_file import memory_file, read_memory
@@ -274,6 +276,14 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
         (("--out", "a.csv", "--phase", "main"), "--phase: expected either it or tables, got both"),
         (("--out", "a.parquet", "--execution", "0"), "--execution: expected either it or tables, got both"),
         (("--out", "a.csv", "--no-browser"), "--no-browser: expected either it or tables, got both"),
+        (("--out", "a.csv", "--title", "x"), "--title: expected either it or tables, got both"),
+        (("--perfetto", "--size", "6x3in"), "--size: expected either it or --perfetto, got both"),
+        (("--theme", "night"), "--theme: expected light, dark or print, got 'night'"),
+        (("--size", "6x3"), "--size: expected a width and a height from 1 to 40 inches, such as 6x3in, got '6x3'"),
+        (
+            ("--size", "2x1in"),
+            "--size: expected a larger picture, got 2x1in: rows, axes and legend take at least 3.6 inches of height",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_told_in_one_line(timed, words, text):
@@ -303,6 +313,38 @@ def test_a_picture_of_a_run_folder_lies_in_it_named_by_what_it_shows(timed, word
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{timed / name}\n", "")
         assert (timed / name).read_bytes().startswith(b"\x89PNG" if drawn else b"")
         (timed / name).unlink()
+
+
+def test_pictures_of_every_command_have_their_own_title_size_and_theme(timed, tmp_path):
+    """A point of an SVG is a 72nd of an inch."""
+    own = ("--title", "A title of my own", "--size", "7x4in", "--theme", "dark")
+    lines = (
+        ("show", timed, "--phase", "ramp-up", "--out", tmp_path / "ramp.svg"),
+        ("compare", TIMED, "--schedules", "grouped,1f1b", "--out", tmp_path / "compared"),
+        ("sweep", TIMED, "--vary", "pipeline.gradient_accumulation_count=8,16", "--workers", "1", "--out", tmp_path),
+        ("explain", timed, "--out", tmp_path / "explained"),
+    )
+    for words in lines:
+        done = ipusim(*words, *own)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    for name in ("ramp.svg", "compared/comparison.svg", "sweep.svg"):
+        text = (tmp_path / name).read_text()
+        assert 'width="504pt" height="288pt"' in text, name
+        assert "A title of my own" in text, name
+        assert "fill: #181b21" in text, name
+    for name in ("idle_causes.png", "critical_path.png"):
+        shown = imread(tmp_path / "explained" / name)
+        assert shown.shape[:2] == (4 * DPI, 7 * DPI), name
+        assert shown[0, 0, :3].max() < 0.2, name
+
+
+def test_a_title_or_a_size_is_refused_where_no_chart_takes_it(tmp_path):
+    line = ("sweep", TIMED, "--seeds", "2", "--set", "disturbances=[{jitter: 10 %}]", "--out", tmp_path / "none")
+    for words in (("--title", "x"), ("--size", "6x3in"), ("--theme", "dark")):
+        done = ipusim(*line, *words)
+        said = f"{words[0]}: expected neither --seeds nor --slower beside it\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.usefixtures("without_charts")

@@ -39,17 +39,21 @@ def written():
 def test_every_key_that_runs_write_has_its_row(written):
     named = {path for path, _, _ in figure_rows()}
     empty = {path.removesuffix("[]") for path in named} | {path.partition(".")[0] for path in named}
-    assert {path for path in written if not path.startswith(_NAMED)} - named - empty == set()
-    assert {path for path in named - written if not path.startswith(("options", "notes", "idle_ipus"))} == set()
+    assert {path for path in written if not path.startswith(_NAMED)} - named - empty == set(), (
+        "keys of summary.json without a meaning: add it to the docstring of their class, or to reports/figures_page.py"
+    )
+    assert {path for path in named - written if not path.startswith(("options", "notes", "idle_ipus"))} == set(), (
+        "reports/figures_page.py has keys that no run writes: take them out"
+    )
 
 
 def test_every_row_has_a_meaning_and_every_key_is_snake_case():
     rows = list(figure_rows())
-    assert len({path for path, _, _ in rows}) == len(rows)
+    assert len({path for path, _, _ in rows}) == len(rows), "reports/figures_page.py has a key twice"
     for path, _, meaning in rows:
         assert meaning
         assert re.fullmatch(r"[a-z0-9_]+(\[\])?(\.[a-z0-9_]+(\[\])?)*(\.NAME)?", path)
 
 
 def test_the_page_is_the_one_that_is_made():
-    assert (Path("reports") / "figures.md").read_text() == figures_page()
+    assert (Path("reports") / "figures.md").read_text() == figures_page(), "run python -m reports"

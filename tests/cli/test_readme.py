@@ -60,6 +60,7 @@ WALKS = [block for block in _CONSOLE if any("reports/" in command for command in
 SINGLY = [block for block in _CONSOLE if block not in WALKS]
 #: The kinds of block of each page; a test runs every one of them.
 KINDS = {
+    "CONTRIBUTING.md": {"bash"},  # the first half of the README's command
     "README.md": {"bash", "console", "yaml", "text"},
     "scenarios/README.md": {"console", "csv", "python", "yaml"},
     "scenarios/python/README.md": {"console", "python"},
@@ -77,11 +78,14 @@ KINDS = {
 
 
 def test_every_block_is_of_a_kind_that_is_tested():
-    assert {name: {kind for kind, _ in all_blocks(text)} for name, text in PAGES.items() if all_blocks(text)} == KINDS
+    assert {
+        name: {kind for kind, _ in all_blocks(text)} for name, text in PAGES.items() if all_blocks(text)
+    } == KINDS, "a page has blocks of a new language: add it to KINDS, and a test that runs them"
 
 
 def test_the_readme_is_a_page():
-    assert len(README.encode()) <= 9 * 1024
+    size = len(README.encode())
+    assert size <= 9 * 1024, f"README.md has {size - 9 * 1024} bytes too many: move details to scenarios/README.md"
 
 
 def shortened(words):
@@ -125,7 +129,7 @@ def test_the_command_that_takes_longest(validate):
 @pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk[0])
 def test_a_walk_leads_to_its_end(workspace, walk):
-    assert len(walk) < 10
+    assert len(walk) < 10, "a walk on a page has ten commands or more: shorten it"
     for command in walk:
         tried(command, workspace)
 
@@ -133,23 +137,31 @@ def test_a_walk_leads_to_its_end(workspace, walk):
 def test_every_command_is_listed_and_tried():
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
     table = README.split("| command | what it does |")[1].split("\n\n")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == names
-    assert {command.split()[1] for block in (*SINGLY, *WALKS) for command in block} == names
+    listed = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert listed == names, f"README.md's table of commands: {sorted(listed ^ names)} on one side alone"
+    assert {command.split()[1] for block in (*SINGLY, *WALKS) for command in block} == names, (
+        "show each command in a console block of README.md or scenarios/README.md"
+    )
 
 
 def test_what_a_scenario_may_have_and_expect_is_read_and_the_workflow_calls_the_test(tmp_path):
     disturbed, wanted, workflow = blocks(SCENARIOS, "yaml")
     (tmp_path / "disturbed.yaml").write_text(dump(timed(4)) + disturbed)
     said = YAML(typ="safe").load(disturbed)["disturbances"]
-    assert len(load_job(tmp_path / "disturbed.yaml", ["system.name=m2000"]).request.options.disturbances) == len(said)
+    assert len(load_job(tmp_path / "disturbed.yaml", ["system.name=m2000"]).request.options.disturbances) == len(
+        said
+    ), "the page shows disturbances that a scenario does not take"
     (tmp_path / "mine.yaml").write_text(dump(timed(2)) + wanted)
-    assert len(load_job(tmp_path / "mine.yaml").request.options.expect) == 7
+    assert len(load_job(tmp_path / "mine.yaml").request.options.expect) == 7, (
+        "the page shows seven expectations: count a new one here"
+    )
     steps = YAML(typ="safe").load(workflow)["jobs"]["plans"]["steps"]
     assert steps[-1]["run"].split()[:2] == ["ipusim", "test"]
 
 
 def test_each_python_block_has_its_test():
-    assert sum(len(blocks(text, "python")) for text in PAGES.values()) == 3  # below, by a word that each has
+    found = sum(len(blocks(text, "python")) for text in PAGES.values())
+    assert found == 3, f"{found} Python blocks on the pages, three of which run below: add a test that runs a new one"
 
 
 def test_the_scenario_explained_runs(workspace):
@@ -189,15 +201,15 @@ def test_the_lines_that_install_the_names_run_anywhere(run_block):
 
 
 def test_the_schedule_of_ones_own_runs(run_block):
-    printed = run_block(SCENARIOS, "register(")
+    printed = run_block(SCENARIOS, "@schedule")
     assert "  0  F0.0 | .\n" in printed
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert printed.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
 def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
-    (block,) = [block for block in blocks(SCENARIOS, "python") if "register(" in block]
-    (workspace / "mine.py").write_text(block.partition("register(S")[0])
+    (block,) = [block for block in blocks(SCENARIOS, "python") if "@schedule" in block]
+    (workspace / "mine.py").write_text(block.partition("show(mine")[0])
     (workspace / "four.yaml").write_text((ROOT / "scenarios" / "schedules_four_ipus.yaml").read_text())
     (command,) = re.findall(r"`ipusim (schedule .*?)` prints one", OWN)
     (workspace / "file.csv").write_text(ipusim(*shlex.split(command)).stdout)
@@ -244,10 +256,25 @@ def test_the_throughputs_are_taken_as_the_page_says(workspace):
     assert own.settings == ("pipeline.schedule=1f1b", "precision=float16")
 
 
+def test_rows_of_how_to_add_fit_two_lines():
+    """A row that does not says what belongs into the docstring of the module that it names."""
+    rows = [line for line in PAGES["ipusim/README.md"].splitlines() if line.startswith("| ")]
+    long = [row[:50] for row in rows if len(row) > 240]
+    assert long == [], "shorten these rows of ipusim/README.md: their detail belongs into a docstring"
+
+
+def test_every_file_and_folder_of_tests_that_contributors_are_sent_to_exists():
+    named = re.findall(r"`(tests/[\w/.]+)`", PAGES["CONTRIBUTING.md"])
+    assert named, "no file is found on the page: look at the pattern above"
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert missing == [], "correct CONTRIBUTING.md"
+
+
 def test_setup_commands_name_extras_that_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     first, second = blocks(README, "bash")
-    for command in (first, second):
+    (contributors,) = blocks(PAGES["CONTRIBUTING.md"], "bash")
+    for command in (first, second, contributors):
         (extra,) = re.findall(r"'\.\[(\w+)\]'", command)
         assert extra in extras
     assert "ipusim run scenarios/tutorial_step3_pipelining.yaml" in first
@@ -285,12 +312,12 @@ def test_pages_lead_to_all_others():
             found = str(((ROOT / name).parent / target).resolve().relative_to(ROOT))
             if found not in seen:
                 ahead.append(found)
-    assert seen == set(PAGES)
+    assert seen == set(PAGES), f"link to {sorted(set(PAGES) - seen)} from a page"
 
 
 def test_the_page_of_scenarios_lists_every_one_and_every_layer():
     for path in (ROOT / "scenarios").glob("*.yaml"):
-        assert f"]({path.name})" in SCENARIOS
+        assert f"]({path.name})" in SCENARIOS, f"add a row of {path.name} to scenarios/README.md"
     kinds = sections(json_schema())["model.layers[]"].keys["type"]["x-names"]
     table = SCENARIOS.split("| layers | `type` |")[1].split("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", table)) == {*kinds, "from"}
@@ -304,7 +331,7 @@ def test_keys_that_the_page_of_scenarios_names_exist():
     known |= {name.strip("' ") for names in choices for name in names.split(",")}
     text = SCENARIOS.split("## What a scenario says")[1].split("| layers |")[0]
     named = re.findall(r"`(?:\w+\.)*(\w+)(?:: [^`]+)?`", text)
-    assert len(named) > 40
+    assert len(named) > 40, "hardly any key is found on the page: look at the pattern above"
     assert set(named) <= known
 
 
@@ -347,16 +374,16 @@ def test_pages_name_every_room_in_the_order_of_the_contract(page, folder, name):
     ordered = [room for layer in layers for room in layer if room != "__main__"]
     table = PAGES[page].split("| room | what it knows |")[1].split("\n\n")[0]
     rooms = re.findall(r"`(\w+)(?:/|\.py)`", "".join(row.split("|")[1] for row in table.splitlines() if row))
-    assert rooms == ordered
+    assert rooms == ordered, f"{page}: order its table as the contract in pyproject.toml"
     package = ROOT / folder
     there = {path.parent.name for path in package.glob("*/__init__.py")} | {path.stem for path in package.glob("*.py")}
-    assert set(rooms) == there - {"__init__", "__main__"}
+    assert set(rooms) == there - {"__init__", "__main__"}, f"{page}: a row for each folder and module"
 
 
 @pytest.mark.parametrize(("page", "least"), [("README.md", 25), ("app/README.md", 20), ("ipu/README.md", 20)])
 def test_places_that_the_pages_of_the_package_name_exist(page, least):
     named = re.findall(r"`([\w/]+(?:/|\.py))`", PAGES[f"ipusim/{page}"])
-    assert len(named) > least
+    assert len(named) > least, f"hardly any place is found on {page}: look at the pattern above"
     folders = [ROOT / "ipusim", ROOT, (ROOT / "ipusim" / page).parent]
     for place in named:
         assert any((folder / place).exists() for folder in folders), place

@@ -56,13 +56,14 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, va
     main(tmp_path)
     (tmp_path / "speed.md").unlink()  # which is measured, by a command of its own
     made = {path.name for path in tmp_path.iterdir() if path.is_file()}
-    assert made == {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")} - {"speed.md"}
+    held = {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".md")} - {"speed.md"}
+    assert made == held, f"run python -m reports, and remove what it no longer makes: {sorted(made ^ held)}"
     pages = [name for name in made if name.endswith(".md")]
-    assert len(pages) >= 5
+    assert len(pages) >= 5, "python -m reports makes fewer than five pages"
     for name in pages:
         assert (tmp_path / name).read_text() == (REPORTS / name).read_text(), "run python -m reports"
     zooms = [name for name in made if "tutorial-" in name]
-    assert len(zooms) == 3
+    assert len(zooms) == 3, "the tutorial has three pictures of phases: count a new one here"
     for name in (*zooms, "memory_by_schedule-compared.png", *SWEEPS):
         assert_same_picture((tmp_path / name).read_bytes(), name)
 
@@ -81,7 +82,7 @@ def test_what_was_tried_of_trainings_that_are_far_off_is_on_the_page(validate):
 def test_every_scenario_is_in_the_gallery_once():
     assert sorted(each.scenario for each in GALLERY) == sorted(
         path.stem for path in (ROOT / "scenarios").glob("*.yaml")
-    )
+    ), "a picture for each scenario: add it to reports/gallery.py, then run python -m reports"
 
 
 @pytest.mark.parametrize("name", ["recomputation", "memory_by_schedule", "schedules_four_ipus", "selection_orders"])
@@ -112,7 +113,7 @@ def test_the_commands_of_a_comparison_say_what_its_page_says(page, workspace):
 
 
 def test_the_gallery_shows_the_commands_as_they_are():
-    assert commands(gallery_page()) == [each.command for each in GALLERY]
+    assert commands(gallery_page()) == [each.command for each in GALLERY], "run python -m reports"
 
 
 @sampled(3)
@@ -129,9 +130,10 @@ def test_every_key_of_the_schema_has_its_row():
     assert set(mappings) <= set(found)
     for name, mapping in mappings.items():
         above = next((each.keys for each in found.values() if each.heading == found[name].within), {})
-        assert {*found[name].keys, *above} == set(mapping["properties"])
+        assert {*found[name].keys, *above} == set(mapping["properties"]), f"reports/scenario_keys.py: keys of {name}"
     text = PAGES["reports/scenario.md"].partition("\n## Figures\n")[0]
-    assert text.count("\n| `") == sum(len(section.keys) for section in found.values())
+    rows, keys = text.count("\n| `"), sum(len(section.keys) for section in found.values())
+    assert rows == keys, f"{keys} keys in the schema, {rows} rows in reports/scenario.md: run python -m reports"
     for section in found.values():
         assert f"# {section.heading}\n" in text
 
@@ -146,7 +148,7 @@ def test_every_example_is_what_the_key_takes():
             value = example(section, key, values, schema["$defs"])
             jsonschema.Draft202012Validator(allowed).validate(value)
             examples += 1
-    assert examples > 150
+    assert examples > 150, f"reports/scenario.md has {examples} examples: run python -m reports"
 
 
 def test_the_schema_is_written_and_named_as_the_page_says(workspace):

@@ -44,13 +44,13 @@ def test_rows(header):
     for row in rows:
         name, *written = (cell.strip() for cell in row.split("|"))
         ipu = int(name.removeprefix("IPU "))
-        assert len(written) == plan.emitted
+        assert len(written) == plan.emitted, f"{name}: {len(written)} cells for {plan.emitted} time-steps"
         for time_step, words in enumerate(written):
             right = [read(word, ipu, shape) for word in words.split() if word != "."]
             right = [op for op in right if op[:2] != (Pass.RECOMPUTE, shape.stages - 1)]
             assert cells.get((time_step, ipu), []) == right, (name, time_step)
             seen += len(right)
-    assert seen == len(plan.table)
+    assert seen == len(plan.table), f"the grid has {seen} passes, the Plan {len(plan.table)}"
 
 
 def read(word, ipu, shape):
@@ -61,5 +61,5 @@ def read(word, ipu, shape):
 
 
 def test_there_are_grids_of_every_kind():
-    assert len(GRIDS) == 13
+    assert len(GRIDS) == 13, f"{len(GRIDS)} grids in tests/golden/rows.txt, of 13: restore it, or count a new one here"
     assert {header.split()[0] for header in GRIDS} == {"grouped", "interleaved"}

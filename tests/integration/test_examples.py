@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from ipusim.schedules import registry
 from tests.docstrings import public, sections
 from tests.places import ROOT
 from tests.tensorflow_tests import needs_tensorflow
@@ -36,8 +37,12 @@ def test_the_examples_of_a_module_run(module):
     if any("tensorflow" in example.source for test in tests for example in test.examples):
         needs_tensorflow()
     runner = doctest.DocTestRunner()
-    assert sum(len(test.examples) for test in tests) == EXAMPLES[module]
-    assert [test.name for test in tests if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
+    found = sum(len(test.examples) for test in tests)
+    assert found == EXAMPLES[module], (
+        f"{module}: doctest finds {found} of {EXAMPLES[module]} examples; the others never run"
+    )
+    with registry.scoped():
+        assert [test.name for test in tests if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -45,7 +50,8 @@ def test_the_example_of_a_public_name_needs_nothing_around_it_and_shows_the_name
     """A function is called in it; a class is named, or an object of it is there behind it."""
     thing, text = PUBLIC[name], inspect.cleandoc(PUBLIC[name].__doc__ or "")
     test = doctest.DocTestParser().get_doctest(sections(text)["Example"], {}, name, None, None)
-    failed, _ = doctest.DocTestRunner().run(test, clear_globs=False)
+    with registry.scoped():
+        failed, _ = doctest.DocTestRunner().run(test, clear_globs=False)
     assert failed == 0
     nodes = ast.walk(ast.parse("".join(example.source for example in test.examples)))
     words = {getattr(node, "attr", None) or getattr(node, "id", None) for node in nodes}

@@ -19,11 +19,14 @@ import pytest
 from matplotlib.figure import Figure
 
 import ipusim
+from ipusim.analysis.figures import known_figures
+from ipusim.analysis.run_times import run_times_of
 from ipusim.app.page.page import report_page
 from ipusim.app.run_folder.report import RESULT_FILES
 from ipusim.app.scenario import ScenarioError, load_request
 from ipusim.base.errors import FileError, MissingPackageError, OutputError, ProgramError, TimelineError
-from ipusim.timeline.kinds import SpanKind
+from ipusim.pipeline.holders import Holder
+from ipusim.timeline.kinds import USES, SpanKind
 from ipusim.timeline.timeline import Span, Timeline
 from tests import table_names
 from tests.effort import slowest
@@ -77,10 +80,13 @@ def test_what_is_public():
     assert ipusim.__all__ == [
         "Comparison",
         "IpusimError",
+        "Order",
+        "Picture",
         "Request",
         "RequestError",
         "Run",
         "RunFolder",
+        "Shape",
         "Suggestion",
         "Sweep",
         "__version__",
@@ -89,12 +95,15 @@ def test_what_is_public():
         "report",
         "request",
         "run",
+        "schedule",
+        "show",
         "suggest",
         "sweep",
     ]
     for name in ipusim.__all__:
         found = getattr(ipusim, name)
-        assert name == "__version__" or (found.__name__, bool(found.__doc__)) == (name, True)
+        called = "PlanShape" if name == "Shape" else name  # beside layers' shapes inside the package
+        assert name == "__version__" or (found.__name__, bool(found.__doc__)) == (called, True)
     assert set(ipusim.__all__) <= set(dir(ipusim))
     with pytest.raises(AttributeError, match=r"^module 'ipusim' has no attribute 'nothing'$"):
         ipusim.nothing  # noqa: B018
@@ -104,10 +113,10 @@ def test_type_checkers_are_told_what_is_given():
     """Each public name comes from where the imports for type checkers say; they are all that those see."""
     tree = ast.parse(Path(ipusim.__file__).read_text())
     (checking,) = [node for node in tree.body if isinstance(node, ast.If)]
-    imported = [(each.name, node.module) for node in checking.body for each in node.names]
-    assert dict(imported).keys() | {"__version__"} == set(ipusim.__all__)
-    for name, module in imported:
-        assert getattr(ipusim, name) is getattr(import_module(module), name)
+    imported = [(each.asname or each.name, node.module, each.name) for node in checking.body for each in node.names]
+    assert {name for name, _, _ in imported} | {"__version__"} == set(ipusim.__all__)
+    for name, module, called in imported:
+        assert getattr(ipusim, name) is getattr(import_module(module), called)
 
 
 def test_importing_it_imports_nothing_that_takes_time():
@@ -141,6 +150,52 @@ def test_a_run_of_a_path_is_that_of_its_options(learnt, tmp_path):
         f"{path}:1:{json.dumps(TIMED | {'steps': 0}).index(' 0') + 2}: steps: expected a whole number from 1 to "
         "1000000, got 0"
     )
+
+
+CHANGES = {"pipeline.gradient_accumulation_count": 16, "pipeline": {"stages": {"s1": {"forward": 1500}}}, "steps": None}
+
+
+def test_every_verb_takes_changes_of_a_scenario_in_any_form(tmp_path):
+    """Dotted names and nested mappings change the same options of a path, a mapping, a Request and a Job."""
+    path = tmp_path / "timed.yaml"
+    path.write_text(json.dumps(TIMED | {"steps": 3}))
+    stages = [dict(stage, forward=1500) if stage["name"] == "s1" else stage for stage in STAGES]
+    expected = ipusim.run(TIMED | {"pipeline": {"stages": stages, "gradient_accumulation_count": 16}})
+    sources = [path, str(path), TIMED | {"steps": 3}, load_request(path), ipusim.run(path).result.job]
+    for source in sources:
+        ran = ipusim.run(source, changes=CHANGES)
+        assert ran.request.options == expected.request.options
+        assert np.array_equal(ran.timeline.end, expected.timeline.end)
+        compared = ipusim.compare(source, ["grouped"], changes=CHANGES).runs
+        assert [one.summary.makespan_cycles for one in compared.values()] == [expected.summary.makespan_cycles]
+        swept = ipusim.sweep(source, {"steps": [1]}, changes=CHANGES, workers=1)
+        assert [outcome.figures["makespan"] for outcome in swept.outcomes] == [
+            expected.summary.makespan_cycles / expected.timeline.info.clock_hz
+        ]
+        best = ipusim.suggest(source, changes=CHANGES, schedules=["grouped"], replicas=1, ipus=[4], stages=[4])
+        assert best.result.own.cycles == expected.summary.execution_cycles
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"steps": 0}, "{}: expected a whole number from 1 to 1000000, got 0"),
+        ({"pipeline": {"stages": {"9": {"forward": 1}}}}, "expected an index of pipeline.stages from 0 to 3, got 9"),
+        ({"steps.x": 1}, "expected steps to be a mapping or a list"),
+        ({"pipeline.repeat_count": 1, "pipeline": {"repeat_count": 2}}, "expected each option once"),
+    ],
+)
+def test_a_wrong_change_is_named_without_a_line_of_the_file(tmp_path, changes, text):
+    path = tmp_path / "timed.yaml"
+    path.write_text(json.dumps(TIMED | {"steps": 3}))
+    said = refused(ipusim.IpusimError, ipusim.run, path, changes=changes)
+    assert text.format("changes steps: steps") in said or text.format("changes steps") in said
+    assert str(path) not in said
+
+
+def test_a_run_folder_takes_no_changes(folder):
+    text = f"changes: expected scenarios to change, got the run folder {folder}"
+    assert refused(ipusim.IpusimError, ipusim.compare, [folder], changes={"steps": 2}) == text
 
 
 def test_a_request_takes_keys_one_by_one_and_what_python_has_for_lists_and_numbers():
@@ -183,6 +238,19 @@ def test_problems_name_options_without_lines(timed):
     assert refused(ipusim.RequestError, ipusim.run, both) == (
         "pipeline.splits: expected splits or stages, got both: leave one out"
     )
+
+
+@pytest.mark.parametrize("path", SCENARIOS[::9], ids=lambda path: path.stem)
+def test_a_summary_is_printed_on_a_page_of_the_screen(path):
+    """80 x 24, with every figure that the summary has."""
+    ran = ipusim.run(path, changes={"numerics": "off", "evaluate": None, "expect": None, "memory": "report"})
+    of_folder = run_times_of(ran.timeline)
+    for times, data in ((ran.summary, ran.summary.to_dict()), (of_folder, of_folder.times_dict())):
+        heading, *lines = repr(times).splitlines()
+        assert heading.startswith(f"{type(times).__name__} of {ran.summary.name}: ")
+        assert [line.split()[0] for line in lines] == list(known_figures(data))
+        assert len(lines) < 23
+        assert max(map(len, lines)) <= 80, lines
 
 
 def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
@@ -293,6 +361,26 @@ def test_frames_of_ipus_memory_and_losses(learnt, timed):
     assert (len(timed.losses()), list(timed.losses())) == (0, list(losses))
     assert timed.weights == {}
     assert learnt.weights["hidden/W"].shape == (6, 5)
+
+
+def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, folder):
+    """A column of a use of an IPU or of a holder of memory is there as ``USE_cycles`` or ``HOLDER_bytes``."""
+    replicas = ipusim.run(LEARNING, changes={"system.auto_select_ipus": 4})
+    summed = ipusim.run(LEARNING, changes={"pipeline.accumulate_outfeed": True})
+    swept = ipusim.sweep(LEARNING, {"steps": [1], "pipeline.sync": ["lock_step", "point_to_point"]}, losses=True)
+    uses = {f"{use.name}_cycles" for use in USES}
+    holders = {f"{holder.key}_bytes" for holder in Holder}
+    wrong = []
+    for shown in (learnt, ipusim.load(folder), replicas, summed, swept, ipusim.compare(LEARNING, ["grouped"])):
+        for method in ("spans", "ipus", "memory", "memory_over_time", "losses", "frame"):
+            if hasattr(shown, method):
+                owner = ipusim.Run if hasattr(ipusim.Run, method) else type(shown)
+                words = set(re.findall(r"\w+", getattr(owner, method).__doc__))
+                columns = set(getattr(shown, method)().columns) - {"steps", "pipeline.sync"}
+                families = {"USE_cycles": uses, "HOLDER_bytes": holders}
+                columns -= set().union(*(names for family, names in families.items() if family in words))
+                wrong += [(type(shown).__name__, method, column) for column in sorted(columns - words)]
+    assert wrong == []
 
 
 def test_a_run_is_varied_by_its_request(timed):

@@ -6,10 +6,11 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import PathPatch
 
-from ipusim.app.render import layout
+from ipusim.app.render import figures
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_pdf, to_png, to_svg
+from ipusim.app.render.picture import Picture
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import OutputError
 from tests.drawn import assert_legible, drawn_texts, words
@@ -100,16 +101,16 @@ def test_short_phases_still_have_their_names(lock_step):
     assert {"ramp-up", "main", "ramp-down"} <= set(found)
 
 
-def test_no_text_overlaps_another_in_a_narrow_figure(lock_step, monkeypatch):
-    monkeypatch.setattr(layout, "WIDTH_IN", 3.2)
-    figure = execution_trace(lock_step("grouped", **FOUR, count=8))
+def test_no_text_overlaps_another_in_a_narrow_figure(lock_step):
+    figure = execution_trace(lock_step("grouped", **FOUR, count=8), picture=Picture(size="3.2x4in"))
     assert_legible(figure, drawn_texts(figure))
 
 
 def test_where_names_have_no_room_they_are_short_then_executions(lock_step, monkeypatch):
-    with monkeypatch.context() as narrow:
-        narrow.setattr(layout, "WIDTH_IN", 2.6)
-        short = words(execution_trace(lock_step("grouped", **FOUR, count=8), title=""))
+    with monkeypatch.context() as unchecked:  # the words below the axes have no room
+        unchecked.setattr(figures, "_check_legible", lambda *_: None)
+        narrow = Picture(size="2.6x4in")
+        short = words(execution_trace(lock_step("grouped", **FOUR, count=8), title="", picture=narrow))
     assert {"up", "down", "update"} <= set(short)
     assert "execution 9" in words(PICTURES["ten executions"](lock_step))
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from ipusim.api import timelines
-from ipusim.app.render import layout, shortened
+from ipusim.app.render import shortened
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.picture import Picture
 from ipusim.app.render.shortened import in_periods
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.window import Window, execution_window, phase_window
@@ -109,12 +110,11 @@ def test_pictures_of_no_more_spans_than_a_run_may_record_are_the_same(whole, sho
         assert one == other
 
 
-@pytest.mark.parametrize(("execution", "width_in"), [(0, 10.0), (4, 10.0), (0, 6.0)])
-def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, short, monkeypatch, execution, width_in):
+@pytest.mark.parametrize(("execution", "size"), [(0, ""), (4, ""), (0, "6x4in")])
+def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, short, monkeypatch, execution, size):
     monkeypatch.setattr(timelines, "MOST_SPANS", 200)
-    monkeypatch.setattr(layout, "WIDTH_IN", width_in)
     window = execution_window(whole, execution)
-    figure = execution_trace(short, window.start, window.end)
+    figure = execution_trace(short, window.start, window.end, picture=Picture(size=size))
     texts = words(figure)
     signs = [text for text in texts if text.startswith("× ")]
     assert len(signs) == 1

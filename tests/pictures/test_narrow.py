@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from ipusim.app.render import layout
 from ipusim.app.render.boxes import span_boxes
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.narrow import legible_boxes
+from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import ALWAYS_SHOWN, DPI, LOOK_OF_KIND
 from ipusim.app.render.window import window
 from ipusim.app.scenario import load_job
@@ -44,12 +44,11 @@ def stretches(pixels, colour):
     return int(held[0]) + int(np.count_nonzero(held[1:] & ~held[:-1]))
 
 
-def test_all_forward_passes_of_an_inference_can_be_seen(monkeypatch):
-    monkeypatch.setattr(layout, "WIDTH_IN", 9.0)
+def test_all_forward_passes_of_an_inference_can_be_seen():
     free = ("rates.compute_set_cycles=0", "rates.product_layout_cycles=0")
     timeline = execute(load_job(SCENARIOS / "inference.yaml", free)).timeline
     forward = timeline.rows(SpanKind.FORWARD)
-    rows = rows_of_pixels(execution_trace(timeline), 4)
+    rows = rows_of_pixels(execution_trace(timeline, picture=Picture(size="9x4in")), 4)
     narrowest = (timeline.end - timeline.start)[forward].min()
     assert narrowest / window(timeline).cycles * rows[0].shape[1] < 0.5, "these passes are narrower than half a pixel"
     assert [stretches(pixels, LOOKS[0].face) for pixels in rows] == [32] * 4

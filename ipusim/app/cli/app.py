@@ -56,6 +56,13 @@ Execution = Annotated[
         help="execution of the pipeline that the picture shows  [default: 0, or the loss of an IPU]",
     ),
 ]
+Title = Annotated[
+    str, typer.Option("--title", metavar="TEXT", help="headline of the picture  [default: what the scenario says]")
+]
+Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
+Theme = Annotated[
+    str, typer.Option("--theme", metavar="NAME", help="light, dark, or print, in greys  [default: light]")
+]
 
 
 def listed(names: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, app, listed
+from ipusim.app.cli.app import Overrides, Size, Theme, app, listed
 from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def compare(
     ] = False,
     disturbances: _Disturbances = None,
     title: _Title = "",
+    size: Size = "",
+    theme: Theme = "light",
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
@@ -98,8 +100,10 @@ def compare(
     from ipusim.app.compare.comparison import Comparison
     from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
     from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+    from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
 
+    picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.called(listed(schedules))
     laid_out, modes = listed(orders), listed(f"{sync},{syncs}")
@@ -120,7 +124,7 @@ def compare(
             _raise_placed(runs, overrides, variant)
             raise
         result = Comparison(rows)
-        files = comparison_files(result, title, traces or ())
+        files = comparison_files(result, title, traces or (), picture)
         heed()
         results.write(files)
     print_text(*verdict(result))

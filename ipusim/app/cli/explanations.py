@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, RunOrScenario, app
+from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app
 from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text
 
 Explained = Annotated[
@@ -56,22 +56,26 @@ def explain(
     what: What = None,
     sync: Modes = "",
     stragglers: Straggling = False,
+    title: Title = "",
+    size: Size = "",
+    theme: Theme = "light",
     as_json: Annotated[bool, typer.Option("--json", help="print explanation.json and nothing else")] = False,
 ) -> None:
     """Say why a run takes as long as it does: the parts of its time, the critical path, and what changes would give."""
     from ipusim.app.explain.explanation import explain
     from ipusim.app.explain.settings import sync_modes
+    from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import opened
     from ipusim.app.run_folder.report import EXPLANATION_FILES
 
     keep_watch()
-    modes = sync_modes(sync)
+    modes, picture = sync_modes(sync), Picture(title, size, theme)
     ran = opened(run, overrides or (), trust=trust)
     with interruptible() as heed, ResultsFolder(out or ran.folder, EXPLANATION_FILES, reads=(run,)) as results:
         told = ran.timeline, ran.job, execution, ran.waterfall, what or (), modes
         explanation = explain(*told, straggling=stragglers, shares=ran.shares)
-        files = explanation.files()
+        files = explanation.files(picture)
         heed()
         results.write(files)
     if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, Start, app, refuse_beside
+from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, app, refuse_beside
 from ipusim.app.terminal import print_text
 from ipusim.base.errors import OptionError, install_command
 
@@ -52,6 +52,9 @@ def show(
     end: End = None,
     phase: PhaseName = None,
     execution: Execution = None,
+    title: Title = "",
+    size: Size = "",
+    theme: Theme = "light",
     perfetto: Annotated[
         bool,
         typer.Option("--perfetto", help="open the trace in a Perfetto that is installed here, else say how to open it"),
@@ -71,8 +74,8 @@ def show(
         refuse_beside(context, "tables", "run", "out", "from", "to")
         _write_tables(run, out, start, end)
     else:
-        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution")
-        _draw(run, out, (start, end, phase, execution))
+        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
+        _draw(run, out, (start, end, phase, execution), (title, size, theme))
 
 
 def _open_in_perfetto(run: Path, browser: bool) -> None:
@@ -102,9 +105,15 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
         done.wait()
 
 
-def _draw(run: Path, out: Path | None, part: tuple[int | None, int | None, str | None, int | None]) -> None:
-    """Draw a part of the execution trace of a run: from and to a cycle, or a phase, of an execution."""
+def _draw(
+    run: Path,
+    out: Path | None,
+    part: tuple[int | None, int | None, str | None, int | None],
+    chosen: tuple[str, str, str],
+) -> None:
+    """Draw a part of a run's execution trace, from and to a cycle or a phase, with a chosen title, size and theme."""
     from ipusim.api import Timeline, runs
+    from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.export import TABLES, TIMELINE, run_file
     from ipusim.app.run_folder.output_file import PICTURE, check_output
     from ipusim.app.run_folder.pictures import picture
@@ -114,11 +123,12 @@ def _draw(run: Path, out: Path | None, part: tuple[int | None, int | None, str |
     if out is not None and out.suffix.lower() not in PICTURE.marks:
         named = runs.one_of((*PICTURE.marks, *TABLES))
         raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
+    options = Picture(*chosen)
     timeline = run_file(run, TIMELINE)
     file = out or timeline.with_name(picture_name(*part))
     check_output(file, PICTURE, (timeline,))
     loaded = Timeline.load(timeline)
-    write_file(file, picture(loaded, picture_window(loaded, *part), file.suffix), follow=out is not None)
+    write_file(file, picture(loaded, picture_window(loaded, *part), file.suffix, options), follow=out is not None)
     typer.echo(f"{file}")
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Out, Overrides, Workers, app
+from ipusim.app.cli.app import Out, Overrides, Size, Theme, Title, Workers, app
 from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
+from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ipusim.api import analysis
+    from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.sweep.ceiling import Ceiling
     from ipusim.app.sweep.ensemble import Ensemble
@@ -91,6 +94,9 @@ def sweep(
     backend: Backend = "local",
     address: Address = None,
     table_format: TableFormat = "csv",
+    title: Title = "",
+    size: Size = "",
+    theme: Theme = "light",
     out: Out = None,
     overrides: Overrides = None,
 ) -> None:
@@ -109,10 +115,9 @@ def sweep(
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
     check_format(table_format)
-    crew = Crew(workers, backend, address)
-    crew.check()
-    request = load_request(study.scenario, overrides or ())
-    study = study.with_axes_of(request)
+    picture = _picture(title, size, theme, special=bool(seeds or slower))
+    (crew := Crew(workers, backend, address)).check()
+    study = study.with_axes_of(request := load_request(study.scenario, overrides or ()))
     folder = out or Path("reports") / request.name
     keep_watch()
     with (
@@ -124,20 +129,30 @@ def sweep(
         if journal.damaged:
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
-            with progress("sweeping", heed) as report_progress:
-                axes, together = study.axes, study.together
-                swept = run_points(request, axes, together, losses, crew, journal, report_progress, landing.show)
+            with progress("sweeping", heed) as report:
+                swept = run_points(request, study.axes, study.together, losses, crew, journal, report, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
         special = study.special(swept, request)
         limits = ceilings(swept)
-        files = sweep_files(swept, limits, chosen, table_format, drawn=special is None)
+        files = sweep_files(swept, limits, chosen, table_format, picture, drawn=special is None)
         files |= {} if special is None else special.files()
         heed()
         landing.end(files)
     _print(swept, limits, chosen, special)
     print_text(f"{folder}: {', '.join(files)}")
+
+
+def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
+    """Return the options of the chart; raises OptionError beside options whose charts take none."""
+    from ipusim.app.render.picture import Picture
+
+    picture = Picture(title, size, theme)
+    differing = [field.name for field in fields(picture) if getattr(picture, field.name) != field.default]
+    if special and differing:
+        raise OptionError(differing[0], "expected neither {} nor {} beside it", "seeds", "slower")
+    return picture
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from ipusim.app.render.comparison import Compared, common_title, slide
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.time_bars import TimeBar, TimeBars
 from ipusim.app.run_folder.report import json_bytes
 from ipusim.base.errors import ProgramError
@@ -29,17 +30,20 @@ _AROUND_BARS: Final = 0.8
 _LONGEST: Final = 6
 
 
-def comparison_chart(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> Chart:
+def comparison_chart(
+    result: Comparison, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT
+) -> Chart:
     """Return a slide of a comparison: the time of each run as a bar of its parts, and traces below.
 
     Of more runs than there is room for, those are shown that :func:`shown_rows` chooses. ``title`` is by default what
     all runs are of. ``traces`` are names of runs, as tables have them; by default as many as fit, the best first, then
-    the first, then by time. Raises ProgramError for the name of no run and a title that cannot be drawn, and
-    OutputError for more than fit.
+    the first, then by time. Raises ProgramError for the name of no run and a title that cannot be drawn,
+    OutputError for more than fit, and OptionError for a size in which the slide cannot be read.
     """
+    title = title or picture.title
     if not title.replace("\n", "").isprintable():
         raise ProgramError(f"expected a title of letters and signs, got {title!r:.60}")
-    rows = shown_rows(result)
+    rows = shown_rows(result, picture)
     ran = [row for row in rows if row.timeline is not None]
     title = title or common_title([row.timeline for row in result.ran if row.timeline is not None]) or result.title
     if len(rows) < len(result.rows):
@@ -47,15 +51,15 @@ def comparison_chart(result: Comparison, title: str = "", traces: Sequence[str] 
     traced = list(dict.fromkeys(_named(result, ran, name) for name in traces))
     best = [group.best or group.first for group in result.groups]
     first = [group.first for group in result.groups]
-    wish = traced or list(dict.fromkeys([*best, *first, *result.ranked(ran)]))
+    wish = traced or [row for row in dict.fromkeys([*best, *first, *result.ranked(ran)]) if row in ran]
     known = any(row.memory is not None for row in wish)
     runs = [_compared(result, row, known) for row in ran]
-    return slide(_bars(result, rows), runs, title, [ran.index(row) for row in wish], every=bool(traced))
+    return slide(_bars(result, rows), runs, title, [ran.index(row) for row in wish], picture, every=bool(traced))
 
 
-def shown_rows(comparison: Comparison) -> tuple[Row, ...]:
+def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row, ...]:
     """Return the rows that a slide has room for: the first that ran, and the best, those that fit before others."""
-    most = TimeBars.most(SLIDE_IN - _AROUND_BARS)
+    most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
     ranked = sorted(comparison.ran, key=lambda row: (not row.can_be_best, comparison.cost(row)))
@@ -89,12 +93,14 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     return TimeBars(f"Parts of the {time_words(comparison)}", bars, last)
 
 
-def comparison_files(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
+def comparison_files(
+    result: Comparison, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT
+) -> dict[str, bytes]:
     """Return the files of a comparison, by name; raises as :func:`comparison_chart` does.
 
     A comparison of selection orders has a map of the links as well.
     """
-    figure = comparison_chart(result, title, traces)
+    figure = comparison_chart(result, title, traces, picture)
     links = link_chart(result)
     return {
         "comparison.json": json_bytes(comparison_data(result)),

@@ -19,6 +19,7 @@ from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tabl
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
 from ipusim.app.render.window import part_window
@@ -209,17 +210,18 @@ class Explanation:
             "stragglers": None if self.stragglers is None else self.stragglers.to_dict(),
         }
 
-    def files(self) -> dict[str, bytes]:
+    def files(self, picture: Picture = DEFAULT) -> dict[str, bytes]:
         """Return the content of every file of an explanation, by name."""
         return {
             EXPLANATION: json_bytes(self.to_dict()),
-            "idle_causes.png": to_png(idle_chart(self.timeline, self.ipu_time)),
-            "critical_path.png": to_png(self.path_chart()),
+            "idle_causes.png": to_png(idle_chart(self.timeline, self.ipu_time, picture)),
+            "critical_path.png": to_png(self.path_chart(picture)),
         }
 
-    def path_chart(self) -> Chart:
+    def path_chart(self, picture: Picture = DEFAULT) -> Chart:
         """Return the trace with the critical path: of the execution, or of a run's lost IPU, or its first execution."""
-        return trace_with_path(self.timeline, self.path.rows, part_window(self.timeline, execution=self.execution))
+        shown = part_window(self.timeline, execution=self.execution)
+        return trace_with_path(self.timeline, self.path.rows, shown, picture)
 
 
 def explain(

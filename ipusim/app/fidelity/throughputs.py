@@ -106,14 +106,15 @@ class Prepared:
         else:
             least, most = _cycles(job, rates), _cycles(last, rates)
         slope = (most - least) / (2 * self.multiple)
+        program = job.program
         return UpdateTime(
             fixed=float((least - self.count * slope) / job.system.clock_hz),
             micro_batch=float(slope / job.system.clock_hz),
             updates=job.request.options.pipeline.repeat_count,
             learners=job.system.learners,
-            offchip_bytes=job.program.offchip_weight_bytes,
-            streamed_bytes=job.program.streamed_state_bytes,
-            values=job.program.updated_variables if job.system.updates_optimizer else 0,
+            offchip_bytes=program.offload.offchip_weight_bytes(program.stages),
+            streamed_bytes=program.offload.streamed_state_bytes(program.stages),
+            values=program.updated_variables if job.system.updates_optimizer else 0,
             rates=rates or self.rates,
         )
 

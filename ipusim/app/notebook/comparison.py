@@ -15,12 +15,13 @@ from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.folder import RunFolder
 from ipusim.app.notebook.frames import rows_frame
-from ipusim.app.notebook.request import RequestLike, placed
+from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.notebook.run import Run
 from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.stored import read_run
-from ipusim.base.errors import ProgramError
+from ipusim.base.errors import OptionError, ProgramError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,21 +72,23 @@ class Comparison(Pictured):
         )
 
     @checked
-    def figure(self, title: str = "", traces: Sequence[str] = ()) -> Chart:
+    def figure(self, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT) -> Chart:
         """Return the time of each run as a bar of its parts, above traces, as a matplotlib Figure for a slide.
 
         Args:
             title: by default the name that all runs have in common.
             traces: names of runs; by default the best, the first and others, as many as fit.
+            picture: its size, and its title where ``title`` is not given.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
+            OptionError: for a size in which the slide cannot be read.
             ProgramError: for the name of no run.
             OutputError: for more traces than fit.
         """
-        return comparison_chart(self._result, title, traces)
+        return comparison_chart(self._result, title, traces, picture)
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
@@ -161,6 +164,7 @@ def compare(
     syncs: str | Sequence[str] = (),
     orders: str | Sequence[str] = (),
     *,
+    changes: Changes = None,
     losses: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -172,6 +176,7 @@ def compare(
         schedules: names of schedules; by default its own of each, and of one alone Graphcore's.
         syncs: sync modes, ``lock_step`` and ``point_to_point``; by default its own of each.
         orders: selection orders such as ``ZIGZAG``; by default its own of each.
+        changes: other values for options, as :func:`ipusim.run` takes them; a run folder takes none.
         losses: whether the stages compute; else time alone is simulated.
         progress: called in each run with how many time-steps are done, and of how many.
 
@@ -179,6 +184,7 @@ def compare(
         What the runs take, and which is best.
 
     Raises:
+        OptionError: for changes that name an option twice, or beside a run folder.
         ProgramError: for a schedule, order or mode that does not exist or stands there twice, and for an empty list.
         FileError: for a folder that holds no run.
         RequestError: for what is wrong with requests of which none can run; ScenarioError where these are files.
@@ -194,7 +200,7 @@ def compare(
     if not every:
         raise ProgramError("expected something to compare, got an empty list")
     chosen, modes, laid_out = ([choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders))
-    compared = [_compared(item) for item in every]
+    compared = [_compared(item, changes) for item in every]
     try:
         return Comparison(
             study.compare(compared, chosen, modes or (), laid_out or (), losses=losses, progress=progress)
@@ -202,16 +208,20 @@ def compare(
     except RequestError as error:
         requests = [item for item, entry in zip(every, compared, strict=True) if isinstance(entry.what, Request)]
         for item in requests:  # mistakes of a file are told with their place there
-            with placed(item) as request:
+            with placed(item, changes) as request:
                 assemble(request)
-        with placed(requests[0]):
+        with placed(requests[0], changes):
             raise error
 
 
-def _compared(source: RequestLike | RunFolder) -> study.Compared:
+def _compared(source: RequestLike | RunFolder, changes: Changes) -> study.Compared:
     if isinstance(source, RunFolder):
-        return study.Compared(source.stored, str(source.folder))
-    if isinstance(source, str | Path) and Path(source).is_dir():
-        return study.Compared(read_run(Path(source)), str(source))
-    with placed(source) as request:
-        return study.Compared(request, str(source) if isinstance(source, str | Path) else request.name)
+        stored, name = source.stored, str(source.folder)
+    elif isinstance(source, str | Path) and Path(source).is_dir():
+        stored, name = read_run(Path(source)), str(source)
+    else:
+        with placed(source, changes) as request:
+            return study.Compared(request, str(source) if isinstance(source, str | Path) else request.name)
+    if changes:
+        raise OptionError("changes", f"expected scenarios to change, got the run folder {name}")
+    return study.Compared(stored, name)

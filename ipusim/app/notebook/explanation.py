@@ -13,6 +13,7 @@ from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.idle_causes import idle_chart
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.window import execution_window
 from ipusim.app.run_folder.columns import in_rows
 
@@ -57,15 +58,38 @@ class Explanation:
             ]
         )
 
-    def figure(self) -> Chart:
-        """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure."""
-        return idle_chart(self.result.timeline, self.result.ipu_time)
+    @checked
+    def figure(self, picture: Picture = DEFAULT) -> Chart:
+        """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure.
+
+        Args:
+            picture: title and size.
+
+        Returns:
+            The Figure, which a notebook shows.
+
+        Raises:
+            OptionError: for a size in which the chart cannot be read.
+        """
+        return idle_chart(self.result.timeline, self.result.ipu_time, picture)
 
     @checked
-    def path_figure(self, execution: int = 0) -> Chart:
-        """Return the trace of an execution with the critical path on it; raises TimelineError for one that is not."""
+    def path_figure(self, execution: int = 0, picture: Picture = DEFAULT) -> Chart:
+        """Return the trace of an execution with the critical path on it.
+
+        Args:
+            execution: its number, from 0.
+            picture: title and size.
+
+        Returns:
+            The Figure, which a notebook shows.
+
+        Raises:
+            OptionError: for a size in which the trace cannot be read.
+            TimelineError: for an execution that the run has not.
+        """
         shown = execution_window(self.result.timeline, execution)
-        return trace_with_path(self.result.timeline, self.result.path.rows, shown)
+        return trace_with_path(self.result.timeline, self.result.path.rows, shown, picture)
 
     @cached_property
     def _png(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The argument of a notebook function as a Request: a Request, options by a scenario's keys, or a scenario's path."""
+"""The argument of a notebook function as a Request: a Request, a Job, options by a scenario's keys, or a path."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ipusim.api import Problem, Request, RequestError, runs
+from ipusim.api import Job, Problem, Request, RequestError, runs
 from ipusim.app.scenario.load import placed_request
+from ipusim.app.study.trial import changed
+from ipusim.base.errors import OptionError
 
-#: Anything that a Request can be made from: itself, options, or the path of a scenario.
-RequestLike = Request | Mapping[str, Any] | Path | str
+#: Anything that a Request can be made from: itself, its Job, options, or the path of a scenario.
+RequestLike = Request | Job | Mapping[str, Any] | Path | str
+#: Values of options by dotted names, or as nested mappings; None unsets an option.
+Changes = Mapping[str, Any] | None
 
 
 def request(
@@ -52,17 +56,35 @@ def request(
 
 
 @contextmanager
-def placed(source: RequestLike) -> Iterator[Request]:
+def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
     """Yield the Request of a notebook function's argument; errors from a scenario file have positions in it.
 
     Raises ScenarioError and ScenarioMemoryError for a file, in place of the RequestError and RequestMemoryError of the
-    block; RequestError for an argument of another type.
+    block; RequestError for an argument of another type; OptionError for changes that name an option twice.
     """
+    values = _by_dotted_name(changes or {})
     if isinstance(source, str | Path):
-        with placed_request(source) as loaded:
+        with placed_request(source, changes=values) as loaded:
             yield loaded
-    elif not (isinstance(source, Request) or hasattr(source, "keys")):
-        expected = "a scenario as a path, a mapping of options or a Request"
-        raise RequestError([Problem((), f"expected {expected}, got {runs.show(source)}")])
+    elif isinstance(source, Request | Job):
+        yield changed(source if isinstance(source, Request) else source.request, values)
+    elif hasattr(source, "keys"):
+        yield changed(request(source), values)
     else:
-        yield source if isinstance(source, Request) else request(source)
+        expected = "a scenario as a path, a mapping of options, a Request or a Job"
+        raise RequestError([Problem((), f"expected {expected}, got {runs.show(source)}")])
+
+
+def _by_dotted_name(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes, which may be nested mappings, as one mapping of plain values by dotted names."""
+    values: dict[str, Any] = {}
+    left = [*reversed(runs.plain(changes).items())]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict) and value:
+            left += [(f"{name}.{key}", nested) for key, nested in reversed(value.items())]
+        elif name in values:
+            raise OptionError("changes", f"expected each option once, got {runs.show(name)} a second time")
+        else:
+            values[str(name)] = value
+    return values

@@ -10,10 +10,11 @@ from ipusim.api import Progress, Request, Summary, analysis, assemble, execute, 
 from ipusim.app.explain.explanation import explain
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.explanation import Explanation
-from ipusim.app.notebook.request import RequestLike, placed
+from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.notebook.shown import Shown
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_files
@@ -58,24 +59,30 @@ class Run(Shown):
 
     @checked
     def memory_figure(
-        self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
+        self,
+        phase: str | None = None,
+        execution: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        picture: Picture = DEFAULT,
     ) -> Chart:
         """Return the memory of each IPU over time as a matplotlib Figure, of the part that :meth:`figure` shows.
 
         Args:
-            phase, execution, start, end: as of :meth:`figure`.
+            phase, execution, start, end, picture: as of :meth:`figure`.
 
         Returns:
             The Figure, which a notebook shows; sizes are in bytes with their units.
 
         Raises:
+            OptionError: as :meth:`figure`.
             OutputError: as :meth:`figure`, and where the stages do not say what they hold.
             TimelineError: as :meth:`figure`.
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
         shown = part_window(self.timeline, start, end, phase, execution)
-        return memory_chart(self.timeline, self.result.memory, shown)
+        return memory_chart(self.timeline, self.result.memory, shown, picture)
 
     @checked
     def explain(self, execution: int | None = None) -> Explanation:
@@ -115,13 +122,21 @@ class Run(Shown):
 
 
 @checked
-def run(source: RequestLike, *, progress: Progress | None = None, hooks: Sequence[runs.Hook] = ()) -> Run:
-    """Return the Run of a Request, of options by a scenario's own keys, or of the scenario at a path.
+def run(
+    source: RequestLike,
+    *,
+    changes: Changes = None,
+    progress: Progress | None = None,
+    hooks: Sequence[runs.Hook] = (),
+) -> Run:
+    """Return the Run of a Request or Job, of options by a scenario's own keys, or of the scenario at a path.
 
     What the request's own Python functions raise is passed on.
 
     Args:
         source: what to run.
+        changes: other values for options, by dotted names or as nested mappings, which keep the keys that they do not
+            name: ``{"pipeline.repeat_count": 2}`` is ``{"pipeline": {"repeat_count": 2}}``; None unsets an option.
         progress: called with how many time-steps are done, and of how many.
         hooks: called at the beginning of each execution and at the end of the run, with the session.
 
@@ -129,6 +144,7 @@ def run(source: RequestLike, *, progress: Progress | None = None, hooks: Sequenc
         The run: its Timeline, its summary, its losses and weights.
 
     Raises:
+        OptionError: for changes that name an option twice.
         RequestError: with every problem of a Request or of options.
         ScenarioError: with those of a file, each with its line and column.
         PlanError: for a Plan that breaks a rule, as one of a user's own schedule can.
@@ -141,5 +157,5 @@ def run(source: RequestLike, *, progress: Progress | None = None, hooks: Sequenc
         >>> ipusim.run(options)
         <Run of pipeline: 11.28 us per weight update, 354,667 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
     """
-    with placed(source) as request:
+    with placed(source, changes) as request:
         return Run(execute(assemble(request), progress, hooks))

@@ -13,6 +13,7 @@ from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import summary_table
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import part_window
@@ -48,7 +49,12 @@ class Shown(Pictured):
 
     @checked
     def figure(
-        self, phase: str | None = None, execution: int | None = None, start: int | None = None, end: int | None = None
+        self,
+        phase: str | None = None,
+        execution: int | None = None,
+        start: int | None = None,
+        end: int | None = None,
+        picture: Picture = DEFAULT,
     ) -> Chart:
         """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
 
@@ -56,16 +62,19 @@ class Shown(Pictured):
             phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.
             execution: its number, from 0; by default that, and of a run that loses an IPU what is around the loss.
             start, end: cycles of the tile clock from the beginning of the run, in place of a phase.
+            picture: title and size, such as ``ipusim.Picture(title="Ramps", size="6x3in")``.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
+            OptionError: for a size in which the picture cannot be read.
             OutputError: for a phase that the execution has not, for cycles outside the run, and for both.
             TimelineError: for an execution that the run has not.
         """
         shown = part_window(self.timeline, start, end, phase, execution)
-        return execution_trace(self.timeline, shown.start, shown.end, title=default_title(self.timeline, shown))
+        title = default_title(self.timeline, shown, headline=picture.title)
+        return execution_trace(self.timeline, shown.start, shown.end, title=title, picture=picture)
 
     @checked
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
@@ -75,8 +84,17 @@ class Shown(Pictured):
             start, end: cycles of the tile clock, of the spans between which alone rows are; by default of all.
 
         Returns:
-            A DataFrame of the columns of :func:`ipusim.app.run_folder.columns.span_columns`; times are in cycles and in
-            seconds.
+            A DataFrame, in which a value that a kind of span lacks is missing:
+
+            - kind: such as ``forward``, ``exchange`` or ``weight update``;
+            - track: row of the trace, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``;
+            - ipu: logical IPU, missing for spans of several IPUs or of none;
+            - replica, stage, micro_batch, time_step, execution: number of each, of the stage its name;
+            - start_cycle, end_cycle, cycles: first cycle, end, and duration in cycles of the tile clock;
+            - start_s, end_s: start and end in seconds;
+            - link: direction of an IPU-Link;
+            - bytes: bytes that the span copies;
+            - cause: row of the span that released this one.
 
         Raises:
             OutputError: for more spans than a table may have rows; ``start`` and ``end`` make them fewer.
@@ -85,26 +103,65 @@ class Shown(Pictured):
         return frame(span_columns(self.timeline, start, end))
 
     def ipus(self) -> pd.DataFrame:
-        """Return a row for each IPU: its stages, and its cycles in an execution by what it does; needs pandas."""
+        """Return a row for each IPU, with its cycles in the pipeline of an execution by activity; needs pandas.
+
+        Returns:
+            A DataFrame:
+
+            - ipu, physical_ipu: number of the logical IPU, and of the device's IPU;
+            - stages: names of its stages;
+            - USE_cycles: cycles of each use, such as forward_cycles and sync_wait_cycles;
+            - compute_cycles: cycles of passes;
+            - utilisation: compute_cycles / makespan.
+        """
         return frame(ipu_columns(self.times))
 
     def memory(self) -> pd.DataFrame:
-        """Return a row for each IPU that holds a stage: its peak in bytes, and what that holds; needs pandas.
+        """Return a row for each IPU that holds a stage, with its peak and the holders of the peak; needs pandas.
 
-        Stages known by their cycles alone do not say what they hold, which then is 0.
+        Stages known by their cycles alone hold 0 bytes.
+
+        Returns:
+            A DataFrame:
+
+            - ipu: number of the logical IPU;
+            - peak_bytes, peak_cycle, peak_pass: most bytes that the IPU holds, first cycle of that peak, and the pass
+              that then runs;
+            - excess_bytes: bytes above its memory;
+            - resident_bytes: bytes held over the whole run;
+            - remote_bytes: bytes in Streaming Memory;
+            - fifo_held_bytes: bytes of FIFOs that are in use at the peak;
+            - sram_bytes: memory of an IPU, missing on a machine without a limit;
+            - HOLDER_bytes: bytes of each holder at the peak, such as parameters_bytes and live_tensors_bytes.
         """
         return memory_frame(self._said["memory"])
 
     def memory_over_time(self) -> pd.DataFrame:
         """Return the memory of IPUs over the whole run, a row for each change of an IPU; needs pandas.
 
-        Columns are those of :func:`ipusim.app.run_folder.columns.memory_columns`. No rows where the stages do not say
-        what they hold.
+        Returns:
+            A DataFrame, without rows for stages known by their cycles alone; a row holds until the next of its IPU:
+
+            - ipu: number of the logical IPU;
+            - cycle, s: time of the change, in cycles of the tile clock and in seconds;
+            - allocated_bytes: resident_bytes + live_bytes;
+            - resident_bytes: bytes held over the whole run, buffers of FIFOs included;
+            - live_bytes: bytes of the pass that runs;
+            - fifo_bytes: bytes in use in the buffers of FIFOs.
         """
         return frame(memory_columns(self._curves(), self.timeline.info.clock_hz))
 
     def losses(self) -> pd.DataFrame:
-        """Return the losses that reached the host, as ``losses.csv`` has them; no rows without any; needs pandas."""
+        """Return the losses that reached the host, as in ``losses.csv``; needs pandas.
+
+        Returns:
+            A DataFrame, without rows for a run of time alone:
+
+            - step, execution: number of the step, and of the execution in it;
+            - micro_batch and loss; of an outfeed that accumulates, micro_batches and loss_sum: a number of
+              micro-batches and the sum of their losses;
+            - replica: number of the replica, where there are several.
+        """
         return losses_frame(self._losses)
 
     def _curves(self) -> Sequence[analysis.MemoryCurve]:

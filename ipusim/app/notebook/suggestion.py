@@ -9,7 +9,7 @@ from typing import Any
 from ipusim.api import Request, runs
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
-from ipusim.app.notebook.request import RequestLike, placed
+from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.suggest import suggestion as study
 from ipusim.app.suggest import words
 from ipusim.app.suggest.budget import Budget
@@ -82,6 +82,7 @@ class Suggestion:
 def suggest(
     source: RequestLike,
     *,
+    changes: Changes = None,
     simulations: int = study.SIMULATIONS,
     seconds: float | None = study.SECONDS,
     **limits: int | str | Sequence[int] | Sequence[str],
@@ -90,6 +91,7 @@ def suggest(
 
     Args:
         source: what :func:`ipusim.run` takes.
+        changes: other values for options, as :func:`ipusim.run` takes them.
         simulations: how many plans are simulated at most; 200 by default.
         seconds: how long the search may take, 60 by default; None for as long as a proof takes.
         limits: the options of ``ipusim suggest`` by their names, such as ``schedules=["grouped"]`` or ``replicas=1``.
@@ -119,5 +121,5 @@ def suggest(
             raise OptionError(name, f"expected {what}, got {runs.show(limit)}")
         taken[name] = limit if name == "global_batch" else tuple(values)
     budget = Budget(seconds)
-    with placed(source) as request:
+    with placed(source, changes) as request:
         return Suggestion(study.suggest(request, Limits(**taken), simulations=simulations, budget=budget))

@@ -10,8 +10,9 @@ from ipusim.api import Progress
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
-from ipusim.app.notebook.request import RequestLike, placed
+from ipusim.app.notebook.request import Changes, RequestLike, placed
 from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.sweep import report
 from ipusim.app.sweep import sweep as study
@@ -69,25 +70,41 @@ class Sweep(Pictured):
         return {mode.value: self._result.changes(best[0][0]) for mode, best in ranked.items() if best}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each point, with the columns of ``sweep.csv``; needs pandas."""
+        """Return a row for each point, with the columns of ``sweep.csv``; needs pandas.
+
+        Returns:
+            A DataFrame, in which values of a refused point are missing:
+
+            - a column for each varied option, under its dotted name;
+            - sync: sync mode, where points have several;
+            - makespan_cycles, makespan_s: duration of an execution without its weight update;
+            - weight_update_period_s: seconds from one weight update to the next;
+            - samples_per_s: throughput of the whole run;
+            - bubble, utilisation: shares of the IPUs' time, 1 together;
+            - peak_bytes: most memory that an IPU holds;
+            - fits: answer to whether every IPU holds what it needs, such as ``fits`` and ``does not fit``;
+            - loss, accuracy: mean loss of the last step, and accuracy on held-out samples, with ``losses``;
+            - message: reason of a refusal.
+        """
         made = report.columns(self._result)
         return rows_frame([dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)])
 
     @checked
-    def figure(self, measure: str | None = None) -> Chart:
+    def figure(self, measure: str | None = None, picture: Picture = DEFAULT) -> Chart:
         """Return the chart of a measure as a matplotlib Figure.
 
         Args:
             measure: its name, such as ``bubble``; by default this sweep's.
+            picture: title and size.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for an unknown measure.
+            OptionError: for an unknown measure, and for a size in which the chart cannot be read.
         """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
-        return report.chart_of(self._result, self.ceilings, chosen)
+        return report.chart_of(self._result, self.ceilings, chosen, picture)
 
     @checked
     def save(self, folder: Path | str, form: str = "csv") -> Path:
@@ -126,6 +143,7 @@ def sweep(
     source: RequestLike,
     vary: Mapping[str, str | Iterable[Any]],
     *,
+    changes: Changes = None,
     zip: bool = False,
     measure: str = "throughput",
     losses: bool = False,
@@ -141,6 +159,7 @@ def sweep(
     Args:
         source: what :func:`ipusim.run` takes.
         vary: paths of options, each with its values in a list or in a text such as ``8..256x2``.
+        changes: other values for options, as :func:`ipusim.run` takes them.
         zip: whether the values go side by side, the first of each, the second of each; else all are crossed.
         measure: what points are judged and drawn by: ``throughput`` (samples/s), ``time`` or ``makespan`` (s),
             ``bubble`` or ``utilisation`` (share), ``memory`` (bytes), ``loss`` or ``accuracy``, which need ``losses``.
@@ -165,7 +184,7 @@ def sweep(
         <Sweep of 2 points of pipeline.gradient_accumulation_count>
     """
     measure_of(measure, losses=losses)
-    with placed(source) as request:
+    with placed(source, changes) as request:
         result = study.sweep(
             request,
             axes_of(vary),

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.shortened import left_out_words, shortened
-from ipusim.app.render.style import WIDTH_IN
 from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import shorter
 from ipusim.app.render.window import Window
-from ipusim.base.errors import OutputError
+from ipusim.base.errors import OptionError, OutputError
 from ipusim.base.units import format_seconds
 
 #: Ratio of the longest to the shortest of the runs that share the axis, the largest such group. Longer runs are cut.
@@ -83,7 +83,15 @@ def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
 
 
 @own_settings()
-def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[int], *, every: bool = False) -> Chart:
+def slide(
+    bars: TimeBars,
+    runs: Sequence[Compared],
+    title: str,
+    wish: Sequence[int],
+    picture: Picture = DEFAULT,
+    *,
+    every: bool = False,
+) -> Chart:
     """Return bars of the time of runs above the traces of some of ``runs``, at most 1080 pixels high as a PNG.
 
     Args:
@@ -92,27 +100,29 @@ def slide(bars: TimeBars, runs: Sequence[Compared], title: str, wish: Sequence[i
         title: its first line is the headline; what is more than three lines is left out.
         wish: positions of the runs whose traces are to be shown, the one that matters most first; as many of them are
             as fit, in their order in ``runs``. Memory over time is left out where two would not fit with it.
+        picture: the size.
         every: whether all of them have to be.
 
-    Raises OutputError where they have to be, and do not fit.
+    Raises OutputError where they have to be, and do not fit, and OptionError for a size in which the slide cannot be
+    read.
     """
-    title = shorter(title, WIDTH_IN)
-    bars_in = bars.height_in(WIDTH_IN)
+    title = shorter(title, picture.width_in)
+    bars_in = bars.height_in(picture.width_in)
     for count in range(len(wish), len(wish) - 1 if every else 0, -1):
         whole = [runs[number] for number in sorted(wish[:count])]
         bare = [replace(run, strip=None) for run in whole] if every or count <= _PREFERRED else whole
         for shown in (whole, bare):
-            room = slide_rows(count, sum(run.strip is not None for run in shown), bars_in)
+            room = slide_rows(count, sum(run.strip is not None for run in shown), bars_in, picture)
             rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in shown)
             well = _LEVEL if count > _PREFERRED else _WELL_SEEN
             if room < (_LEAST_SEEN if every else well) * rows:
                 continue
-            with suppress(OutputError):  # titles and legends took more lines than usual
+            with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
                 panels = _panels(shown, max(int(room / _LEAST_SEEN), count))
-                return stack(panels, _window(panels), title, bars)
+                return finished(stack(panels, _window(panels), title, bars, picture), picture)
     if every and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
-    return bars_alone(bars, title)
+    return finished(bars_alone(bars, title, picture), picture)
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:

@@ -7,13 +7,22 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
+from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
+from ipusim.app.render.theme import apply_theme
+
+#: Pixels of a text that may lie outside of the picture: none of them is ink.
+_CUT: Final = 1.0
+#: Part of the height of a text, above and below, that letters with tails alone reach.
+_TAIL: Final = 0.2
 
 
 class Chart(Figure):
@@ -34,6 +43,61 @@ class Chart(Figure):
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
+
+
+def finished(chart: Chart, picture: Picture) -> Chart:
+    """Return a chart in its theme; raises OptionError where a text of a chosen size is cut off or lies over another.
+
+    A chart of the default size is laid out so that neither happens.
+    """
+    with own_settings():
+        if picture.height_in is not None:
+            _check_legible(chart, picture)
+        apply_theme(chart, picture.theme)
+    return chart
+
+
+def _check_legible(chart: Chart, picture: Picture) -> None:
+    FigureCanvasAgg(chart)
+    chart.draw_without_rendering()
+    wide, tall = chart.bbox.size
+    boxes = sorted(_letters(chart), key=lambda box: box.left)
+    for number, box in enumerate(boxes):
+        if box.left < -_CUT or box.low < -_CUT or box.right > wide + _CUT or box.high > tall + _CUT:
+            raise picture.refusal(f"{box.words!r:.60} would be cut off")
+        for other in boxes[number + 1 :]:
+            if other.left >= box.right:
+                break
+            if max(box.low, other.low) < min(box.high, other.high):
+                raise picture.refusal(f"{box.words!r:.40} and {other.words!r:.40} would lie over each other")
+
+
+class _Letters(NamedTuple):
+    """A text of a chart and its edges in pixels, without the room for letters with tails."""
+
+    words: str
+    left: float
+    low: float
+    right: float
+    high: float
+
+
+def _letters(chart: Chart) -> Iterator[_Letters]:
+    """Yield the texts that a chart shows; matplotlib keeps ticks outside of the axes too."""
+    hidden = {
+        label
+        for axes in chart.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis.get_major_ticks()
+        if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
+        for label in (tick.label1, tick.label2)
+    }
+    for text in chart.findobj(Text):
+        of_axes = text.axes is None or text.axes.axison or text in text.axes.texts
+        if text.get_visible() and text.get_text().strip() and of_axes and text not in hidden:
+            left, low, right, high = (float(side) for side in text.get_window_extent().extents)
+            across, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
+            yield _Letters(text.get_text(), left + across, low + up, right - across, high - up)
 
 
 class Pictured:

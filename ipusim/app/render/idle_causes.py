@@ -9,9 +9,10 @@ import numpy as np
 
 from ipusim.api import Timeline
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
-from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.picture import DEFAULT, Picture
+from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
 from ipusim.app.render.time_bars import write_share
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.looks import Look
@@ -20,29 +21,41 @@ from ipusim.base.units import format_seconds
 #: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
 _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
 _LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
+#: Inches of bars at least, in a picture of a chosen size.
+_NARROWEST: Final = 1.0
 _FILLED: Final = 0.8
 #: A share that is written into its part of a bar, and the inches that it takes there.
 _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]]) -> Chart:
-    """Return a figure with a bar for each IPU, divided into the parts of its time, which are as long on every IPU."""
+def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], picture: Picture = DEFAULT) -> Chart:
+    """Return a figure with a bar for each IPU, divided into the parts of its time, which are as long on every IPU.
+
+    Raises OptionError for a size in which it cannot be read.
+    """
     info = timeline.info
-    ipus = len(info.ipus)
+    ipus, figure_in = len(info.ipus), picture.width_in
     bar = max(min(_ALL / ipus, _HIGHEST), _LOWEST)
     parts = [(look, cycles) for look, cycles in ipu_time if cycles.any()]
     window_cycles = sum(int(cycles[0]) for _, cycles in ipu_time)
-    legend = legend_lines([Entry(look.name, look) for look, _ in parts], WIDTH_IN - 2 * _EDGE)
+    legend = legend_lines([Entry(look.name, look) for look, _ in parts], figure_in - 2 * _EDGE)
     length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
     words = f"{info.order_and_sync}, time of each IPU, {length}"
-    title = title_lines(f"{info.title}\n{words}" if info.title else f"{info.name}: {words}", WIDTH_IN - 2 * _EDGE)
+    headline = picture.title or info.title
+    title = title_lines(f"{headline}\n{words}" if headline else f"{info.name}: {words}", figure_in - 2 * _EDGE)
     above, below = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
+    if picture.height_in is not None:
+        bar = (picture.height_in - above - below) / ipus
+        if bar < _LOWEST:
+            raise picture.too_low("bars, axis and legend", above + _LOWEST * ipus + below)
     height = above + bar * ipus + below
-    figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
+    figure = Chart(figsize=(figure_in, height), facecolor="white")
     write_titles(figure, title, _EDGE)
-    width = WIDTH_IN - _LEFT - _RIGHT
-    axes = figure.add_axes((_LEFT / WIDTH_IN, below / height, width / WIDTH_IN, bar * ipus / height))
+    width = figure_in - _LEFT - _RIGHT
+    if width < _NARROWEST:
+        raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _NARROWEST:.1f} inches of width")
+    axes = figure.add_axes((_LEFT / figure_in, below / height, width / figure_in, bar * ipus / height))
     left = np.zeros(ipus)
     for look, cycles in parts:
         share = cycles / max(window_cycles, 1)
@@ -61,4 +74,4 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]]) ->
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     draw_legend(figure, legend, _EDGE, _EDGE)
-    return figure
+    return finished(figure, picture)

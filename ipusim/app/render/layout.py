@@ -15,13 +15,14 @@ from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.content import Content, content
 from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.fold import rows_of
-from ipusim.app.render.legend import LEGEND_LINE, draw_legend, legend_entries, legend_lines
+from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_entries, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_strip import STRIP_NAME, MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
-from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.picture import DEFAULT, Picture
+from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
 from ipusim.app.render.time_bars import TimeBars
-from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.app.render.titles import TitleLine, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 
@@ -49,6 +50,8 @@ _AROUND: Final = 1.8
 _AROUND_SLIDE: Final = 1.6
 #: On a slide rows lower than this are refused.
 _LEAST_ROW: Final = 0.02
+#: In a picture of a chosen size rows lower than this, and axes narrower, are refused; rounds until both agree.
+_SEEN, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
 #: Inches of memory over time, in a figure of many panels, and between it and the rows.
 _STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
 _MANY_PANELS: Final = 4
@@ -102,12 +105,18 @@ def most_rows(panels: int, strips: int) -> int:
     return max(int(room / _LOWEST_SEEN), panels)
 
 
-def slide_rows(panels: int, strips: int, bars_in: float) -> float:
+def slide_rows(panels: int, strips: int, bars_in: float, picture: Picture = DEFAULT) -> float:
     """Return the estimated inches for rows of panels below bars on a slide; negative where nothing fits.
 
     Titles, headings and legends are estimated with their usual number of lines.
     """
-    return SLIDE_IN - bars_in - _AROUND_SLIDE - _headed(panels) - strips * (_ABOVE_STRIP + _LOW_STRIP)
+    return (
+        (picture.height_in or SLIDE_IN)
+        - bars_in
+        - _AROUND_SLIDE
+        - _headed(panels)
+        - strips * (_ABOVE_STRIP + _LOW_STRIP)
+    )
 
 
 def _headed(panels: int) -> float:
@@ -130,30 +139,88 @@ def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
 
 
 @own_settings()
-def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars | None = None) -> Chart:
+def stack(
+    panels: Sequence[Headed],
+    window: Window,
+    title: str,
+    bars: TimeBars | None = None,
+    picture: Picture = DEFAULT,
+) -> Chart:
     """Return a figure of ``panels`` under each other, all with ``window`` unless they have their own.
 
     The first line of ``title`` is the headline. The figure's height follows from the rows, bounded for several panels;
-    with ``bars`` above the panels, the figure is no higher than a slide.
-    Raises OutputError where a slide has no room for the rows.
+    with ``bars`` above the panels, the figure is no higher than a slide. In a ``picture`` with a size the rows take the
+    height that is left.
+    Raises OutputError where a slide has no room for the rows, and OptionError where the picture has none.
     """
-    rows = sum(panel.rows for panel in panels)
-    bars_in = 0.0 if bars is None else bars.height_in(WIDTH_IN)
+    bars_in = 0.0 if bars is None else bars.height_in(picture.width_in)
     row = _first_row(panels, bars_in)
+    laid_out = _laid_out(panels, window, title, bars, picture, row)
+    rows = sum(panel.rows for panel in panels)
+    if picture.height_in is not None:
+        for _ in range(_ROUNDS):  # the width of names depends on the height of rows
+            row = (picture.height_in - laid_out.fixed) / rows
+            least = laid_out.fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
+            if picture.height_in < least:
+                raise picture.too_low("rows, axes and legend", least)
+            laid_out = _laid_out(panels, window, title, bars, picture, row)
+        row = (picture.height_in - laid_out.fixed) / rows
+    elif bars is not None or len(panels) > 1:
+        row = _bounded(row, laid_out.fixed, rows, slide=bars is not None)
+    return _drawn(panels, window, laid_out, row, bars, bars_in)
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """Sizes and texts of a figure of panels, for rows of some height.
+
+    Attributes:
+        figure_in: width of the figure, in inches.
+        left, width: left end and width of the axes, in inches.
+        ticks: inches of the labels beside memory over time.
+        strip: inches of memory over time.
+        fixed: inches of height without the rows.
+        below: inches below the rows of each panel.
+        numbered: panel with the numbers of the common time axis below it.
+        contents: what each panel shows.
+        titles, headings, legend: lines of text.
+    """
+
+    figure_in: float
+    left: float
+    width: float
+    ticks: float
+    strip: float
+    fixed: float
+    below: Sequence[float]
+    numbered: int
+    contents: Sequence[Content]
+    titles: Sequence[TitleLine]
+    headings: Sequence[Sequence[str]]
+    legend: Sequence[Sequence[Entry]]
+
+
+def _laid_out(
+    panels: Sequence[Headed], window: Window, title: str, bars: TimeBars | None, picture: Picture, row: float
+) -> _LaidOut:
+    """Return the layout of panels with rows ``row`` inches high; raises OptionError for too narrow a picture."""
+    rows, figure_in = sum(panel.rows for panel in panels), picture.width_in
+    bars_in = 0.0 if bars is None else bars.height_in(figure_in)
     strips = [panel.strip for panel in panels if panel.strip is not None]
     left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
     ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
     left += ticks if strips else 0
-    width = WIDTH_IN - left - _RIGHT
+    width = figure_in - left - _RIGHT
+    if width < _NARROWEST:
+        raise picture.refusal(f"names and time axis take at least {left + _RIGHT + _NARROWEST:.1f} inches of width")
     coarser = max(rows / _MOST_FINE_ROWS, 1.0)
     contents = [
         content(panel.timeline, panel.window or window, width, coarser, row, panel.ipus_to_a_row) for panel in panels
     ]
-    crowded = sum(len(part.boxes) for part in contents) > _MOST_DRAWN
     shows_peak = any(panel.strip and panel.strip.shows_peak(panel.window or window) for panel in panels)
-    legend = legend_lines([*legend_entries(contents), *strip_entries(strips, shows_peak)], WIDTH_IN - 2 * _EDGE)
-    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
-    room = _WIDEST_HEADING * (WIDTH_IN - left - _EDGE) * 72
+    legend = legend_lines([*legend_entries(contents), *strip_entries(strips, shows_peak)], figure_in - 2 * _EDGE)
+    titles = title_lines(title, figure_in - 2 * _EDGE)
+    room = _WIDEST_HEADING * (figure_in - left - _EDGE) * 72
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
     fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
     fixed += sum(_BAND + _heading_in(lines) for lines in headings)
@@ -162,34 +229,44 @@ def stack(panels: Sequence[Headed], window: Window, title: str, bars: TimeBars |
     strip = _strip_height(len(panels), slide=bars is not None)
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
     fixed += _BETWEEN * (len(panels) - 1) + sum(below)
-    if bars is not None or len(panels) > 1:
-        row = _bounded(row, fixed, rows, slide=bars is not None)
-    figure = Chart(figsize=(WIDTH_IN, fixed + row * rows), facecolor="white")
-    top = _EDGE + write_titles(figure, titles, _EDGE)
+    return _LaidOut(figure_in, left, width, ticks, strip, fixed, below, numbered, contents, titles, headings, legend)
+
+
+def _drawn(
+    panels: Sequence[Headed], window: Window, sizes: _LaidOut, row: float, bars: TimeBars | None, bars_in: float
+) -> Chart:
+    """Return the figure of panels with rows ``row`` inches high."""
+    rows, width = sum(panel.rows for panel in panels), sizes.width
+    figure = Chart(figsize=(sizes.figure_in, sizes.fixed + row * rows), facecolor="white")
+    top = _EDGE + write_titles(figure, sizes.titles, _EDGE)
     if bars is not None:
         bars.draw(figure, top)
     top += bars_in + _SECONDS
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
     clocks = {panel.timeline.info.clock_hz for panel in panels}
-    where = _Places(left, width, row, strip, left - ticks, crowded, len(clocks) > 1)
-    above = figure.add_clear_axes(left, top, width, 0.01)
+    crowded = sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN
+    where = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
+    above = figure.add_clear_axes(sizes.left, top, width, 0.01)
     second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
-    for index, (panel, shown, lines) in enumerate(zip(panels, contents, headings, strict=True)):
+    for index, (panel, shown, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
         for number, line in enumerate(lines):
-            figure.write(left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
+            figure.write(sizes.left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
         top += _heading_in(lines)
-        _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == numbered)
-        top += _BAND + row * panel.rows + below[index] + _BETWEEN
-    draw_legend(figure, legend, _EDGE, _EDGE)
+        _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == sizes.numbered)
+        top += _BAND + row * panel.rows + sizes.below[index] + _BETWEEN
+    draw_legend(figure, sizes.legend, _EDGE, _EDGE)
     return figure
 
 
 @own_settings()
-def bars_alone(bars: TimeBars, title: str) -> Chart:
-    """Return a figure of bars under a title."""
-    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
-    height = 2 * _EDGE + titles_height(titles) + bars.height_in(WIDTH_IN)
-    figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
+def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
+    """Return a figure of bars under a title; raises OptionError for a picture that is too low for them."""
+    width = picture.width_in
+    titles = title_lines(title, width - 2 * _EDGE)
+    height = 2 * _EDGE + titles_height(titles) + bars.height_in(width)
+    if picture.height_in is not None and picture.height_in < height:
+        raise picture.too_low("bars, axis and legend", height)
+    figure = Chart(figsize=(width, picture.height_in or height), facecolor="white")
     bars.draw(figure, _EDGE + write_titles(figure, titles, _EDGE))
     return figure
 

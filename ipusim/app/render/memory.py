@@ -17,12 +17,13 @@ from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.content import phases_in
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.fold import first_replica_info
 from ipusim.app.render.legend import LEGEND_LINE, Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_layers import IpuLayers, ipu_layers
 from ipusim.app.render.panel import names_width, row_names, stage_names
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.shortened import shortened, with_omissions
 from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import default_title, title_lines, titles_height, write_titles
@@ -40,45 +41,64 @@ _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 _OVER_TIME: Final = 0.6
 #: Inches of a bar's height at most.
 _THICKEST_BAR: Final = 0.5
+#: Inches of memory over time at least, in a picture of a chosen size; rounds until width and height agree.
+_NARROWEST, _ROUNDS = 0.8, 2
 #: Pixels over time for which a layer has to last, to be seen through its hatch.
 _FEW: Final = 6
 
 
 @own_settings()
-def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window) -> Chart:
+def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the memory chart of a run in ``window``.
 
     One row for each IPU with a stage: on the left its memory over time, on the right
     its peak in the whole run, by holder. The bars have one scale. So have the rows over
     time if the limit of an IPU's memory is within the chart; else each has its own, so
-    that IPUs with little memory in use remain readable.
+    that IPUs with little memory in use remain readable. Raises OptionError for a size in which it cannot be read.
     """
     drawn, shown = shortened(timeline, window, _OVER_TIME)
-    title = with_omissions(default_title(timeline, window, of_replica=True), shown)
-    return _chart(drawn, fit, shown, title, [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks])
-
-
-def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, peaks: Sequence[int]) -> Chart:
-    """Return the memory chart of a Timeline without blocks, with the peaks of its IPUs in the cycles ``peaks``."""
+    title = with_omissions(default_title(timeline, window, of_replica=True, headline=picture.title), shown)
+    peaks = [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks]
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
+    chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
+    for _ in range(_ROUNDS if picture.height_in else 0):  # the width of names depends on the height of rows
+        fixed = chart.get_size_inches()[1] - ipus * tall
+        tall = ((picture.height_in or 0.0) - fixed) / ipus
+        if tall < _LOWEST_ROW:
+            raise picture.too_low("rows, axes and legend", fixed + _LOWEST_ROW * ipus)
+        chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
+    return finished(chart, picture)
+
+
+def _chart(
+    timeline: Timeline,
+    fit: analysis.Fit,
+    window: Window,
+    title: str,
+    peaks: Sequence[int],
+    picture: Picture,
+    tall: float,
+) -> Chart:
+    """Return the memory chart of a Timeline without blocks: peaks in the cycles ``peaks``, rows ``tall`` inches."""
     of_one = timeline.about(first_replica_info(timeline.info))
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
-    width = WIDTH_IN - left - _COLUMNS - _BARS - _SUMS - _EDGE
+    figure_in = picture.width_in
+    width, bars_in = _columns(left, picture)
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = limit_in_sight(fit.sram_bytes, fullest)
     highest = ABOVE * max(fullest, limit or 0)
-    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
+    titles = title_lines(title, figure_in - 2 * _EDGE)
     said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
-    words = wrap(said, TEXT_SIZE, (WIDTH_IN - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    words = wrap(said, TEXT_SIZE, (figure_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
-    legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), WIDTH_IN - 2 * _EDGE)
+    legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), figure_in - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _BETWEEN
     height += len(rows) * pitch + _CYCLES + LEGEND_LINE * len(legend)
-    figure = Chart(figsize=(WIDTH_IN, height), facecolor="white")
+    figure = Chart(figsize=(figure_in, height), facecolor="white")
     top = _EDGE + write_titles(figure, titles, _EDGE)
     for number, line in enumerate(words):
         figure.write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
@@ -90,7 +110,7 @@ def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, pe
     figure.write(bars, top + _BAND - 0.04, "at each IPU's peak in the run", va="bottom")
     top += _BAND
     over_time, at_peak = (
-        figure.add_clear_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, _BARS))
+        figure.add_clear_axes(x, top, wide, pitch * len(rows)) for x, wide in ((left, width), (bars, bars_in))
     )
     scales = [_Scale((number + 1) * pitch, tall, top_bytes) for number, top_bytes in enumerate(tops)]
     for row, scale, peak in zip(rows, scales, fit.peaks, strict=True):
@@ -100,7 +120,7 @@ def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, pe
         figure.write(_EDGE, middle, names[row.ipu], va="bottom" if stages[row.ipu] else "center_baseline")
         figure.write(_EDGE, middle, stages[row.ipu], fontsize=STAGE_SIZE, color=FAINT_TEXT)
         figure.write(
-            WIDTH_IN - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight
+            figure_in - _EDGE, middle, format_bytes(peak.bytes), ha="right", va="center_baseline", fontweight=weight
         )
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
@@ -110,6 +130,15 @@ def _chart(timeline: Timeline, fit: analysis.Fit, window: Window, title: str, pe
     _byte_axis(at_peak, highest)
     draw_legend(figure, legend, _EDGE, _EDGE)
     return figure
+
+
+def _columns(left: float, picture: Picture) -> tuple[float, float]:
+    """Return the inches of memory over time, behind names, and of the bars; raises OptionError where these are few."""
+    bars = _BARS * min(picture.width_in / WIDTH_IN, 1.0)
+    others = left + _COLUMNS + bars + _SUMS + _EDGE
+    if picture.width_in < others + _NARROWEST:
+        raise picture.refusal(f"memory over time takes at least {others + _NARROWEST:.1f} inches of width")
+    return picture.width_in - others, bars
 
 
 def _rows(

@@ -14,11 +14,12 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, finished, own_settings
 from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.lettering import cut
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.signs import SIGNS, draw_signs, sign_style
-from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_figure
@@ -35,6 +36,8 @@ _MOST_MARKERS: Final = 40
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
 #: Inches around the title.
 _EDGE: Final = 0.1
+#: Inches of a panel's height at least, and of the numbers beside panels, in a chart of a chosen size.
+_LOWEST_PANEL, _LABELS = 0.7, 0.75
 #: Ratio to the largest value from which on a level is not drawn.
 _FAR: Final = 4.0
 #: Part of a group's width that its bars take.
@@ -134,12 +137,13 @@ def sweep_chart(
     together: bool = False,
     title: str = "",
     unfit: str = "does not fit",
+    picture: Picture = DEFAULT,
 ) -> Chart:
     """Return a chart of each of ``panels`` against ``axes``, the first one the largest.
 
     One number is a line, a number beside names a line for each of these, names alone are bars, and two numbers heat
     maps. ``unfit`` is the answer for the points that do not fit. Axes that go ``together`` are one, of names. Raises
-    OutputError where no point has a value.
+    OutputError where no point has a value, and OptionError for a size in which the chart cannot be read.
     """
     if not any(value is not None for panel in panels for value in panel.values):
         raise OutputError("expected a point with a value to draw, got none")
@@ -147,14 +151,11 @@ def sweep_chart(
         axes, points = _as_one(axes, points)
     lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
     maps = len(axes) == 2 and len(lines) == 2
-    height = 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
-    figure = Chart(figsize=(WIDTH_IN, height))
+    height = picture.height_in or 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
+    figure = Chart(figsize=(picture.width_in, height))
     ratios = [1 if maps or number else 2 for number in range(len(panels))]
     drawn = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
-    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
-    top = 1 - (2 * _EDGE + titles_height(titles)) / figure.get_size_inches()[1]
-    figure.subplots_adjust(left=0.1, right=0.98, top=top, bottom=0.53 / height, hspace=0.08)
-    write_titles(figure, titles, _EDGE)
+    _place(figure, len(panels), title, picture)
     for number, (panel, of) in enumerate(zip(drawn, panels, strict=True)):
         results = _Points(points, of.values, fits, ran, unfit)
         if maps:
@@ -180,7 +181,19 @@ def sweep_chart(
             panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
-    return figure
+    return finished(figure, picture)
+
+
+def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:
+    """Write the title and give panels the room below it; raises OptionError for too low a picture."""
+    height = figure.get_size_inches()[1]
+    titles = title_lines(title, picture.width_in - 2 * _EDGE)
+    above, below = 2 * _EDGE + titles_height(titles), 0.53
+    if height < above + _LOWEST_PANEL * panels + below:
+        raise picture.too_low("panels, axes and title", above + _LOWEST_PANEL * panels + below)
+    left = max(0.1, _LABELS / picture.width_in)
+    figure.subplots_adjust(left=left, right=0.98, top=1 - above / height, bottom=below / height, hspace=0.08)
+    write_titles(figure, titles, _EDGE)
 
 
 def _as_one(

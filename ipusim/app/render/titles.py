@@ -26,12 +26,14 @@ class TitleLine(NamedTuple):
     headline: bool
 
 
-def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False) -> str:
+def default_title(
+    timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False, headline: str = ""
+) -> str:
     """Return the description of a run, and in a second line its schedule, size and window.
 
     As in ``The tutorial's model`` and ``grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of
     execution 0``. A run without a description has one line that begins with its name. ``of_replica`` is set for a
-    picture of one replica even if replicas differ.
+    picture of one replica even if replicas differ. A ``headline`` stands in place of the description.
     """
     info = timeline.info
     used = len(info.stages_of_ipu)
@@ -54,7 +56,8 @@ def default_title(timeline: Timeline, shown: Window | None = None, *, of_replica
             *([shown.name] if shown and shown.name else []),
         )
     )
-    return f"{info.title}\n{words}" if info.title else f"{info.name}: {words}"
+    headline = headline or info.title
+    return f"{headline}\n{words}" if headline else f"{info.name}: {words}"
 
 
 def shorter(title: str, width_in: float) -> str:

@@ -10,6 +10,7 @@ from ipusim.api import Timeline, analysis
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.run_folder.side_by_side import Maker, side_by_side
@@ -38,7 +39,10 @@ def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None, busy: in
     return side_by_side(picture_makers(*run, fit), busy)
 
 
-def picture(timeline: Timeline, shown: Window, suffix: str) -> bytes:
-    """Return the execution trace of those cycles as ``.png``, ``.svg`` or ``.pdf``, whatever its case."""
-    title = default_title(timeline, shown)
-    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title))
+def picture(timeline: Timeline, shown: Window, suffix: str, options: Picture = DEFAULT) -> bytes:
+    """Return the execution trace of a window as ``.png``, ``.svg`` or ``.pdf``, whatever its case.
+
+    Raises OptionError for a size in which it cannot be read.
+    """
+    title = default_title(timeline, shown, headline=options.title)
+    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title, picture=options))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from ipusim.api import Job, Request, RequestError, RequestMemoryError, assemble, runs
-from ipusim.app.scenario.overrides import apply_overrides
+from ipusim.app.scenario.overrides import apply_changes, apply_overrides
 from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError
 from ipusim.app.scenario.source import Source, read_source
 
@@ -31,12 +32,15 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
     return job_of(apply_overrides(read_source(Path(path)), overrides))
 
 
-def placed_request(path: Path | str, overrides: Iterable[str] = ()) -> AbstractContextManager[Request]:
+def placed_request(
+    path: Path | str, overrides: Iterable[str] = (), changes: Mapping[str, Any] | None = None
+) -> AbstractContextManager[Request]:
     """Return a block of what :func:`load_request` returns; its problems that the block raises have positions.
 
-    Raises ScenarioError or ScenarioMemoryError in place of the RequestError or RequestMemoryError of the block.
+    ``changes`` are values of Python by dotted names. Raises ScenarioError or ScenarioMemoryError in place of the
+    RequestError or RequestMemoryError of the block.
     """
-    return _request_of(apply_overrides(read_source(Path(path)), overrides))
+    return _request_of(apply_changes(apply_overrides(read_source(Path(path)), overrides), changes or {}))
 
 
 def job_of(source: Source) -> Job:

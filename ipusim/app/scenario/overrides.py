@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -53,6 +54,18 @@ def apply_overrides(
     if problems:
         raise ScenarioError(problems)
     return replace(source, data=data, values=values, keys=keys)
+
+
+def apply_changes(source: Source, changes: Mapping[str, Any]) -> Source:
+    """Return ``source`` with values of Python for options by their dotted names; None unsets an option.
+
+    Raises ScenarioError as :func:`apply_overrides` does, with ``changes`` as position.
+    """
+    data = deepcopy(source.data)
+    for name in (name for name, value in changes.items() if value is None):
+        runs.take_out(data, name)
+    texts = (f"{name}={json.dumps(value, default=runs.show)}" for name, value in changes.items() if value is not None)
+    return apply_overrides(replace(source, data=data), texts, lambda name: runs.Place(f"changes {name}"))
 
 
 def _nowhere(text: str) -> RequestError:

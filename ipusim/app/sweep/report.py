@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ipusim.api import Sync, analysis, pipelines, runs
 from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.export import parquet_package
@@ -103,19 +104,25 @@ def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
 
 
 def sweep_files(
-    swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, form: str, *, drawn: bool = True
+    swept: Sweep,
+    limits: Sequence[Ceiling],
+    measure: analysis.Figure,
+    form: str,
+    picture: Picture = DEFAULT,
+    *,
+    drawn: bool = True,
 ) -> dict[str, bytes]:
     """Return the files of a whole sweep: the rows, and, ``drawn``, the chart of a measure where any point has that."""
     files = {"sweep.csv": sweep_csv(swept)}
     if form == "parquet":
         files["sweep.parquet"] = sweep_parquet(swept)
     if drawn and any(outcome.ran and outcome.value(measure) is not None for _, outcome in swept.finished):
-        chart = chart_of(swept, limits, measure)
+        chart = chart_of(swept, limits, measure, picture)
         files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
     return files
 
 
-def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> Chart:
+def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, picture: Picture = DEFAULT) -> Chart:
     """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings.
 
     Where points hold more or less memory, or too much, that of the fullest IPU is below it too.
@@ -146,15 +153,16 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) 
         ran=[outcome.ran for _, outcome in swept.finished],
         limits=levels,
         together=swept.together,
-        title=_title(swept, measure),
+        title=_title(swept, measure, picture),
+        picture=picture,
         unfit=" or ".join(answer for answer in analysis.Fits if answer in unfit) or analysis.Fits.NO,
     )
 
 
-def _title(swept: Sweep, measure: analysis.Figure) -> str:
+def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
     """Return the title: the varied options, the scenario's own words, the measure and the number of points."""
     request, name = swept.request, measure.chart.partition(",")[0]
-    title = runs.title_of(request.description)
+    title = picture.title or runs.title_of(request.description)
     each = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
     words = f"{name} of {counted(len(swept.finished), 'point')}{each}"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"

@@ -206,7 +206,7 @@ class Request:
         """
         data = self.to_dict()
         for name in without:
-            _take_out(data, name.split("."))
+            take_out(data, name)
         for name, value in changes.items():
             _put(data, name, plain(value, tuple(name.split("."))))
         return replace(self, options=validate(data))
@@ -303,11 +303,11 @@ def _says_nothing(value: Any) -> bool:
     return isinstance(value, dict | list) and (not value or all(option == {} for option in value))
 
 
-def _take_out(data: Any, names: Sequence[str]) -> None:
-    """Delete the option at the path ``names`` of nested mappings, if it is there."""
-    *before, last = names
-    for name in before:
-        data = data.get(name) if isinstance(data, dict) else None
+def take_out(data: Any, name: str) -> None:
+    """Delete the option with a dotted name from nested mappings, if they have it."""
+    *before, last = name.split(".")
+    for key in before:
+        data = data.get(key) if isinstance(data, dict) else None
     if isinstance(data, dict):
         data.pop(last, None)
 

@@ -86,13 +86,14 @@ def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
             "hatch": look.hatch,
             "word": look.word,
             "essential": look.essential,
-            **{scheme: _colours(look.face, scheme) for scheme in Shades._fields},
+            **{scheme: colours(look.face, scheme) for scheme in Shades._fields},
         }
         for look in looks
     ]
 
 
-def _colours(face: str, scheme: str) -> dict[str, str]:
+def colours(face: str, scheme: str) -> dict[str, str]:
+    """Return fill and edge of a look in a scheme, ``light`` or ``dark``; raises KeyError for a face of no look."""
     if face in _FILLS:
         return {"fill": getattr(_FILLS[face], scheme), "edge": getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)}
     edge = getattr(_EDGES[face], scheme)

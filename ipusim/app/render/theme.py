@@ -1,0 +1,130 @@
+"""The themes of pictures: the colours of a chart for dark paper, and for a printer without colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import Collection
+from matplotlib.colors import to_hex, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
+
+from ipusim.app.render.page.fills import colours as page_colours
+from ipusim.app.render.style import DPI, luminance
+
+#: Paper of the dark theme, as on the page of runs.
+_DARK: Final = "#181b21"
+#: Least contrast of text, and of lines, as WCAG 2.1 asks for.
+_OF_TEXT, _OF_LINES = 4.5, 3.0
+#: Part of a text's ground on which its ink is read: lines may cross the rest.
+_SEEN: Final = 0.9
+_INKS: Final = ("#ffffff", "#000000")
+
+#: From a colour ``#rrggbb``, and whether it is that of a face, to its colour in a theme.
+Theme = Callable[[str, bool], str]
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours ``#rrggbb``, 1 to 21, as WCAG 2.1 defines it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def in_dark(colour: str, is_face: bool) -> str:
+    """Return the colour of a face, or of a line, on dark paper."""
+    if is_face:
+        with suppress(KeyError):  # a face that is no look's
+            return page_colours(colour, "dark")["fill"]
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    if max(red, green, blue) - min(red, green, blue) <= 16:  # a grey: white is paper, black is white
+        paper = [int(_DARK[at : at + 2], 16) for at in (1, 3, 5)]
+        share = (red + green + blue) / 765
+        return "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in paper)
+    parts = [red, green, blue]
+    while contrast(_hex(parts), _DARK) < _OF_LINES:
+        parts = [round(part + (255 - part) * 0.1) + 1 for part in parts]
+    return _hex(parts)
+
+
+def in_grey(colour: str, is_face: bool) -> str:  # noqa: ARG001 - the signature of every theme
+    """Return the grey of a colour's luminance."""
+    light = luminance(colour)
+    part = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
+    return _hex([round(255 * part)] * 3)
+
+
+def _hex(parts: Sequence[int]) -> str:
+    return "#" + "".join(f"{min(part, 255):02x}" for part in parts)
+
+
+#: Themes by name; None keeps the colours of a chart.
+_THEMES: Final[dict[str, Theme | None]] = {"light": None, "dark": in_dark, "print": in_grey}
+
+
+def apply_theme(figure: Figure, name: str) -> None:
+    """Give a figure the colours of a theme; texts become black or white where their ground asks for it."""
+    theme = _THEMES[name]
+    if theme is None:
+        return
+    figure.draw_without_rendering()  # gives ticks their texts
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    grounds = [text.get_bbox_patch() for text in texts]
+    for artist in (*figure.findobj(), *filter(None, grounds)):
+        _recolour(artist, theme)
+    for text in texts:
+        text.set_color(_themed(theme, text.get_color()))
+    _ink(figure, texts)
+
+
+def _themed(theme: Theme, colour: Any, is_face: bool = False) -> Any:
+    """Return matplotlib's form of a colour in a theme, as opaque as before; ``none`` stays."""
+    red, green, blue, opaque = to_rgba(colour)
+    return (*to_rgba(theme(to_hex((red, green, blue)), is_face))[:3], opaque) if opaque else "none"
+
+
+def _recolour(artist: Artist, theme: Theme) -> None:
+    """Recolour a patch, line or collection; hatches, which edges colour, stay on dark paper, as faces hardly change."""
+    if isinstance(artist, Patch):
+        face, edge = artist.get_facecolor(), artist.get_edgecolor()
+        artist.set_facecolor(_themed(theme, face, True))
+        if theme is in_grey or not artist.get_hatch():
+            artist.set_edgecolor(_themed(theme, edge))
+    elif isinstance(artist, Line2D):
+        line, face, edge = artist.get_color(), artist.get_markerfacecolor(), artist.get_markeredgecolor()
+        artist.set_color(_themed(theme, line))
+        artist.set_markerfacecolor(_themed(theme, face))
+        artist.set_markeredgecolor(_themed(theme, edge))
+    elif isinstance(artist, ScalarMappable) and artist.get_array() is not None:  # a heat map, or its scale
+        artist.set_cmap("gray" if theme is in_grey else artist.get_cmap())
+    elif isinstance(artist, Collection):
+        faces, edges = artist.get_facecolor(), artist.get_edgecolor()
+        artist.set_facecolor([_themed(theme, face, True) for face in faces])
+        if theme is in_grey or not artist.get_hatch():
+            artist.set_edgecolor([_themed(theme, edge) for edge in edges])
+
+
+def _ink(figure: Figure, texts: Sequence[Text]) -> None:
+    """Give each text that cannot be read on its ground black or white ink, whichever can."""
+    for text in texts:
+        text.set_visible(False)
+    figure.set_dpi(DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    ground = np.asarray(canvas.buffer_rgba())[::-1, :, :3]  # type: ignore[no-untyped-call]
+    for text in texts:
+        text.set_visible(True)
+    for text in texts:
+        left, low, right, high = (max(round(side), 0) for side in text.get_window_extent().extents)
+        colours, counts = np.unique(ground[low:high, left:right].reshape(-1, 3), axis=0, return_counts=True)
+        pixels = [_hex(pixel) for pixel in colours.tolist()]
+        inks = (to_hex(text.get_color()), *_INKS)
+        seen = {ink: sum(counts[[contrast(ink, pixel) >= _OF_TEXT for pixel in pixels]]) for ink in inks}
+        text.set_color(next((ink for ink in inks if seen[ink] >= _SEEN * sum(counts)), max(seen, key=seen.__getitem__)))

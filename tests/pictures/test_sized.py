@@ -1,0 +1,185 @@
+"""Pictures of a chosen size and title: laid out anew, exactly as large, legible, or refused with the reason."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+import ipusim
+from ipusim import Picture
+from ipusim.app.render.figures import finished
+from ipusim.app.render.style import luminance
+from ipusim.base.errors import OptionError
+from tests.drawn import drawn_texts, words
+from tests.effort import sampled
+from tests.gallery import pixels
+from tests.places import SCENARIOS
+
+OWN = "A title of my own"
+SIZES = ("3x2in", "4x3in", "5x8in", "6x3in", "8x5in", "14x2in", "14x8in")
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """Every picture that takes options, by name."""
+    small = {"numerics": "off", "evaluate": None, "expect": None, "steps": 1}
+    run = ipusim.run(SCENARIOS / "tutorial_step3_pipelining.yaml", changes=small)
+    large = ipusim.run(SCENARIOS / "bert_large.yaml", changes=small | {"memory": "report"})
+    four = SCENARIOS / "schedules_four_ipus.yaml"
+    vary = {"pipeline.gradient_accumulation_count": "8..32x2", "pipeline.schedule": ["grouped", "sequential"]}
+    swept = ipusim.sweep(four, vary, workers=1)
+    mapped = ipusim.sweep(four, {"pipeline.gradient_accumulation_count": "8..32x2", "steps": [1, 2, 3]}, workers=1)
+    compared = ipusim.compare(four, ["grouped", "1f1b", "gpipe"])
+    explained = run.explain()
+    return {
+        "trace": lambda picture: run.figure(picture=picture),
+        "ramp-up": lambda picture: run.figure(phase="ramp-up", picture=picture),
+        "trace of BERT": lambda picture: large.figure(picture=picture),
+        "memory": lambda picture: run.memory_figure(picture=picture),
+        "memory of BERT": lambda picture: large.memory_figure(picture=picture),
+        "idle": explained.figure,
+        "path": lambda picture: explained.path_figure(picture=picture),
+        "sweep": lambda picture: swept.figure(picture=picture),
+        "heat map": lambda picture: mapped.figure(picture=picture),
+        "comparison": lambda picture: compared.figure(picture=picture),
+    }
+
+
+NAMES = (
+    "trace",
+    "ramp-up",
+    "trace of BERT",
+    "memory",
+    "memory of BERT",
+    "idle",
+    "path",
+    "sweep",
+    "heat map",
+    "comparison",
+)
+
+
+def overlaps(figure):
+    """Return pairs of texts whose letters lie over each other, and texts that are cut off."""
+    boxes = [
+        (text, box.x0, box.y0 + 0.2 * box.height, box.x1, box.y1 - 0.2 * box.height) for text, box in upright(figure)
+    ]
+    wide, tall = figure.bbox.size
+    cut = [text for text, x0, y0, x1, y1 in boxes if min(x0, y0) < -1 or x1 > wide + 1 or y1 > tall + 1]
+    over = [
+        (one, other)
+        for number, (one, a0, b0, a1, b1) in enumerate(boxes)
+        for other, c0, d0, c1, d1 in boxes[number + 1 :]
+        if a0 < c1 and c0 < a1 and b0 < d1 and d0 < b1
+    ]
+    return cut + over
+
+
+def upright(figure):
+    """Return the drawn texts but those along an axis, which have no room for tails above and below."""
+    turned = {axes.yaxis.label.get_text() for axes in figure.axes}
+    return [(text, box) for text, box in drawn_texts(figure) if text not in turned]
+
+
+@sampled(3)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, size):
+    width, height = map(float, size.removesuffix("in").split("x"))
+    with suppress(OptionError) if width < 8 or height < 5 else nullcontext():  # any picture can be read in 8x5in
+        figure = pictures[name](Picture(OWN, size))
+        assert figure.get_size_inches().tolist() == pytest.approx([width, height])
+        assert overlaps(figure) == []
+        assert OWN in words(figure)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures, name):
+    usual, own = pictures[name](Picture()), pictures[name](Picture(OWN))
+    assert OWN in words(own)
+    assert OWN not in words(usual)
+    assert own.get_size_inches()[0] == 10
+    later = {text for text in words(usual) if "lock-step" in text}
+    assert later <= {*words(own)}
+
+
+def test_a_text_that_is_cut_or_lies_over_another_is_named():
+    run = ipusim.run(SCENARIOS / "schedules_four_ipus.yaml")
+    figure, picture = run.figure(), Picture(size="10x4in")
+    assert finished(figure, picture) is figure
+    figure.write(0.1, 0.1, "over the title")
+    with pytest.raises(OptionError, match=r"over the title.* would lie over each other"):
+        finished(figure, picture)
+    figure.texts[-1].set_position((0.99, 0.5))
+    with pytest.raises(OptionError, match=r"over the title. would be cut off"):
+        finished(figure, picture)
+
+
+def contrast(one, other):
+    light, dark = max(one, other), min(one, other)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@sampled(2)
+@pytest.mark.parametrize("theme", ["dark", "print"])
+@pytest.mark.parametrize("name", NAMES)
+def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures, name, theme):
+    """The ground of a text is the commonest colour below it in the picture without texts."""
+    figure = pictures[name](Picture(theme=theme))
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    for text in texts:
+        text.set_visible(False)
+    ground = pixels(figure)[::-1]
+    for text in texts:
+        text.set_visible(True)
+    for text in texts:
+        x0, y0, x1, y1 = (max(round(side), 0) for side in text.get_window_extent().extents)
+        part = ground[y0:y1, x0:x1].reshape(-1, 3)
+        colours, counts = np.unique(part, axis=0, return_counts=True)
+        if len(part):
+            most = colours[counts.argmax()]
+            ink = luminance(to_hex(text.get_color()))
+            assert contrast(ink, luminance("#{:02x}{:02x}{:02x}".format(*most))) >= 4.5, text.get_text()
+    drawn = pixels(figure)
+    if theme == "print":
+        assert int((drawn.max(axis=2).astype(int) - drawn.min(axis=2)).max()) == 0
+    else:
+        assert drawn[2, 2].tolist() == [0x18, 0x1B, 0x21]
+
+
+def test_the_default_theme_keeps_all_pixels(pictures):
+    assert (pixels(pictures["trace"](Picture())) == pixels(pictures["trace"](Picture(theme="light")))).all()
+
+
+def test_what_is_no_theme_is_refused():
+    with pytest.raises(OptionError, match=r"^theme: expected light, dark or print, got 'night'$"):
+        Picture(theme="night")
+
+
+@pytest.mark.parametrize("size", ["", "6x3in", "6.5x3.25in", "1x1in", "40x40in"])
+def test_a_size_is_inches(size):
+    picture = Picture(size=size)
+    sides = [float(side) for side in size.removesuffix("in").split("x")] if size else [10.0, None]
+    assert [picture.width_in, picture.height_in] == sides
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_size_that_is_too_small_is_refused_with_the_reason(pictures, name):
+    with pytest.raises(OptionError, match=r"^size: expected a larger picture, got 2x1in: "):
+        pictures[name](Picture(size="2x1in"))
+
+
+@pytest.mark.parametrize("size", ["6x3", "6x3cm", "x3in", "0x3in", "6x41in", "6x-3in", "nan", 5, None, "6x3in\n", "{}"])
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(OptionError, match=r"^size: expected a width and a height from 1 to 40 inches, such as 6x3in"):
+        Picture(size=size)
+
+
+@pytest.mark.parametrize("title", [5, None, "\0", "x" * 2000])
+def test_what_is_no_title_is_refused(title):
+    with pytest.raises(OptionError, match=r"^title: expected at most 1000 letters and signs"):
+        Picture(title)
