@@ -47,7 +47,7 @@ class Tensor:
         is_awaited: whether its receiver waits for what was foreseen.
         foreseen: the event of its end; one that was foreseen before is void.
         waiting: what was to be called behind an end that is void, and is so behind the true one.
-        flow: in which it moves with others beside it; None before that, and of a tensor that is alone.
+        flow: the tensors of its route that move beside others; None before it begins, and while it is alone.
         target: bytes that each tensor of its flow has been served when all of this one have passed.
     """
 
@@ -69,7 +69,7 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """The tensors that move along one route beside others: all of them at one rate, so that they take turns by targets.
+    """The tensors that move along one route beside others, at one rate: the least target ends first.
 
     Attributes:
         links: of the route.
@@ -109,7 +109,7 @@ class Links:
         self._rates, self._workers = tuple(rates), resources.links(labels)
         #: Of each link whether it is as fast as ever for the whole run.
         self._steady = [clock.is_steady([worker]) for worker in self._workers]
-        #: Of each link what has it to itself from begin to end, what shares it, and the flows that move on it.
+        #: Of each link the tensors that are alone on it, the tensors that share it, and the flows that move on it.
         self._alone: list[list[Tensor]] = [[] for _ in rates]
         self._sharing: list[dict[Tensor, None]] = [{} for _ in rates]
         self._moving: list[dict[Flow, None]] = [{} for _ in rates]

@@ -36,7 +36,7 @@ def runs_with_passes(
         passes: of each run the cycles by kind and stage.
 
     Returns:
-        Cycles of each run; None where only events tell them.
+        Cycles of each run; None for a run whose tensors share links, or that is not computed without events.
     """
     try:
         if not are_quick(job, executions, len(passes)):
