@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ipusim.app.render.picture import Picture
     from ipusim.base.errors import IpusimError
     from ipusim.pipeline.order import Order
-    from ipusim.pipeline.program import PlanShape as Shape
+    from ipusim.pipeline.shape import PlanShape as Shape
     from ipusim.runs.problems import RequestError
     from ipusim.runs.request.request import Request
     from ipusim.schedules.decorator import schedule

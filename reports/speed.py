@@ -49,7 +49,8 @@ env.run()
 _ENGINE: Final = """
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.price_and_run import price_and_run

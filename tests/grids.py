@@ -14,7 +14,7 @@ from ipusim.pipeline.grid import parse_mapping
 from ipusim.pipeline.ops import Op
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 
 _HEADER: Final = re.compile(
     r"(?P<schedule>\S+) (?P<task>training|inference)(?P<recompute> with recomputation)?(?P<inline> inside backward)?"

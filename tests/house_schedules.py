@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
 

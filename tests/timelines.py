@@ -12,7 +12,7 @@ import numpy as np
 
 from ipusim.pipeline.ops import Op
 from ipusim.pipeline.order import CopyRule
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind

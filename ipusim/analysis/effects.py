@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from ipusim.hardware.system import System
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
+from ipusim.pipeline.shape import PlanShape
 
 #: Name of the effect of ``use_synthetic_data``.
 SYNTHETIC_DATA: Final = "synthetic data"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipusim.analysis.throughput import throughput_of
 from ipusim.analysis.utilisation import cycles_by_kind, ratio
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.timeline.kinds import COMPUTE_KINDS
 from ipusim.timeline.timeline import Timeline

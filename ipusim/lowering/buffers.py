@@ -12,7 +12,7 @@ import numpy as np
 
 from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import Column, PlanShape
+from ipusim.pipeline.shape import Column, PlanShape
 
 #: Position behind every pass.
 _NEVER = np.iinfo(np.int64).max

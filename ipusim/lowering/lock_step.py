@@ -17,7 +17,7 @@ from ipusim.pipeline.instructions import COLUMNS, NONE, Code, Table
 from ipusim.pipeline.moves import Way, columns_of, moves_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.time_steps import earliest
 
 

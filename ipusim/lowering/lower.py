@@ -11,7 +11,8 @@ from ipusim.lowering.point_to_point import point_to_point
 from ipusim.lowering.side_instructions import SideInstructions, side_instructions
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 
 _LOWERINGS: Final[dict[Sync, Callable[[Order, SideInstructions], Plan]]] = {
     Sync.LOCK_STEP: lock_step,

@@ -17,7 +17,7 @@ from ipusim.pipeline.moves import Way, columns_of, moves_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import Column, Mask, PlanShape
+from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 
 def point_to_point(order: Order, side: SideInstructions) -> Plan:

@@ -14,7 +14,8 @@ from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pipeline.offload import MovedActivations
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import Column, Mask, PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 
 @dataclass(frozen=True)

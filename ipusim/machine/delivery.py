@@ -18,7 +18,7 @@ from ipusim.machine.links import Links, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code, any_of
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import Column, PlanShape
+from ipusim.pipeline.shape import Column, PlanShape
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 

@@ -11,7 +11,7 @@ else will be on its links then has been handed over before or will notice; so it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -161,12 +161,19 @@ class Links:
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
         """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
         now = self._clock.now
-        here = ((*alone, *sharing) for alone, sharing in zip(self._alone, self._sharing, strict=True))
-        return tuple(tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in on) for on in here)
+        return tuple(
+            tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in self._tensors(link))
+            for link in range(len(self._rates))
+        )
 
     def places(self, tensor: Tensor) -> tuple[int, ...]:
-        """Return the place of a tensor among those handed over for each link of its route."""
-        return tuple(self._on[link].index(tensor) for link in tensor.send.links)
+        """Return the place of a tensor in the state of each link of its route."""
+        return tuple([*self._tensors(link)].index(tensor) for link in tensor.send.links)
+
+    def _tensors(self, link: int) -> Iterator[Tensor]:
+        """Yield the tensors that are handed over for a link."""
+        yield from self._alone[link]
+        yield from self._sharing[link]
 
     def _left(self, tensor: Tensor, now: int) -> Fraction:
         """Return the bytes of a tensor that have not passed."""

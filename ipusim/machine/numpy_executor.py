@@ -27,7 +27,7 @@ from ipusim.model.workload import Workload
 from ipusim.pipeline.feeds import Outfeed
 from ipusim.pipeline.moves import Way
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 
 #: What the last forward hands to its own backward: that it has run.
 _NOTHING: Final = Payload(None)

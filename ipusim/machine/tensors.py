@@ -17,7 +17,7 @@ from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Array, Rest
 from ipusim.pipeline.feeds import Outfeed
 from ipusim.pipeline.order import Edge
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 
 
 class Payload(NamedTuple):

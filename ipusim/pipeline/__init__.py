@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ipusim.pipeline.ops import Op, Pass
     from ipusim.pipeline.order import CopyRule, Edge, Order
     from ipusim.pipeline.plan import idealised, order_and_sync
-    from ipusim.pipeline.program import PlanShape
+    from ipusim.pipeline.shape import PlanShape
     from ipusim.pipeline.time_steps import earliest as earliest_time_steps
 else:
     __getattr__, __dir__ = lazy(__name__)

@@ -7,7 +7,7 @@ from typing import Final
 
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.time_steps import earliest
 
 #: Of a grid with marks as many IPUs are shown beside the first one that has any.

@@ -19,7 +19,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import Column, Mask
+from ipusim.pipeline.shape import Column, Mask
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ import numpy as np
 from ipusim.pipeline.instructions import NONE, any_of
 from ipusim.pipeline.offload import Destination, MovedActivations
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import Column, Mask, PlanShape
+from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 
 class Way(IntEnum):

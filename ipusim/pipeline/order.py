@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ipusim.base.errors import PlanError
 from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import Mask, PlanShape
+from ipusim.pipeline.shape import Mask, PlanShape
 
 #: The IPU behind the last row of a table.
 NOWHERE: Final = -1

@@ -13,7 +13,7 @@ import numpy as np
 from ipusim.pipeline.instructions import COLUMNS, Table, text_of
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import CopyRule, Edge, Order
-from ipusim.pipeline.program import Column, PlanShape
+from ipusim.pipeline.shape import Column, PlanShape
 
 
 class Sync(StrEnum):

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import Column, PlanShape
+from ipusim.pipeline.shape import Column, PlanShape
 
 
 def earliest(order: Order, *, one_at_a_time: bool) -> Column:

@@ -12,7 +12,8 @@ from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 

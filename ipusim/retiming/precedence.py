@@ -14,7 +14,7 @@ import numpy as np
 
 from ipusim.base.errors import NotExactError
 from ipusim.pipeline.instructions import PASSES, Code, any_of
-from ipusim.pipeline.program import Column, Mask
+from ipusim.pipeline.shape import Column, Mask
 from ipusim.pricing.costs import Send
 from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
 from ipusim.retiming.host_streams import Streams

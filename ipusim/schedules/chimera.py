@@ -11,8 +11,8 @@ from itertools import product
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, mirrored_chunks_of, order_of
 
 

@@ -11,8 +11,8 @@ from ipusim.base.errors import UnsupportedProgramError
 from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.pipeline.shape import PlanShape
 
 #: A pass of a chunk: which, the chunk's number among those of its IPU, and the micro-batch.
 ChunkPass = tuple[Pass, int, int]

@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.registry import any_count, register
 from ipusim.schedules.schedule import Schedule

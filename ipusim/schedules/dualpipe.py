@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from ipusim.base.errors import CountError
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_of, zigzag_chunks_of
 
 #: The two stages of an IPU: on a micro-batch's way there, and on its way back; of DualPipe, of the direction in which

@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import Final
 
 from ipusim.base.errors import UnsupportedProgramError
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import (
     INTERLEAVED,
     THEN_BACKPROPAGATE,
@@ -16,6 +15,7 @@ from ipusim.pipeline.rules import (
     check_not_serialized,
     recomputation,
 )
+from ipusim.pipeline.shape import PlanShape
 
 
 class Feature(StrEnum):

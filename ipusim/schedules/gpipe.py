@@ -6,8 +6,8 @@ import numpy as np
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.pipeline.shape import PlanShape
 
 
 def order(shape: PlanShape) -> Order:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.layout import order_of_rows
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.layout import order_of_rows
 
 

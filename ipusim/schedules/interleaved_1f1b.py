@@ -16,8 +16,8 @@ from typing import Final
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_grouped_count
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, chunks_of, ipus_of, ranked_order
 
 _WHOLE: Final = (Pass.BACKWARD,)

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.base.errors import PlanError
 from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
-from ipusim.pipeline.program import Column
+from ipusim.pipeline.shape import Column
 
 _LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
 _KINDS: Final = {kind.letter: kind for kind in Pass}

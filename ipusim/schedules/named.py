@@ -12,7 +12,7 @@ from ipusim.base.errors import ModelError, PlanError, ProgramError
 from ipusim.model.functions.python_file import load_value
 from ipusim.model.functions.users_code import first_line, line_of, message_of
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules import registry
 from ipusim.schedules.registry import any_count
 from ipusim.schedules.schedule import Schedule

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, one_chunk_order
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_main_cycles, check_stages
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.layout import fifo_depths
 
 

@@ -12,7 +12,7 @@ from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules import (
     breadth_first,
     chimera,

@@ -17,7 +17,7 @@ import numpy as np
 
 from ipusim.base.errors import CountError
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import Column, PlanShape
+from ipusim.pipeline.shape import Column, PlanShape
 from ipusim.schedules.schedule import Schedule
 
 #: Periods that are left where others are cut out, at least.

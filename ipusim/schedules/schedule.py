@@ -10,7 +10,7 @@ from ipusim.base.errors import CountError, PlanError, ProgramError, UnsupportedP
 from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.features import PLAIN, Feature, check_supported, recomputation_modes
 from ipusim.schedules.placement import around
 

@@ -14,8 +14,8 @@ from ipusim.base.errors import ProgramError
 from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import CopyRule, Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_serialized, check_stages
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.layout import lay_out
 
 

@@ -23,7 +23,7 @@ from ipusim.base.files import resolve
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.time_steps import earliest
 from ipusim.schedules.features import Feature
 from ipusim.schedules.schedule import Schedule

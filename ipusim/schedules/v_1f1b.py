@@ -15,8 +15,8 @@ import numpy as np
 from ipusim.base.cache import shared
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
 
 #: Passes of a micro-batch on an IPU in the order of its way: kind, chunk, and which way along the IPUs it goes.

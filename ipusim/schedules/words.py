@@ -18,7 +18,7 @@ from ipusim.pipeline.grid import mapping_text
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.features import Feature
 from ipusim.schedules.letters import END, Parts, has_time_steps, least_of, letters_of, micro_batches_of, three
 from ipusim.schedules.registry import any_count

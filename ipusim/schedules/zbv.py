@@ -12,7 +12,7 @@ from functools import cache
 
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
 from ipusim.schedules.zbv_search import searched
 

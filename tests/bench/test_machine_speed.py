@@ -19,7 +19,8 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.disturbances import Jitter
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind

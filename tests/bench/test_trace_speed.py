@@ -13,7 +13,8 @@ from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_png, to_svg
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import COMPUTE_KINDS

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.rules import check_count, check_stages
 
 

@@ -18,7 +18,7 @@ import pytest
 from ipusim.app.run_folder import report
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.pipeline.grid import format_grid
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names

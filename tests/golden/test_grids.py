@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.pipeline.grid import format_grid
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.grids import parse_grid

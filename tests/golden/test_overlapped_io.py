@@ -7,7 +7,7 @@ import pytest
 from ipusim.base.errors import CountError, UnsupportedProgramError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.compiler_order import order_violations

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 

@@ -11,7 +11,7 @@ import pytest
 from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
 from ipusim.pipeline.ops import Op
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.traced_runs import replayed_files

@@ -14,7 +14,7 @@ from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.offload import check_activations
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find

@@ -9,7 +9,7 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find

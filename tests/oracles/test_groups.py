@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import CountError, UnsupportedProgramError
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import nearest_counts
 from ipusim.runs.execute import execute

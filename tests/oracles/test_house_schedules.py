@@ -20,7 +20,8 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import plan_of

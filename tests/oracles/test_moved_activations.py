@@ -27,7 +27,8 @@ from ipusim.pipeline.moves import Way
 from ipusim.pipeline.offload import MovedActivations, Offload
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.plans import plan_of

@@ -15,7 +15,7 @@ import pytest
 
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.features import Feature

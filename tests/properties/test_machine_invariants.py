@@ -15,7 +15,8 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.offload import MovedActivations, Offload
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.timeline.kinds import IPU_KINDS, PASSES, SpanKind
 from ipusim.timeline.timeline import NONE
 from tests.effort import seeds

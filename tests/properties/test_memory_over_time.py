@@ -20,7 +20,8 @@ from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.offload import Destination, MovedActivations, Offload
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind

@@ -12,7 +12,7 @@ from ipusim.lowering.lower import lower
 from ipusim.pipeline.check import violations
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.effort import share

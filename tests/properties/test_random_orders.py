@@ -22,7 +22,7 @@ from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.instructions import PASSES, Code, text_of
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from tests.effort import share
 from tests.listings import parse_listing
 from tests.orders import needs_of, random_mapping, random_passes, read, walk

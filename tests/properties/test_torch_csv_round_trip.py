@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 
 

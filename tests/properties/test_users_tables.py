@@ -16,7 +16,7 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import CountError, PlanError
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.execute import execute
 from ipusim.runs.job import Job
 from ipusim.runs.run import Run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.runs.assemble.named_files import resolve_rates
 from ipusim.runs.assemble.schedule_options import micro_batches_of, without_schedule_options

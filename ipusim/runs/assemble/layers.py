@@ -11,7 +11,7 @@ from ipusim.model.layers.network import Network
 from ipusim.model.stages.build_stages import Returning, build_stages
 from ipusim.model.stages.stage import LayerStage
 from ipusim.pipeline.offload import Offload
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.data import Data, resolve_data
 from ipusim.runs.assemble.limits import check_network
 from ipusim.runs.assemble.mapping import MAPPING

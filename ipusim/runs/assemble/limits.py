@@ -15,7 +15,8 @@ from ipusim.machine.recurrence import executions_in_a_row
 from ipusim.model.layers.layer import inner_sizes
 from ipusim.model.layers.network import Network
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.schedule_options import micro_batches_of

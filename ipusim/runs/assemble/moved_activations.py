@@ -14,7 +14,7 @@ from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.moves import period_of
 from ipusim.pipeline.offload import MovedActivations, check_moved
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
 from ipusim.runs.request.pipeline_spec import MovedActivationsSpec, PipelineSpec

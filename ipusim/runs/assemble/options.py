@@ -7,8 +7,8 @@ from typing import Final
 
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.stage_options import PARTIALS_BYTES, PlanOptions, StageOptions, with_options
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import check_stage_options
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
 from ipusim.runs.request.pipeline_spec import StageOptionsSpec

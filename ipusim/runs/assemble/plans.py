@@ -11,7 +11,7 @@ from ipusim.base.cache import shared
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.schedule import Schedule
 
 #: Passes of an Order at most that is kept for further requests: under a megabyte.

@@ -17,7 +17,8 @@ from ipusim.model.stages.stage import LayerStage
 from ipusim.model.work import NO_TABLES, VectorWork, Work
 from ipusim.model.workload import Workload
 from ipusim.pipeline.feeds import Infeed, Outfeed
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.schedule import Schedule
 
 #: Periods of a schedule, and micro-batches, that a short run has at least, beside its ramps: two that are equal, and

@@ -26,7 +26,7 @@ from ipusim.pipeline.offload import (
     resolve_sharding,
 )
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.limits import laid_out_shape, refuse_passes
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping
 from ipusim.runs.assemble.moved_activations import resolve_moved, with_period_of_moves

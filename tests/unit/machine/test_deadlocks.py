@@ -15,7 +15,8 @@ from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute

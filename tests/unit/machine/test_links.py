@@ -15,7 +15,8 @@ from ipusim.machine.clock import Clock
 from ipusim.machine.links import Links, Tensor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Recorder

@@ -19,7 +19,8 @@ from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find

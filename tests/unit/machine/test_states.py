@@ -15,7 +15,8 @@ from ipusim.machine.simulate import Machine
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find

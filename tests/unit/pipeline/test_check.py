@@ -13,7 +13,7 @@ from ipusim.pipeline.instructions import COLUMNS, Code
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.waits import feeds
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find

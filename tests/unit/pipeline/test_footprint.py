@@ -19,7 +19,8 @@ from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
-from ipusim.pipeline.program import PipelineProgram, PlanShape
+from ipusim.pipeline.program import PipelineProgram
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find

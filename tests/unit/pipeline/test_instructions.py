@@ -18,7 +18,7 @@ from ipusim.pipeline.moves import Way
 from ipusim.pipeline.offload import MovedActivations
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find, names
 from tests.house_schedules import shape_of

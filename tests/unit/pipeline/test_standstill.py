@@ -11,7 +11,7 @@ from ipusim.pipeline.check import check_plan, violations
 from ipusim.pipeline.feeds import OutfeedElements
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Plan, Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.listings import parse_listing

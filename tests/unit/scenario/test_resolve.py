@@ -19,7 +19,7 @@ from ipusim.model.layers.layer import LayerCost
 from ipusim.model.learning.optimizers import SGD, Momentum
 from ipusim.model.workload import Workload
 from ipusim.pipeline.feeds import Infeed, Outfeed
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.job import Job
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry

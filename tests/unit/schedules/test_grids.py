@@ -12,8 +12,8 @@ import pytest
 from ipusim.base.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.order import CopyRule, Order
-from ipusim.pipeline.program import PlanShape
 from ipusim.pipeline.rules import recomputation
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import nearest_counts, plan_of
 from ipusim.schedules import registry
 from ipusim.schedules.features import PLAIN, Feature

@@ -10,7 +10,7 @@ import pytest
 from ipusim.base.errors import CountError, FileError, PlanError, UnsupportedProgramError
 from ipusim.pipeline.check import check_plan
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of

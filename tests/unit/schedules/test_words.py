@@ -11,7 +11,7 @@ from ipusim.base.errors import CountError, PlanError, UnsupportedProgramError
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.plan import Sync
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.registry import find
 from ipusim.schedules.repeating import with_period
 from ipusim.schedules.words import in_words

@@ -17,7 +17,7 @@ from ipusim.app.synthesize.grid import Layout, words_in_time_steps
 from ipusim.app.synthesize.memory import memory_of
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
 from ipusim.app.synthesize.tasks import BAR, tasks_of, words_of
-from ipusim.pipeline.program import PlanShape
+from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.registry import register, scoped
 from ipusim.schedules.words import in_words
 from tests.effort import sampled
