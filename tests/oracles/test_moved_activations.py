@@ -35,7 +35,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
-from tests.house_schedules import FREE, is_a_v, is_mirrored, mapping_of, multiple_of, shape_of
+from tests.house_schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 from tests.orders import home_of, passes_of, read
 from tests.price_and_run import price_and_run
 
@@ -49,7 +49,7 @@ def drawn(rng, to, *, stash=(1, 400_000)):
     """A program under a schedule of the GPU world that moves activations, and its Plan in point-to-point."""
     name = rng.choice([name for name in SCHEDULES if name not in JOINED])
     stages = rng.randrange(3, 7)
-    stages += stages % 2 if is_a_v(name) or is_mirrored(name) else 0
+    stages += stages % 2 if is_a_v(name) or takes_even_ipus(name) else 0
     mapping = mapping_of(name, stages) if is_a_v(name) else tuple(range(stages))
     count = multiple_of(name, stages, len(set(mapping))) * rng.randrange(1, 3)
     while count < 4:

@@ -80,4 +80,4 @@ def test_a_key_with_a_mistake_in_another_section_is_told_where_it_belongs(overri
 def test_what_is_no_scenario_is_refused_by_what_it_is(asked, got):
     with pytest.raises(ipusim.RequestError) as caught:
         ipusim.run(asked)
-    assert str(caught.value) == f"expected a scenario as a path, a mapping of options or a Request, got {got}"
+    assert str(caught.value) == f"expected a scenario as a path, a mapping of options, a Request or a Job, got {got}"
