@@ -18,7 +18,7 @@ import pytest
 from ipusim.api import RequestMemoryError, assemble, execute
 from ipusim.app.compare.compare import Compared, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import comparison_data
+from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import comparison_table
 from ipusim.app.explain.explanation import explain
 from ipusim.app.explain.memory_moves import memory_moves
@@ -26,8 +26,8 @@ from ipusim.app.explain.memory_words import moves_table
 from ipusim.app.page.page import report_page
 from ipusim.app.regression.expectations import judged_before
 from ipusim.app.render.verdict import verdict_table
-from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import read_run
+from ipusim.app.study.result import json_bytes
 from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.report import columns, sweep_csv, sweep_table
 from ipusim.app.sweep.sweep import sweep
@@ -156,7 +156,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     told["sweep.csv"] = next(csv.DictReader(sweep_csv(swept).decode().splitlines()))["fits"]
     told["sweep's table"] = sweep_table(swept, THROUGHPUT).rows[0][-1]
     rows = Comparison(compare(request, [data["pipeline"]["schedule"]]))
-    told["compare"] = comparison_data(rows)[0]["fits"]
+    told["compare"] = ComparisonResult(rows).data()[0]["fits"]
     mark = comparison_table(rows).rows[0][-1]
     told["compare's mark"] = told["compare"] if mark == "best" else mark
     assert (mark == "best") == (rows.best is not None) == (told["compare"] in (FITS, UNKNOWN))
@@ -172,7 +172,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     told["run folder"] = read_run(place).fits
     told["page"] = page_data(report_page([place]))["runs"][0]["fits"]
     both = Comparison(compare([Compared(request, "asked"), Compared(read_run(place), "ran")]))
-    told["folder compared"] = comparison_data(both)[1]["fits"]
+    told["folder compared"] = ComparisonResult(both).data()[1]["fits"]
     if told["check"] != UNKNOWN:
         expected = assemble(request.replace({"expect": {"memory": told["check"]}}))
         ((judged,), _) = judged_before(expected)

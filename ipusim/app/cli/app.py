@@ -57,6 +57,21 @@ Execution = Annotated[
     ),
 ]
 
+AsJson = Annotated[bool, typer.Option("--json", help="print the results as JSON and nothing else")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="print the rows of the results as CSV and nothing else")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="print the results as Markdown and nothing else")]
+
+
+def form_of(**chosen: bool) -> str:
+    """Return the ending of the form to print, such as ``.json``; empty for people, and for options that are no form.
+
+    Raises OptionError for several of these options.
+    """
+    names = [name for name, is_chosen in chosen.items() if is_chosen]
+    if len(names) > 1:
+        raise OptionError(names[0], f"expected one of {', '.join('{}' for _ in names)}, got all of them", *names)
+    return {"json": ".json", "csv": ".csv", "markdown": ".md"}.get(names[0] if names else "", "")
+
 
 def listed(names: str) -> list[str]:
     """Return names that stand with commas between them."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, app, listed
-from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
+from ipusim.app.cli.app import AsCsv, AsJson, AsMarkdown, Overrides, app, form_of, listed
+from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 
 if TYPE_CHECKING:
     from ipusim.app.compare.compare import Compared
@@ -70,7 +70,11 @@ _Traces = Annotated[
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>, of several reports/comparison]"),
+    typer.Option(
+        metavar="PLACE",
+        help="folder of the results, or one file: .json, .csv, .md, .parquet, .png, .svg or .pdf  [default: "
+        "reports/<name>, of several reports/comparison]",
+    ),
 ]
 
 
@@ -89,6 +93,9 @@ def compare(
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
     from ipusim.api import RequestError
@@ -96,17 +103,19 @@ def compare(
     from ipusim.app.compare.compare import GRAPHCORES
     from ipusim.app.compare.compare import compare as compare_runs
     from ipusim.app.compare.comparison import Comparison
-    from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
-    from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+    from ipusim.app.compare.comparison_files import ComparisonResult
     from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.study.result import place_of
 
+    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.called(listed(schedules))
     laid_out, modes = listed(orders), listed(f"{sync},{syncs}")
     compared = _read(runs, overrides)
-    folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
+    default = Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
+    folder, wanted = place_of(out or default, ComparisonResult)
     keep_watch()
-    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES, reads=runs) as results:
+    with interruptible() as heed, ResultsFolder(folder, wanted, reads=runs) as results:
         try:
             with progress("comparing", heed) as report:
                 rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=report)
@@ -119,14 +128,11 @@ def compare(
             variant = [f"{key}={values[0]}" for key, values in first.items() if values]
             _raise_placed(runs, overrides, variant)
             raise
-        result = Comparison(rows)
-        files = comparison_files(result, title, traces or ())
+        result = ComparisonResult(Comparison(rows), title, traces or ())
+        files = result.files(wanted)
         heed()
         results.write(files)
-    print_text(*verdict(result))
-    print_tables(comparison_table(result))
-    print_text(*reasons(result))
-    print_text(f"{folder}: {', '.join(files)}")
+    print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:

@@ -88,7 +88,7 @@ def _print(outcome: Outcome) -> None:
 def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
     """Print how many held, or everything as JSON."""
     if as_json:
-        from ipusim.app.run_folder.report import json_bytes
+        from ipusim.app.study.result import json_bytes
 
         data = [outcome.to_dict() for outcome in sorted(done, key=lambda outcome: str(outcome.path))]
         typer.echo(json_bytes(data).decode(), nl=False)

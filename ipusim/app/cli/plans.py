@@ -52,7 +52,7 @@ def check(
     """Validate a scenario without running it."""
     if schema:
         from ipusim.api import runs
-        from ipusim.app.run_folder.report import json_bytes
+        from ipusim.app.study.result import json_bytes
 
         refuse_beside(context, "--schema")
         typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)

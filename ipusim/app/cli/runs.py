@@ -110,7 +110,7 @@ class _Results:
     def print_run(self, where: Path, result: Run, *, verbose: bool, as_json: bool) -> None:
         """Print the verdict on a run in a folder, what its scenario expects and its files, or summary.json alone."""
         if as_json:
-            from ipusim.app.run_folder.report import json_bytes
+            from ipusim.app.study.result import json_bytes
 
             typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
             return

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median_low
 from typing import Any, Final
 
 from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_words import row_words, time_words
+from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.compare.link_loads import link_chart
 from ipusim.app.render.comparison import Compared, common_title, slide
-from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
+from ipusim.app.render.tables import Table
 from ipusim.app.render.time_bars import TimeBar, TimeBars
-from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.study.result import Result
 from ipusim.base.errors import ProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
-#: Every file that a comparison may write.
-COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 #: Inches of a slide around bars: edges, and a title.
 _AROUND_BARS: Final = 0.8
 #: Bars that are more times as long as the median are cut: others would be too short to tell their parts apart.
@@ -89,44 +89,100 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     return TimeBars(f"Parts of the {time_words(comparison)}", bars, last)
 
 
-def comparison_files(result: Comparison, title: str = "", traces: Sequence[str] = ()) -> dict[str, bytes]:
-    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does.
+@dataclass(frozen=True, eq=False)
+class ComparisonResult(Result):
+    """A comparison for every face.
 
-    A comparison of selection orders has a map of the links as well.
+    Attributes:
+        comparison: its rows.
+        title: of the picture; empty for what all runs are of.
+        traces: names of the runs whose traces are in the picture; as many as fit by default.
     """
-    figure = comparison_chart(result, title, traces)
-    links = link_chart(result)
+
+    comparison: Comparison
+    title: str = ""
+    traces: Sequence[str] = ()
+
+    names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
+
+    def parts(self) -> Iterator[str | Table]:
+        """Yield the verdict, the table, and why rows are refused or do not fit."""
+        yield from verdict(self.comparison)
+        yield comparison_table(self.comparison)
+        yield from reasons(self.comparison)
+
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the slide; of a comparison of selection orders the map of links too."""
+        links = link_chart(self.comparison)
+        slide = {"comparison": lambda: comparison_chart(self.comparison, self.title, self.traces)}
+        return slide if links is None else {**slide, "links": lambda: links}
+
+    def data(self) -> list[dict[str, Any]]:
+        """Return a mapping for each row, refused ones too."""
+        result = self.comparison
+        return [
+            {
+                "name": label,
+                "source": row.source,
+                "schedule": row.schedule,
+                "sync": row.sync,
+                "selection_order": row.order,
+                "refusal": row.refusal or None,
+                "fits": row.fits,
+                "best": row in result.tied,
+                "on_front": row in result.front,
+                "decides": "time" if result.of_time else "throughput",
+                "difference": None if row.times is None else result.to_first(row),
+                "figures": row_figures(row),
+                "mean_loss": row.last_loss,
+                "waterfall": row.waterfall.to_dict() if row.waterfall else None,
+                "summary": row.times.times_dict() if row.times else None,
+                "memory": analysis.as_plain(row.memory),
+            }
+            for row, label in zip(result.rows, result.labels, strict=True)
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each run, also for refused ones, which have no numbers.
+
+        Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and
+        makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
+        samples_per_s, difference to the first of its sync mode as a part of it (of time, or of throughput where that
+        decides), bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does
+        not fit`` or another answer; None where it is refused), best and on_front of its sync mode, mean_loss of the
+        last step and refusal.
+        """
+        result = self.comparison
+        return [
+            {
+                "name": label,
+                "source": row.source,
+                "schedule": row.schedule,
+                "sync": row.sync.value,
+                "selection_order": row.order,
+                **({} if row.times is None else _times_of(row.times, result.to_first(row))),
+                "peak_bytes": row.memory.peak_bytes if row.memory else None,
+                "fits": None if row.fits is None else row.fits.value,
+                "best": row in result.tied,
+                "on_front": row in result.front,
+                "mean_loss": row.last_loss,
+                "refusal": row.refusal or None,
+            }
+            for row, label in zip(result.rows, result.labels, strict=True)
+        ]
+
+
+def _times_of(times: analysis.RunTimes, difference: float) -> dict[str, Any]:
     return {
-        "comparison.json": json_bytes(comparison_data(result)),
-        "comparison.png": to_png(figure),
-        "comparison.svg": to_svg(figure),
-        **({} if links is None else {"links.png": to_png(links), "links.svg": to_svg(links)}),
+        "makespan_cycles": times.makespan_cycles,
+        "makespan_s": times.seconds(times.makespan_cycles),
+        "execution_cycles": times.execution_cycles,
+        "weight_update_period_s": times.throughput.weight_update_period_s,
+        "samples_per_s": times.throughput.samples_per_s,
+        "difference": difference,
+        "bubble": times.bubble.idle_fraction,
+        "utilisation": times.utilisation,
     }
-
-
-def comparison_data(result: Comparison) -> list[dict[str, Any]]:
-    """Return a mapping for each row, refused ones too, as ``comparison.json`` has them."""
-    return [
-        {
-            "name": label,
-            "source": row.source,
-            "schedule": row.schedule,
-            "sync": row.sync,
-            "selection_order": row.order,
-            "refusal": row.refusal or None,
-            "fits": row.fits,
-            "best": row in result.tied,
-            "on_front": row in result.front,
-            "decides": "time" if result.of_time else "throughput",
-            "difference": None if row.times is None else result.to_first(row),
-            "figures": row_figures(row),
-            "mean_loss": row.last_loss,
-            "waterfall": row.waterfall.to_dict() if row.waterfall else None,
-            "summary": row.times.times_dict() if row.times else None,
-            "memory": analysis.as_plain(row.memory),
-        }
-        for row, label in zip(result.rows, result.labels, strict=True)
-    ]
 
 
 def row_figures(row: Row) -> dict[str, Any]:

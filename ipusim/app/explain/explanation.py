@@ -22,8 +22,8 @@ from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
 from ipusim.app.render.window import part_window
-from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import EXPLANATION
+from ipusim.app.study.result import json_bytes
 from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds

@@ -20,8 +20,9 @@ from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.replay.measured_step import KINDS, Key, Step, steps_of, timeline_of
-from ipusim.app.run_folder.report import RESULT_FILES, json_bytes, picture_window, run_files
+from ipusim.app.run_folder.report import RESULT_FILES, picture_window, run_files
 from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.app.study.result import json_bytes
 from ipusim.base.errors import FileError, printable
 from ipusim.base.units import enumerated, format_seconds
 

@@ -13,7 +13,7 @@ from ipusim.api import Request, assemble, runs
 from ipusim.app.render.figures import to_png, to_svg
 from ipusim.app.render.system_map import SystemMap, system_maps
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.study.result import json_bytes
 from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis
