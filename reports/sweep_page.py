@@ -7,12 +7,13 @@ from typing import Final
 
 from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_request
+from ipusim.app.study.result import text_of
 from ipusim.app.sweep.ceiling import COUNT, Ceiling, ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.report import ceiling_table, chart_of, sweep_table
 from ipusim.app.sweep.sweep import Sweep, sweep
-from ipusim.app.sweep.vary import axes_of, text_of
+from ipusim.app.sweep.vary import axes_of
 from reports.gallery import SCENARIOS
 from reports.markdown import markdown
 

@@ -85,7 +85,7 @@ def print_result(result: Result, form: str, *ends: str) -> None:
     if form:
         print(result.text(form).decode(), end="", flush=True)
         return
-    for part in result.parts():
+    for part in result.shown():
         if isinstance(part, str):
             print_text(part)
         else:

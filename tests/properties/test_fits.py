@@ -29,7 +29,7 @@ from ipusim.app.render.verdict import verdict_table
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.study.result import json_bytes
 from ipusim.app.sweep.measures import THROUGHPUT
-from ipusim.app.sweep.report import columns, sweep_csv, sweep_table
+from ipusim.app.sweep.report import SweepResult, columns, sweep_table
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.runs.request.request import Request
@@ -153,7 +153,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     count = data["pipeline"]["gradient_accumulation_count"]
     swept = sweep(request, [axis_of(COUNT, [count])])
     told["sweep"] = columns(swept)["fits"][0]
-    told["sweep.csv"] = next(csv.DictReader(sweep_csv(swept).decode().splitlines()))["fits"]
+    told["sweep.csv"] = next(csv.DictReader(SweepResult(swept).text(".csv").decode().splitlines()))["fits"]
     told["sweep's table"] = sweep_table(swept, THROUGHPUT).rows[0][-1]
     rows = Comparison(compare(request, [data["pipeline"]["schedule"]]))
     told["compare"] = ComparisonResult(rows).data()[0]["fits"]
@@ -161,7 +161,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     told["compare's mark"] = told["compare"] if mark == "best" else mark
     assert (mark == "best") == (rows.best is not None) == (told["compare"] in (FITS, UNKNOWN))
     why = explain(run.timeline, job, texts=[f"{COUNT}={count}"])
-    said = json.loads(json_bytes(why.to_dict()))
+    said = json.loads(json_bytes(why.data()))
     told["explain"], told["explain's change"] = said["fits"], said["what_if"][0]["fits"]
     told["explain's table"] = [*why.tables()][-1].rows[0][-1].partition(", by ")[0]
     told["explain's words"] = next((word_in(text) for text in why.words() if text.startswith("Memory: ")), FITS)

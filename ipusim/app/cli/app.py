@@ -57,6 +57,8 @@ Execution = Annotated[
     ),
 ]
 
+#: The endings of forms by the options that print them.
+FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}
 AsJson = Annotated[bool, typer.Option("--json", help="print the results as JSON and nothing else")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="print the rows of the results as CSV and nothing else")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="print the results as Markdown and nothing else")]
@@ -70,7 +72,7 @@ def form_of(**chosen: bool) -> str:
     names = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(names) > 1:
         raise OptionError(names[0], f"expected one of {', '.join('{}' for _ in names)}, got all of them", *names)
-    return {"json": ".json", "csv": ".csv", "markdown": ".md"}.get(names[0] if names else "", "")
+    return FORMS.get(names[0], "") if names else ""
 
 
 def listed(names: str) -> list[str]:

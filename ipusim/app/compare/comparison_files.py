@@ -105,7 +105,7 @@ class ComparisonResult(Result):
 
     names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 
-    def parts(self) -> Iterator[str | Table]:
+    def shown(self) -> Iterator[str | Table]:
         """Yield the verdict, the table, and why rows are refused or do not fit."""
         yield from verdict(self.comparison)
         yield comparison_table(self.comparison)

@@ -14,14 +14,14 @@ from ipusim.app.compare.comparison_words import verdict
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.folder import RunFolder
 from ipusim.app.notebook.request import RequestLike, placed
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.result import Found, Pictured
 from ipusim.app.notebook.run import Run
 from ipusim.app.render.figures import Chart
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import ProgramError
 
 
-class Comparison(Found):
+class Comparison(Pictured):
     """Times of several runs, and the best of them; a notebook shows a verdict and a table above the traces.
 
     Attributes:

@@ -26,12 +26,8 @@ class Found:
         self._found = found
 
     def frame(self) -> pd.DataFrame:
-        """Return the rows of the result; needs pandas."""
+        """Return the rows that the command of the same name prints with ``--csv``; needs pandas."""
         return rows_frame(self._found.rows())
-
-    def figure(self) -> Chart:
-        """Return the main chart as a matplotlib Figure."""
-        return next(iter(self._found.charts().values()))()
 
     @checked
     def save(self, folder: Path | str) -> Path:
@@ -52,14 +48,25 @@ class Found:
             results.write(self._found.files(names))
         return Path(folder)
 
+    def _repr_png_(self) -> bytes | None:
+        return None
+
+    def _repr_html_(self) -> str:
+        parts = [*self._found.shown()]
+        title = next((part.title for part in parts if isinstance(part, Table)), "")
+        return html.shown(parts, self._repr_png_(), title)
+
+
+class Pictured(Found):
+    """A result with charts."""
+
+    def figure(self) -> Chart:
+        """Return the main chart as a matplotlib Figure."""
+        return next(iter(self._found.charts().values()))()
+
     @cached_property
     def _png(self) -> bytes:
         return to_png(self.figure())
 
-    def _repr_png_(self) -> bytes | None:
-        return self._png if self._found.charts() else None
-
-    def _repr_html_(self) -> str:
-        parts = [*self._found.parts()]
-        title = next((part.title for part in parts if isinstance(part, Table)), "")
-        return html.shown(parts, self._repr_png_(), title)
+    def _repr_png_(self) -> bytes:
+        return self._png

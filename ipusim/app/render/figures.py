@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import matplotlib as mpl
@@ -34,21 +33,6 @@ class Chart(Figure):
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
-
-
-class Pictured:
-    """What shows itself in a notebook as its figure, which is drawn once."""
-
-    def figure(self) -> Chart:
-        """Return the figure."""
-        raise NotImplementedError
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_png_(self) -> bytes:
-        return self._png
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Result:
 
     names: ClassVar[tuple[str, ...]] = ()
 
-    def parts(self) -> Iterator[str | Table]:
+    def shown(self) -> Iterator[str | Table]:
         """Yield sentences and tables, in the order in which people read them; an empty text is a blank line."""
         raise NotImplementedError
 
@@ -149,7 +149,7 @@ def _markdown(part: str | Table) -> str:
 _TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
     ".json": lambda result: json_bytes(result.data()),
     ".csv": lambda result: rows_csv(result.rows()),
-    ".md": lambda result: markdown([*result.parts()]),
+    ".md": lambda result: markdown([*result.shown()]),
     ".parquet": lambda result: rows_parquet(result.rows()),
 }
 _PICTURES: Final = (".png", ".svg", ".pdf")

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ipusim.api import Sync, analysis, pipelines, runs
-from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.export import parquet_package
+from ipusim.app.study.result import Result, text_of
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
 from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
-from ipusim.app.sweep.vary import text_of
-from ipusim.base.csv_table import csv_bytes
-from ipusim.base.errors import OptionError
-from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import counted, format_bytes, format_figure
 
-if TYPE_CHECKING:
-    import pyarrow
-
-#: Every file that a sweep may write.
-SWEEP_FILES: Final = ("sweep.csv", "sweep.parquet", "sweep.png", "sweep.svg")
-#: What the rows can be written as beside CSV, which they always are.
-FORMATS: Final = ("csv", "parquet")
 #: The option of the sync mode.
 _SYNC: Final = "pipeline.sync"
 #: analysis.Figures that a terminal shows beside the chosen one; the others are in the files.
@@ -43,12 +32,50 @@ _MOST_TIES: Final = 4
 _MOST_REASONS: Final = 5
 
 
-def check_format(name: str) -> None:
-    """Raise OptionError for an unknown format, MissingPackageError for Parquet without the package for it."""
-    if name not in FORMATS:
-        raise OptionError("format", f"expected {' or '.join(FORMATS)}, got {name!r}{did_you_mean(name, FORMATS)}")
-    if name == "parquet":
-        parquet_package()
+@dataclass(frozen=True, eq=False)
+class SweepResult(Result):
+    """A sweep for every face.
+
+    Attributes:
+        swept: its points.
+        limits: the ceilings above them.
+        measure: the figure that ranks points and is drawn.
+    """
+
+    swept: Sweep
+    limits: Sequence[Ceiling] = ()
+    measure: analysis.Figure = THROUGHPUT
+
+    names = ("sweep.csv", "sweep.png", "sweep.svg")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict, the table of points, and that of several ceilings."""
+        yield from verdict(self.swept, self.limits, self.measure)
+        yield sweep_table(self.swept, self.measure)
+        if len(self.limits) > 1:
+            yield ceiling_table(self.limits, self.swept)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each finished point: the paths of options, the figures, and the message."""
+        made = columns(self.swept)
+        return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+
+    def data(self) -> dict[str, Any]:
+        """Return the best point of each sync mode and the rows."""
+        best = {mode: best_of(self.swept, self.measure, mode) for mode in modes_of(self.swept)}
+        return {
+            "name": self.swept.request.name,
+            "measure": self.measure.measure,
+            "best": {mode: self.swept.changes(points[0][0]) for mode, points in best.items() if points},
+            "ceilings": [{**limit.others, "samples_per_s": limit.samples_per_s} for limit in self.limits],
+            "points": self.rows(),
+        }
+
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the chart of the measure where any point has it."""
+        if any(outcome.ran and outcome.value(self.measure) is not None for _, outcome in self.swept.finished):
+            return {"sweep": lambda: chart_of(self.swept, self.limits, self.measure)}
+        return {}
 
 
 def columns(swept: Sweep) -> dict[str, list[Any]]:
@@ -69,50 +96,6 @@ def columns(swept: Sweep) -> dict[str, list[Any]]:
     made |= {name: numbers[name] for name in numbers if name in learnt and any(v is not None for v in numbers[name])}
     made["message"] = [outcome.message for outcome in outcomes]
     return made
-
-
-def sweep_csv(swept: Sweep) -> bytes:
-    """Return the finished points as CSV, in their order; what a point has not is empty."""
-    made = columns(swept)
-    rows: list[Iterable[str]] = [made]
-    for row in zip(*made.values(), strict=True):
-        varied, numbers = row[: len(swept.axes)], row[len(swept.axes) :]
-        rows.append([*map(text_of, varied), *("" if value is None else text_of(value) for value in numbers)])
-    return csv_bytes(rows)
-
-
-def sweep_parquet(swept: Sweep) -> bytes:
-    """Return the finished points as Parquet: numbers as numbers, values of several kinds as text."""
-    pa, parquet = parquet_package()
-    text = io.BytesIO()
-    made = columns(swept)
-    varied = {axis.path for axis in swept.axes}
-    arrays = {name: _array(pa, values, name in varied) for name, values in made.items()}
-    parquet.write_table(pa.table(arrays), text)
-    return text.getvalue()
-
-
-def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
-    """Return a column; of an option's values those of several kinds, and lists, are text."""
-    kinds = {type(value) for value in values if value is not None}
-    if varied and not ((len(kinds) == 1 and kinds <= {int, float, bool, str}) or kinds == {int, float}):
-        return pa.array([None if value is None else text_of(value) for value in values], pa.string())
-    if kinds == {int, float}:
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.array(values)
-
-
-def sweep_files(
-    swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, form: str, *, drawn: bool = True
-) -> dict[str, bytes]:
-    """Return the files of a whole sweep: the rows, and, ``drawn``, the chart of a measure where any point has that."""
-    files = {"sweep.csv": sweep_csv(swept)}
-    if form == "parquet":
-        files["sweep.parquet"] = sweep_parquet(swept)
-    if drawn and any(outcome.ran and outcome.value(measure) is not None for _, outcome in swept.finished):
-        chart = chart_of(swept, limits, measure)
-        files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
-    return files
 
 
 def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> Chart:

@@ -15,6 +15,7 @@ import pytest
 from ipusim.analysis.fits import Fits
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.study.result import text_of
 from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
@@ -23,7 +24,7 @@ from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.report import best_of, columns, modes_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
-from ipusim.app.sweep.vary import axes_of, text_of
+from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
