@@ -82,11 +82,15 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
 
 def print_result(result: Result, form: str, *ends: str) -> None:
     """Print a result, and lines below it; in a form such as ``.json`` the result alone."""
+    from ipusim.app.study.result import Preformatted
+
     if form:
         print(result.text(form).decode(), end="", flush=True)
         return
     for part in result.shown():
-        if isinstance(part, str):
+        if isinstance(part, Preformatted):
+            print(part, end="" if part.endswith("\n") else "\n", flush=True)
+        elif isinstance(part, str):
             print_text(part)
         else:
             print_tables(part)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import app, refuse_beside
-from ipusim.app.terminal import print_tables, print_text
+from ipusim.app.cli.app import FORMS, AsCsv, AsJson, AsMarkdown, app, form_of, refuse_beside
+from ipusim.app.terminal import print_result
 from ipusim.base.errors import OptionError
 
 
@@ -64,44 +64,46 @@ def validate(
             "`rates: FILE.yaml`",
         ),
     ] = None,
+    as_json: AsJson = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
+    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     if fit:
-        refuse_beside(context, "--fit", "rates", "out")
-        _fit(fit, rates, out)
+        refuse_beside(context, "--fit", "rates", "out", *FORMS)
+        _fit(fit, rates, out, form)
         return
     if rates is not None:
         raise OptionError("rates", "expected rows to fit them to with it, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
-    _validate(products, rows, ipu, out)
+    _validate(products, rows, ipu, out, form)
 
 
-def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None) -> None:
+def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None, form: str) -> None:
     """Compare the simulator with measurements."""
-    from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
+    from ipusim.app.fidelity.validation import Validation, validated
     from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.study.result import place_of
 
     reads = [path for path in (products, rows) if path is not None]
+    ends = []
     with ExitStack() as stack:
-        results = None if out is None else stack.enter_context(ResultsFolder(out, VALIDATION_FILES, reads=reads))
+        folder, wanted = place_of(Path() if out is None else out, Validation)
+        results = None if out is None else stack.enter_context(ResultsFolder(folder, wanted, reads=reads))
         validation = validated(products, rows, ipu)
-        print_text(*validation.verdicts())
-        typer.echo()
-        for part in validation.parts():
-            print_tables(*part.tables)
-            print_text(*part.words)
-            typer.echo()
         if results is not None:
-            files = validation.files()
+            files = validation.files(wanted)
             results.write(files)
-            print_text(f"{out}: {', '.join(files)}")
+            ends = [f"{folder}: {', '.join(files)}"]
+        print_result(validation, form, *ends)
 
 
-def _fit(rows: Sequence[Path], rates: str | None, out: Path | None) -> None:
+def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, form: str) -> None:
     """Fit rates to throughputs or stages that were measured, and say how sure they are."""
     from ipusim.app.fidelity.calibration import calibrate
-    from ipusim.app.fidelity.calibration_report import rate_table, rates_file, row_table, verdict, words
+    from ipusim.app.fidelity.calibration_report import CalibrationResult, rates_file
     from ipusim.app.fidelity.calibration_rows import read_measured
     from ipusim.app.run_folder.output_file import RATES, check_output
     from ipusim.base.files import write_file
@@ -110,10 +112,8 @@ def _fit(rows: Sequence[Path], rates: str | None, out: Path | None) -> None:
         check_output(out, RATES, rows)
     names = [name.strip() for name in rates.split(",")] if rates is not None else []
     calibration = calibrate(read_measured(rows), names)
-    print_text(verdict(calibration))
-    typer.echo()
-    print_tables(rate_table(calibration), row_table(calibration))
-    print_text(*words(calibration))
+    ends = []
     if out is not None:
         write_file(out, rates_file(calibration, out.name))
-        print_text(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")
+        ends = [f"{out}: a scenario beside it takes these rates with `rates: {out.name}`"]
+    print_result(CalibrationResult(calibration), form, *ends)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Rows = Sequence[Mapping[str, Any]]
 
 
+class Preformatted(str):
+    """Lines that are printed as they are, such as a grid."""
+
+
 class Result:
     """The findings of a study; the faces of the application print them, and know nothing else of the study.
 
@@ -138,6 +142,8 @@ def markdown(parts: Sequence[str | Table]) -> bytes:
 
 
 def _markdown(part: str | Table) -> str:
+    if isinstance(part, Preformatted):
+        return f"```text\n{part.rstrip()}\n```\n"
     if isinstance(part, str):
         return f"{part}\n" if part else ""
     lines = [part.header, tuple("---" for _ in part.header), *part.rows]
