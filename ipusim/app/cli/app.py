@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from ipusim.base.errors import OptionError
+from ipusim.base.units import enumerated
 from ipusim.base.version import __version__
 
 app = typer.Typer(
@@ -71,7 +72,8 @@ def form_of(**chosen: bool) -> str:
     """
     names = [name for name, is_chosen in chosen.items() if is_chosen]
     if len(names) > 1:
-        raise OptionError(names[0], f"expected one of {', '.join('{}' for _ in names)}, got all of them", *names)
+        several = "both" if len(names) == 2 else "several"
+        raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
     return FORMS.get(names[0], "") if names else ""
 
 
