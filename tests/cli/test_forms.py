@@ -13,6 +13,7 @@ from tests.places import SCENARIOS
 
 FOUR, MEMORY = "schedules_four_ipus.yaml", "memory_by_schedule.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
+SWEEP = "sweep", FOUR, "--vary", f"{COUNT}=8,16", "--workers", "1"
 #: Each command with what its JSON has (keys, or those of the first of a list), the columns that its CSV begins with,
 #: and a text that its Markdown has.
 COMMANDS = {
@@ -98,7 +99,7 @@ def test_json_is_the_file_and_csv_has_the_numbers_of_the_file(place):
     assert printed.encode() == (place / "reports" / "schedules_four_ipus" / "summary.json").read_bytes()
     compared = ipusim("compare", FOUR, "--out", "compared", "--json").stdout
     assert compared.encode() == (place / "compared" / "comparison.json").read_bytes()
-    swept = ipusim("sweep", FOUR, "--vary", f"{COUNT}=8,16", "--workers", "1", "--out", "swept", "--csv").stdout
+    swept = ipusim(*SWEEP, "--out", "swept", "--csv").stdout
     assert swept.encode() == (place / "swept" / "sweep.csv").read_bytes()
     explained = ipusim("explain", FOUR, "--out", "explained", "--json").stdout
     assert explained.encode() == (place / "explained" / "explanation.json").read_bytes()
@@ -106,7 +107,7 @@ def test_json_is_the_file_and_csv_has_the_numbers_of_the_file(place):
 
 @pytest.mark.parametrize("form", ["json", "csv", "md", "png"])
 def test_a_file_in_place_of_a_folder_has_the_form_of_its_ending(place, form):
-    for number, words in enumerate((("compare", FOUR), ("explain", FOUR), COMMANDS["sweep"][0])):
+    for number, words in enumerate((("compare", FOUR), ("explain", FOUR), SWEEP)):
         out = place / f"place{number}" / f"named.{form}"
         done = ipusim(*words, "--out", out)
         assert done.returncode == 0, done.stderr
