@@ -146,9 +146,13 @@ def _markdown(part: str | Table) -> str:
         return f"```text\n{part.rstrip()}\n```\n"
     if isinstance(part, str):
         return f"{part}\n" if part else ""
-    lines = [part.header, tuple("---" for _ in part.header), *part.rows]
-    cells = "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-    return f"{part.title}:\n\n{cells}"
+    return f"{part.title}:\n\n{table_markdown(part)}"
+
+
+def table_markdown(table: Table) -> str:
+    """Return a table as Markdown, without its title."""
+    lines = [table.header, tuple("---" for _ in table.header), *table.rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 #: Texts by their endings, and the endings of pictures.
