@@ -97,6 +97,4 @@ def _why(program: Program) -> str:
         return ""
     if not program.needs_nothing:
         return f"it needs {program.needs}"
-    return (
-        program.why.replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")
-    )
+    return program.why.replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")

@@ -194,7 +194,7 @@ def test_the_critical_path_is_drawn_of_what_its_title_says(disturbances, named):
     stages = [{"forward": 1000, "backward": 2000}] * 2
     job = assemble(request("1f1b", *stages, pipeline={"repeat_count": 3}, disturbances=disturbances))
     found = explain(execute(job).timeline, job)
-    assert any(f"{named}; frames are the critical path" in text for text in words(found.path_chart()))
+    assert any(f"{named}; frames are the critical path" in text for text in words(found.charts()["critical_path"]()))
 
 
 def test_a_sum_over_copies_of_stages_is_of_the_weight_update():

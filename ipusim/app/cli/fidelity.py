@@ -13,6 +13,16 @@ from ipusim.app.cli.app import FORMS, AsCsv, AsJson, AsMarkdown, app, form_of, r
 from ipusim.app.terminal import print_result
 from ipusim.base.errors import OptionError
 
+_Rows = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
+        "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
+        "[default: the published ones]",
+    ),
+]
+
 
 @app.command()
 def validate(
@@ -25,15 +35,7 @@ def validate(
             " [default: the measured ones that the rates were fitted to]",
         ),
     ] = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
-            "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
-            "[default: the published ones]",
-        ),
-    ] = None,
+    rows: _Rows = None,
     ipu: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ from ipusim.api import Job, Sync, analysis, pipelines, runs
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
-from ipusim.app.render.verdict import memory_lack
+from ipusim.app.render.verdict import against_one_words
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
@@ -179,13 +179,10 @@ def _against_own(suggestion: Suggestion) -> str:
 
 
 def _against_one(suggestion: Suggestion) -> str:
-    said, job = suggestion.verdict, suggestion.job
-    if said.single_ipu_cycles is None or said.speed_up is None:
-        return f"One IPU alone cannot run the model: {said.single_ipu_refusal}."
-    alone = format_seconds(said.single_ipu_cycles / job.system.clock_hz)
-    lacks = memory_lack(said.single_ipu_excess_bytes)
-    faster = f"{said.speed_up:.2f} times as fast" if said.single_ipu_cycles else "as fast"
-    return f"One IPU alone would take {alone}{lacks}: {faster} on {len(job.plan.ipus) * job.system.learners}."
+    job = suggestion.job
+    disturbed = bool(job.request.options.disturbances)
+    words = against_one_words(suggestion.verdict, lambda cycles: cycles / job.system.clock_hz, disturbed=disturbed)
+    return f"Against one IPU: {words}."
 
 
 def _times_as_fast(trial: Trial, other: Trial) -> str:

@@ -12,6 +12,7 @@ from ipusim.api import Sync, analysis, pipelines, runs
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
+from ipusim.app.study.best import best_first
 from ipusim.app.study.result import Result, text_of
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
 from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, on_chart
@@ -171,10 +172,14 @@ def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[t
     Returns:
         The points with their outcomes, the best first.
     """
-    finished = [row for row in swept.finished if row[1].sync == mode]
-    having = [row for row in finished if analysis.usable(row[1].fits) and row[1].value(measure) is not None]
+    having = [row for row in swept.finished if row[1].sync == mode and row[1].value(measure) is not None]
     sign = 1 if measure.less_is_better else -1
-    return sorted(having, key=lambda row: ((row[1].value(measure) or 0.0) * sign, row[1].peak_bytes or 0))
+    return best_first(
+        having,
+        lambda row: (row[1].value(measure) or 0.0) * sign,
+        lambda row: row[1].fits,
+        lambda row: row[1].peak_bytes,
+    )
 
 
 def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: analysis.Figure) -> str:

@@ -1,0 +1,43 @@
+"""The best of several outcomes: one rule for comparisons and sweeps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from ipusim.api import analysis
+
+T = TypeVar("T")
+
+
+def best_first(
+    outcomes: Iterable[T],
+    cost: Callable[[T], float],
+    fits: Callable[[T], analysis.Fits | None],
+    peak_bytes: Callable[[T], int | None],
+) -> list[T]:
+    """Return the outcomes that fit their memory, or whose memory is not known, by rank.
+
+    The least cost comes first; of equals what holds least, where that is known of all of them; then their order.
+
+    Args:
+        outcomes: what is ranked, in the order of the request.
+        cost: returns what an outcome costs; less is better.
+        fits: returns whether an outcome fits; None for a refusal, which has no rank.
+        peak_bytes: returns what the fullest IPU of an outcome holds; None where that is not known.
+
+    Example:
+        >>> best_first([3, 1, 2], float, lambda _: analysis.Fits.YES, lambda _: None)
+        [1, 2, 3]
+    """
+    equals: defaultdict[float, list[T]] = defaultdict(list)
+    for outcome in outcomes:
+        if analysis.usable(fits(outcome)):
+            equals[cost(outcome)].append(outcome)
+    ranked: list[T] = []
+    for least in sorted(equals):
+        peaks = {id(outcome): peak_bytes(outcome) for outcome in equals[least]}
+        is_known = None not in peaks.values()
+        ranked += sorted(equals[least], key=lambda outcome, of=peaks, known=is_known: of[id(outcome)] if known else 0)
+    return ranked
