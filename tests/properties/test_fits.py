@@ -29,7 +29,7 @@ from ipusim.app.render.verdict import verdict_table
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.study.result import json_bytes
 from ipusim.app.sweep.measures import THROUGHPUT
-from ipusim.app.sweep.report import SweepResult, columns, sweep_table
+from ipusim.app.sweep.report import SweepResult, sweep_table
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.runs.request.request import Request
@@ -152,7 +152,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     told = {"check": word_in(job.memory.verdict()), "run": word_in(dict(verdict_table(run.summary).rows)["memory"])}
     count = data["pipeline"]["gradient_accumulation_count"]
     swept = sweep(request, [axis_of(COUNT, [count])])
-    told["sweep"] = columns(swept)["fits"][0]
+    told["sweep"] = SweepResult(swept).rows()[0]["fits"]
     told["sweep.csv"] = next(csv.DictReader(SweepResult(swept).text(".csv").decode().splitlines()))["fits"]
     told["sweep's table"] = sweep_table(swept, THROUGHPUT).rows[0][-1]
     rows = Comparison(compare(request, [data["pipeline"]["schedule"]]))

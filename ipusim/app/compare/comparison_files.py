@@ -18,6 +18,7 @@ from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
 from ipusim.app.render.tables import Table
 from ipusim.app.render.time_bars import TimeBar, TimeBars
+from ipusim.app.study.figures import figure_columns
 from ipusim.app.study.result import Result
 from ipusim.base.errors import ProgramError
 from ipusim.base.near_names import did_you_mean
@@ -145,12 +146,11 @@ class ComparisonResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, also for refused ones, which have no numbers.
 
-        Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and
-        makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
-        samples_per_s, difference to the first of its sync mode as a part of it (of time, or of throughput where that
-        decides), bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does
-        not fit`` or another answer; None where it is refused), best and on_front of its sync mode, mean_loss of the
-        last step and refusal.
+        Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles of one
+        execution without its weight update, execution_cycles with it, the figures that sweeps have in files, difference
+        to the first of its sync mode as a part of it (of time, or of throughput where that decides), fits (``fits``,
+        ``does not fit`` or another answer; None where it is refused), best and on_front of its sync mode, mean_loss of
+        the last step and refusal.
         """
         result = self.comparison
         return [
@@ -160,8 +160,11 @@ class ComparisonResult(Result):
                 "schedule": row.schedule,
                 "sync": row.sync.value,
                 "selection_order": row.order,
-                **({} if row.times is None else _times_of(row.times, result.to_first(row))),
-                "peak_bytes": row.memory.peak_bytes if row.memory else None,
+                "makespan_cycles": row.times and row.times.makespan_cycles,
+                "execution_cycles": row.times and row.times.execution_cycles,
+                **figure_columns(row_figures(row)),
+                "peak_bytes": row.memory and row.memory.peak_bytes,
+                "difference": None if row.times is None else result.to_first(row),
                 "fits": None if row.fits is None else row.fits.value,
                 "best": row in result.tied,
                 "on_front": row in result.front,
@@ -170,19 +173,6 @@ class ComparisonResult(Result):
             }
             for row, label in zip(result.rows, result.labels, strict=True)
         ]
-
-
-def _times_of(times: analysis.RunTimes, difference: float) -> dict[str, Any]:
-    return {
-        "makespan_cycles": times.makespan_cycles,
-        "makespan_s": times.seconds(times.makespan_cycles),
-        "execution_cycles": times.execution_cycles,
-        "weight_update_period_s": times.throughput.weight_update_period_s,
-        "samples_per_s": times.throughput.samples_per_s,
-        "difference": difference,
-        "bubble": times.bubble.idle_fraction,
-        "utilisation": times.utilisation,
-    }
 
 
 def row_figures(row: Row) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from ipusim.app.render.figures import Chart
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
 from ipusim.app.study.best import best_first
+from ipusim.app.study.figures import figure_columns
 from ipusim.app.study.result import Result, text_of
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
-from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, on_chart
+from ipusim.app.sweep.measures import BUBBLE, LEARNT, MEASURES, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.units import counted, format_bytes, format_figure
@@ -58,8 +59,22 @@ class SweepResult(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each finished point: the paths of options, the figures, and the message."""
-        made = columns(self.swept)
-        return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+        swept, paths = self.swept, [axis.path for axis in self.swept.axes]
+        outcomes = [outcome for _, outcome in swept.finished]
+        learnt = [each for each in LEARNT if any(outcome.value(each) is not None for outcome in outcomes)]
+        with_mode = len(modes_of(swept)) > 1 and _SYNC not in paths
+        return [
+            {
+                **swept.changes(point),
+                **({"sync": outcome.sync} if with_mode else {}),
+                "makespan_cycles": outcome.makespan_cycles,
+                **figure_columns(outcome.figures),
+                "fits": None if outcome.fits is None else outcome.fits.value,
+                **{each.column: outcome.value(each) for each in learnt},
+                "message": outcome.message,
+            }
+            for point, outcome in swept.finished
+        ]
 
     def data(self) -> dict[str, Any]:
         """Return the best point of each sync mode and the rows."""
@@ -77,26 +92,6 @@ class SweepResult(Result):
         if any(outcome.ran and outcome.value(self.measure) is not None for _, outcome in self.swept.finished):
             return {"sweep": lambda: chart_of(self.swept, self.limits, self.measure)}
         return {}
-
-
-def columns(swept: Sweep) -> dict[str, list[Any]]:
-    """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
-    outcomes = [outcome for _, outcome in swept.finished]
-    measured = [figure for figure in analysis.FIGURES if figure.measure]
-    figures = sorted(measured, key=lambda figure: figure.name != "makespan")  # beside its cycles
-    numbers = {figure.column: [outcome.value(figure) for outcome in outcomes] for figure in figures}
-    learnt = {figure.column for figure in figures if figure.path.startswith("learning.")}
-    made: dict[str, list[Any]] = {
-        axis.path: [point[number] for point, _ in swept.finished] for number, axis in enumerate(swept.axes)
-    }
-    sync = ["sync"] if len(modes_of(swept)) > 1 and _SYNC not in made else []
-    for name in (*sync, "makespan_cycles"):
-        made[name] = [getattr(outcome, name) for outcome in outcomes]
-    made |= {name: values for name, values in numbers.items() if name not in learnt}
-    made["fits"] = [None if outcome.fits is None else outcome.fits.value for outcome in outcomes]
-    made |= {name: numbers[name] for name in numbers if name in learnt and any(v is not None for v in numbers[name])}
-    made["message"] = [outcome.message for outcome in outcomes]
-    return made
 
 
 def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> Chart:
