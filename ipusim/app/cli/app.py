@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -60,21 +63,41 @@ Execution = Annotated[
 
 #: The endings of forms by the options that print them.
 FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}
-AsJson = Annotated[bool, typer.Option("--json", help="print the results as JSON and nothing else")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="print the rows of the results as CSV and nothing else")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="print the results as Markdown and nothing else")]
+_FORM_HELP: Final = {
+    "json": "the results as JSON",
+    "csv": "rows of the results as CSV",
+    "markdown": "sentences and tables as Markdown",
+}
 
 
-def form_of(**chosen: bool) -> str:
-    """Return the ending of the form to print, such as ``.json``; empty for people, and for options that are no form.
+def printing(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of all forms to a command, which takes the ending of the chosen one as ``form``.
 
-    Raises OptionError for several of these options.
+    That is empty for people. Several of these options, and of --verbose and --quiet, raise OptionError.
     """
-    names = [name for name, is_chosen in chosen.items() if is_chosen]
-    if len(names) > 1:
-        several = "both" if len(names) == 2 else "several"
-        raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
-    return FORMS.get(names[0], "") if names else ""
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        forms = [name for name in FORMS if values.pop(f"as_{name}")]
+        names = [*forms, *(name for name in ("verbose", "quiet") if values.get(name))]
+        if len(names) > 1:
+            several = "both" if len(names) == 2 else "several"
+            raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
+        command(**values, form=FORMS[forms[0]] if forms else "")
+
+    added = [
+        inspect.Parameter(
+            f"as_{name}",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, typer.Option(f"--{name}", help=f"print {text} and nothing else")],
+        )
+        for name, text in _FORM_HELP.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "form"]
+    called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    return called
 
 
 def listed(names: str) -> list[str]:

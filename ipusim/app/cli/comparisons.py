@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import AsCsv, AsJson, AsMarkdown, Overrides, app, form_of, listed
+from ipusim.app.cli.app import Overrides, app, listed, printing
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ _Out = Annotated[
 
 
 @app.command()
+@printing
 def compare(
     runs: _Runs,
     schedules: _Schedules = None,
@@ -93,9 +94,7 @@ def compare(
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
     from ipusim.api import RequestError
@@ -107,7 +106,6 @@ def compare(
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.study.result import place_of
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.called(listed(schedules))
     laid_out, modes = listed(orders), listed(f"{sync},{syncs}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import AsCsv, AsJson, AsMarkdown, Overrides, RunOrScenario, app, form_of
+from ipusim.app.cli.app import Overrides, RunOrScenario, app, printing
 from ipusim.app.terminal import interruptible, keep_watch, print_result, print_text
 
 Explained = Annotated[
@@ -52,6 +52,7 @@ Straggling = Annotated[
 
 
 @app.command()
+@printing
 def explain(
     run: RunOrScenario,
     execution: Explained = None,
@@ -61,9 +62,7 @@ def explain(
     what: What = None,
     sync: Modes = "",
     stragglers: Straggling = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Say why a run takes as long as it does: the parts of its time, the critical path, and what changes would give."""
     from ipusim.app.explain.explanation import Explanation, explain
@@ -72,7 +71,6 @@ def explain(
     from ipusim.app.run_folder.opened import opened
     from ipusim.app.study.result import place_of
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     keep_watch()
     modes = sync_modes(sync)
     ran = opened(run, overrides or (), trust=trust)

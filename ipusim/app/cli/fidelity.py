@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import FORMS, AsCsv, AsJson, AsMarkdown, app, form_of, refuse_beside
+from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
 from ipusim.app.terminal import print_result
 from ipusim.base.errors import OptionError
 
@@ -25,6 +25,7 @@ _Rows = Annotated[
 
 
 @app.command()
+@printing
 def validate(
     context: typer.Context,
     products: Annotated[
@@ -66,12 +67,9 @@ def validate(
             "`rates: FILE.yaml`",
         ),
     ] = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     if fit:
         refuse_beside(context, "--fit", "rates", "out", *FORMS)
         _fit(fit, rates, out, form)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import FORMS, AsCsv, AsJson, AsMarkdown, app, form_of, refuse_beside
+from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
 from ipusim.app.cli.programs import Arguments, ProfileSteps, ProgramOptions, Synthetic, TensorFlow, is_program, running
 from ipusim.app.terminal import print_result, print_tables, print_text, status
 from ipusim.base.errors import FileError, OptionError
@@ -87,6 +87,7 @@ _Which = Annotated[
 
 
 @app.command("import")
+@printing
 def import_(
     context: typer.Context,
     file: _File,
@@ -97,9 +98,7 @@ def import_(
     parts: _Parts = None,
     out: _Out = None,
     replay: _Replay = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
     which: _Which = None,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
@@ -123,7 +122,6 @@ def import_(
         return
     refuse_beside(context, "a measured file", *both, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
     files = [file, *map(Path, more or ())]
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     table = None if out is None or replay else out.with_suffix(".csv")
     if out is not None and table is not None:
         check_output(out, IMPORTED, files)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import AsCsv, AsJson, AsMarkdown, CheckTimes, Workers, app, form_of, refuse_beside
+from ipusim.app.cli.app import CheckTimes, Workers, app, printing, refuse_beside
 from ipusim.app.terminal import interruptible, keep_watch, print_result, print_text
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 @app.command("test")
+@printing
 def hold(
     context: typer.Context,
     paths: Annotated[
@@ -32,9 +33,7 @@ def hold(
     update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and say what changes")] = False,
     check_times: CheckTimes = False,
     workers: Workers = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE.xml", help="write the results in JUnit's format too")
     ] = None,
@@ -44,7 +43,6 @@ def hold(
     from ipusim.app.regression.outcome import SuiteResult
     from ipusim.base.files import write_file
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     if pins:
         refuse_beside(context, "--pin", "paths", "workers")
     if junit is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import AsCsv, AsJson, AsMarkdown, Overrides, ScenarioIfAny, app, form_of, refuse_beside
+from ipusim.app.cli.app import Overrides, ScenarioIfAny, app, printing, refuse_beside
 from ipusim.app.terminal import print_result, print_text
 from ipusim.base.errors import OptionError
 
@@ -39,6 +39,7 @@ _Profile = Annotated[
 
 
 @app.command()
+@printing
 def check(
     context: typer.Context,
     scenario: ScenarioIfAny = None,
@@ -49,12 +50,9 @@ def check(
     schema: Annotated[
         bool, typer.Option("--schema", help="print the JSON Schema of a scenario, for editors, and nothing else")
     ] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Validate a scenario without running it."""
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     if schema:
         from ipusim.api import runs
         from ipusim.app.study.result import json_bytes
@@ -107,6 +105,7 @@ def _print_memory(job: Job, *, requested: bool, form: str) -> Moves | None:
 
 
 @app.command()
+@printing
 def schedule(
     name: Annotated[
         str | None, typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed")
@@ -121,45 +120,40 @@ def schedule(
     inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
     recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
     sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
-    form: Annotated[
+    written: Annotated[
         str, typer.Option("--as", metavar="FORM", help="grid, instructions, or torch: a CSV file as torch has it")
     ] = "grid",
     blocking: Annotated[
         bool,
         typer.Option("--blocking", help="of FILE.csv: say whether its ranks hang if each send waits for its receive"),
     ] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
     from ipusim.app.cli.plan_results import ScheduleResult, SchedulesResult
     from ipusim.app.cli.shape import blocking_text, plan_for
 
-    printed = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     if name is None:
-        print_result(SchedulesResult(), printed)
+        print_result(SchedulesResult(), form)
     elif blocking:
         print_text(blocking_text(name))
     else:
         plan = plan_for(name, stages, count, mapping, inference, recompute, sync)
-        print_result(ScheduleResult(plan, form), printed)
+        print_result(ScheduleResult(plan, written), form)
 
 
 @app.command()
+@printing
 def devices(
     system: Annotated[str, typer.Argument(metavar="SYSTEM", help="such as c2_server or pod16")] = "c2_server",
     figures: Annotated[
         bool,
         typer.Option("--figures", help="print every figure that it is simulated by, with its source"),
     ] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """List the devices of a system by id, single IPUs first, as gc-info does."""
     from ipusim.api import hardware
     from ipusim.app.cli.plan_results import DevicesResult
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     print_result(DevicesResult(hardware.find_machine(system), figures), form)

@@ -11,9 +11,6 @@ import typer
 
 from ipusim.app.cli import programs
 from ipusim.app.cli.app import (
-    AsCsv,
-    AsJson,
-    AsMarkdown,
     CheckTimes,
     End,
     Execution,
@@ -22,7 +19,7 @@ from ipusim.app.cli.app import (
     PhaseName,
     Start,
     app,
-    form_of,
+    printing,
 )
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 from ipusim.base.errors import OptionError, OutputError
@@ -42,6 +39,7 @@ NoJump = Annotated[
 
 
 @app.command()
+@printing
 def run(
     scenario: Annotated[
         Path,
@@ -63,9 +61,7 @@ def run(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
     no_jump: NoJump = False,
     check_times: CheckTimes = False,
     profile_steps: programs.ProfileSteps = None,
@@ -74,7 +70,6 @@ def run(
     tensorflow: programs.TensorFlow = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown, verbose=verbose, quiet=quiet)
     options = programs.ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
     programs.check_options(scenario, arguments, overrides, options)
     results = _Results(start, end, phase, execution, full_trace, check_times)

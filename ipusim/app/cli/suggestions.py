@@ -10,14 +10,11 @@ import typer
 
 from ipusim.app.cli.app import (
     FORMS,
-    AsCsv,
-    AsJson,
-    AsMarkdown,
     Overrides,
     ScenarioPath,
     app,
-    form_of,
     listed,
+    printing,
     refuse_beside,
 )
 from ipusim.app.terminal import keep_watch, print_result, status, stoppable
@@ -91,6 +88,7 @@ Memory = Annotated[
 
 
 @app.command()
+@printing
 def suggest(
     context: typer.Context,
     scenario: ScenarioPath,
@@ -113,9 +111,7 @@ def suggest(
     simulations: Simulations = 200,
     seconds: Seconds = None,
     overrides: Overrides = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it.
 
@@ -125,7 +121,7 @@ def suggest(
     from ipusim.app.run_folder.output_file import SUGGESTED
     from ipusim.app.suggest.choices import Limits
 
-    given, form = overrides or (), form_of(json=as_json, csv=as_csv, markdown=as_markdown)
+    given = overrides or ()
     if order:
         refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
         if out is not None and out.suffix in SUGGESTED.marks:

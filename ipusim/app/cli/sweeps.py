@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import AsCsv, AsJson, AsMarkdown, Overrides, Workers, app, form_of
+from ipusim.app.cli.app import Overrides, Workers, app, printing
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ Place = Annotated[
 
 
 @app.command()
+@printing
 def sweep(
     scenario: ScenarioOrStudy,
     vary: Vary = None,
@@ -98,9 +99,7 @@ def sweep(
     address: Address = None,
     out: Place = None,
     overrides: Overrides = None,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    as_markdown: AsMarkdown = False,
+    form: str = "",
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
     from ipusim.api import RequestError
@@ -113,7 +112,6 @@ def sweep(
     from ipusim.app.sweep.study_file import ALL_FILES, read_study
     from ipusim.app.sweep.sweep import sweep as run_points
 
-    form = form_of(json=as_json, csv=as_csv, markdown=as_markdown)
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
     crew = Crew(workers, backend, address)

@@ -98,7 +98,7 @@ class Comparison:
     def best(self) -> Row | None:
         """The fastest that fits; of equals the one that holds least, then the first; None for several sync modes."""
         ran = self.ran if len(self.groups) == 1 else ()
-        known = best_first(ran, self.cost, lambda row: row.fits, lambda row: row.memory and row.memory.peak_bytes)
+        known = best_first(ran, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
         return next(iter(known), None)
 
     @cached_property

@@ -37,7 +37,10 @@ def best_first(
             equals[cost(outcome)].append(outcome)
     ranked: list[T] = []
     for least in sorted(equals):
-        peaks = {id(outcome): peak_bytes(outcome) for outcome in equals[least]}
-        is_known = None not in peaks.values()
-        ranked += sorted(equals[least], key=lambda outcome, of=peaks, known=is_known: of[id(outcome)] if known else 0)
+        peaks = [peak for outcome in equals[least] if (peak := peak_bytes(outcome)) is not None]
+        if len(peaks) == len(equals[least]):
+            order = sorted(range(len(peaks)), key=peaks.__getitem__)
+            ranked += (equals[least][position] for position in order)
+        else:
+            ranked += equals[least]
     return ranked
