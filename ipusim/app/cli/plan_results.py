@@ -1,4 +1,4 @@
-"""What commands say of a scenario that does not run, of a schedule and of a machine, for every face."""
+"""Results of checks, of schedules and of machines, for every face."""
 
 from __future__ import annotations
 
@@ -192,10 +192,6 @@ class SchedulesResult(Result):
             }
             for entry in map(schedules.find, schedules.names())
         ]
-
-    def data(self) -> list[dict[str, Any]]:
-        """Return the rows."""
-        return self.rows()
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,7 +84,7 @@ def check(
 
 
 def _memory_result(job: Job, *, requested: bool) -> MemoryResult | None:
-    """Return what holds a program's memory, with changes unless these take long; None if nothing is known of it."""
+    """Return a program's memory by holder, with changes unless these take long; None for unknown memory."""
     from ipusim.api import analysis
     from ipusim.app.cli.plan_results import MemoryResult
     from ipusim.app.explain.memory_moves import is_long, memory_moves

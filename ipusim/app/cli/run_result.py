@@ -22,9 +22,9 @@ class RunResult(Result):
     """A run.
 
     Attributes:
-        run: what ran, and what came of it.
+        run: the Job with its Timeline and its summary.
         verbose: whether every table behind the verdict is shown.
-        judged: what the scenario expects of the run, and what that came to.
+        judged: expectations of the scenario with the figures of the run.
         times: the comparison with times that are computed a second time; None without one.
     """
 

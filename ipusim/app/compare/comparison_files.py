@@ -96,7 +96,7 @@ class ComparisonResult(Result):
 
     Attributes:
         comparison: its rows.
-        title: of the picture; empty for what all runs are of.
+        title: title of the picture; empty for the runs' common title.
         traces: names of the runs whose traces are in the picture; as many as fit by default.
     """
 

@@ -77,7 +77,7 @@ class Explanation(Result):
         yield from self.tables()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each IPU: its cycles by what it does or waits for."""
+        """Return a row for each IPU: its cycles by activity and by cause of waiting."""
         return [{"ipu": row["ipu"], **row["cycles"]} for row in self._ipu_cycles()]
 
     def charts(self) -> dict[str, Callable[[], Chart]]:

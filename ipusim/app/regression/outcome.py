@@ -71,8 +71,8 @@ class SuiteResult(Result):
     """The outcomes of scenarios for every face.
 
     Attributes:
-        outcomes: of those that ended, in the order of their paths.
-        count: how many scenarios there are.
+        outcomes: outcomes of ended scenarios, in the order of their paths.
+        count: number of scenarios.
     """
 
     outcomes: Sequence[Outcome]

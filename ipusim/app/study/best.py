@@ -17,15 +17,15 @@ def best_first(
     fits: Callable[[T], analysis.Fits | None],
     peak_bytes: Callable[[T], int | None],
 ) -> list[T]:
-    """Return the outcomes that fit their memory, or whose memory is not known, by rank.
+    """Return the outcomes that fit their memory, or have no known memory, by rank.
 
-    The least cost comes first; of equals what holds least, where that is known of all of them; then their order.
+    The least cost comes first. Equal costs rank by the fullest IPU's bytes if all are known, else by their order.
 
     Args:
-        outcomes: what is ranked, in the order of the request.
-        cost: returns what an outcome costs; less is better.
-        fits: returns whether an outcome fits; None for a refusal, which has no rank.
-        peak_bytes: returns what the fullest IPU of an outcome holds; None where that is not known.
+        outcomes: outcomes in the order of the request.
+        cost: returns the cost of an outcome; less is better.
+        fits: returns the answer to whether an outcome fits; None for a refusal, which has no rank.
+        peak_bytes: returns the bytes of an outcome's fullest IPU; None for unknown memory.
 
     Example:
         >>> best_first([3, 1, 2], float, lambda _: analysis.Fits.YES, lambda _: None)

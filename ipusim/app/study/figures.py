@@ -15,7 +15,7 @@ _COLUMNS: Final = sorted(
 
 
 def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return figures by their columns in files; None for those that a run does not have."""
+    """Return figures by their columns in files; None for a missing figure."""
     return {each.column: figures.get(each.name) for each in _COLUMNS}
 
 

@@ -24,7 +24,7 @@ class Preformatted(str):
 
 
 class Result:
-    """The findings of a study; the faces of the application print them, and know nothing else of the study.
+    """The findings of a study, as every face of the application prints them.
 
     Attributes:
         names: every file that a folder of results may have, the main one first.
@@ -37,8 +37,8 @@ class Result:
         raise NotImplementedError
 
     def data(self) -> Any:
-        """Return everything as plain data for JSON, in a fixed order."""
-        raise NotImplementedError
+        """Return everything as plain data for JSON, in a fixed order; by default the rows."""
+        return self.rows()
 
     def rows(self) -> Rows:
         """Return the rows of CSV files and DataFrames."""
@@ -53,7 +53,7 @@ class Result:
         return _TEXTS[form](self)
 
     def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return the content of each of the files ``names``, by default of all; charts that it does not have are none.
+        """Return the content of the files ``names``, by default of all; files of missing charts are left out.
 
         Raises:
             MissingPackageError: for Parquet without the package for it.
@@ -166,7 +166,7 @@ _PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 def place_of(out: Path, result: type[Result]) -> tuple[Path, tuple[str, ...]]:
-    """Return the folder of results, and the names of its files: all of a study's, or that one that ``out`` names.
+    """Return the folder of results, and the names of its files: all files of a study, or the single file ``out``.
 
     Raises:
         OptionError: for a picture of a study that draws none.

@@ -52,7 +52,7 @@ class SuggestionResult(Result):
             yield from order_verdict(self.synthesis)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each plan; none where there is no plan."""
+        """Return a row for each plan; no rows without a plan."""
         return [] if self.suggestion.why_none else plan_rows(self.suggestion)
 
     def data(self) -> dict[str, Any]:
