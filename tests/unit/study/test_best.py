@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import pytest
 
@@ -41,4 +41,4 @@ def test_each_is_no_worse_than_those_behind_it():
             outcomes = [(cost, YES, peak) for cost, peak in zip(costs, peaks, strict=True)]
             found = [outcomes[number] for number in ranked(*outcomes)]
             assert sorted(found) == sorted(outcomes)
-            assert all((one[0], one[2]) < (two[0], two[2]) for one, two in zip(found, found[1:], strict=False))
+            assert all((one[0], one[2]) < (two[0], two[2]) for one, two in pairwise(found))
