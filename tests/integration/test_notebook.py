@@ -269,7 +269,7 @@ def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():
     said = ipusim.request(LEARNING | {"memory": "report", "code_bytes": "900 MiB"}, description="<b> & more")
     html = ipusim.run(said)._repr_html_()
     assert "&lt;b&gt; &amp; more" in html
-    assert "<b>Memory: does not fit: Out of memory on IPU " in html
+    assert "<p>Memory: does not fit: Out of memory on IPU " in html
 
 
 def test_figures_of_a_run(timed, learnt):
@@ -402,7 +402,7 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert found.verdict().endswith("\nThe runs are on 1 and 4 IPUs.")
     html = found._repr_html_()
     best, ipus = found.verdict().splitlines()
-    assert html.startswith(f"<div><p><b>{best}</b></p><p>{ipus}</p><table>")
+    assert html.startswith(f"<div><p>{best}</p><p>{ipus}</p><table>")
     cells = ("sharded", "4", "72.18 us", r"[\d,]+", r"\+191%")
     assert re.search("</td>".join(f"<td[^>]*>{cell}" for cell in cells), html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
@@ -579,7 +579,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path, without_pictu
     assert "What would help" in said._repr_html_()
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)
-    assert ipusim.load(timed.save(tmp_path)).explain(0).result.to_dict() == timed.explain(0).result.to_dict()
+    assert ipusim.load(timed.save(tmp_path)).explain(0).result.data() == timed.explain(0).result.data()
     with pytest.raises(TimelineError, match="got 7"):
         timed.explain(7)
 

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from ipusim.api import Request, runs
-from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.request import Changes, RequestLike, placed
+from ipusim.app.notebook.result import Found
 from ipusim.app.suggest import suggestion as study
 from ipusim.app.suggest import words
 from ipusim.app.suggest.budget import Budget
@@ -18,7 +18,7 @@ from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
 
-class Suggestion:
+class Suggestion(Found):
     """The best plan of a search, or why there is none; a notebook shows it above the next best plans.
 
     Attributes:
@@ -37,6 +37,7 @@ class Suggestion:
 
     def __init__(self, result: study.Suggestion) -> None:
         """Show ``result``."""
+        super().__init__(words.SuggestionResult(result))
         self.result = result
 
     @property
@@ -66,12 +67,6 @@ class Suggestion:
     def changes(self) -> dict[str, Any]:
         """The plan's options by dotted names, None for options to unset; empty where the request's own plan is best."""
         return self.result.changes
-
-    def _repr_html_(self) -> str:
-        if self.why_none:
-            return html.paragraph(self.why_none)
-        sentences = [*words.verdict(self.result), *words.searched_lines(self.result)]
-        return html.together([html.table(words.plan_table(self.result)), *map(html.paragraph, sentences)])
 
     def __repr__(self) -> str:
         """Return the plan in a sentence, or why there is none."""
