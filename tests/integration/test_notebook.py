@@ -363,7 +363,7 @@ def test_frames_of_ipus_memory_and_losses(learnt, timed):
     assert learnt.weights["hidden/W"].shape == (6, 5)
 
 
-def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, folder):
+def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, timed, folder):
     """A column of a use of an IPU or of a holder of memory is there as ``USE_cycles`` or ``HOLDER_bytes``."""
     replicas = ipusim.run(LEARNING, changes={"system.auto_select_ipus": 4})
     summed = ipusim.run(LEARNING, changes={"pipeline.accumulate_outfeed": True})
@@ -371,11 +371,13 @@ def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, folde
     uses = {f"{use.name}_cycles" for use in USES}
     holders = {f"{holder.key}_bytes" for holder in Holder}
     wrong = []
-    for shown in (learnt, ipusim.load(folder), replicas, summed, swept, ipusim.compare(LEARNING, ["grouped"])):
+    compared, explained = ipusim.compare(LEARNING, ["grouped"]), timed.explain()
+    suggested = ipusim.suggest(TIMED, schedules=["grouped"], replicas=1)
+    for shown in (learnt, ipusim.load(folder), replicas, summed, swept, compared, explained, suggested):
         for method in ("spans", "ipus", "memory", "memory_over_time", "losses", "frame"):
             if hasattr(shown, method):
-                owner = ipusim.Run if hasattr(ipusim.Run, method) else type(shown)
-                words = set(re.findall(r"\w+", getattr(owner, method).__doc__))
+                docs = (vars(kind)[method].__doc__ for kind in type(shown).__mro__ if method in vars(kind))
+                words = set(re.findall(r"\w+", " ".join(docs)))
                 columns = set(getattr(shown, method)().columns) - {"steps", "pipeline.sync"}
                 families = {"USE_cycles": uses, "HOLDER_bytes": holders}
                 columns -= set().union(*(names for family, names in families.items() if family in words))

@@ -34,6 +34,23 @@ class Explanation(Pictured):
         self.result = explanation
         self.words = tuple(explanation.words())
 
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each IPU: its cycles by activity and by cause of waiting; needs pandas.
+
+        Returns:
+            A DataFrame, in which the columns of cycles add up to the window of the explanation:
+
+            - ipu: number of the logical IPU;
+            - computes: cycles of arithmetic;
+            - recomputation: cycles of a second forward pass;
+            - fill_and_drain, gaps_in_main, imbalance_of_stages: waits for passes of other IPUs, by their reason;
+            - passes_of_other_ipus: further waits for them;
+            - copies_and_sync, host, streaming_memory, collectives_and_weight_update, disturbances: cycles of each, with
+              the waits for it;
+            - no_stage: cycles of an IPU without a stage.
+        """
+        return super().frame()
+
     @checked
     def idle(self) -> pd.DataFrame:
         """Return a row for each idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.

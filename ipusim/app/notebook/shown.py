@@ -123,6 +123,18 @@ class Shown(Pictured):
         """
         return _trace(self.timeline, part_window(self.timeline, start, end, phase, execution), picture)
 
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each figure of the run; needs pandas.
+
+        Returns:
+            A DataFrame:
+
+            - figure: name, as in ``expect`` of a scenario;
+            - value: number or text;
+            - unit: unit of the value, empty where it has none.
+        """
+        return super().frame()
+
     @checked
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
         """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.

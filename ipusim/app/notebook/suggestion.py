@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Request, runs
 from ipusim.app.notebook.checked import checked
@@ -16,6 +16,9 @@ from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Limits
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Suggestion(Found):
@@ -67,6 +70,22 @@ class Suggestion(Found):
     def changes(self) -> dict[str, Any]:
         """The plan's options by dotted names, None for options to unset; empty where the request's own plan is best."""
         return self.result.changes
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for the best plan, for good ones of other kinds, and for the given one; needs pandas.
+
+        Returns:
+            A DataFrame, without rows where there is no plan:
+
+            - plan: ``best``, ``other`` or ``given``;
+            - schedule, sync, stages, ipus, replicas, gradient_accumulation_count, micro_batch_size, recompute: options
+              of the plan;
+            - peak_bytes, sram_bytes: most bytes that an IPU holds, and its memory;
+            - fits: answer to whether every IPU holds what it needs;
+            - weight_update_period_s: seconds from one weight update to the next;
+            - times_best: weight_update_period_s over that of the suggested plan.
+        """
+        return super().frame()
 
     def __repr__(self) -> str:
         """Return the plan in a sentence, or why there is none."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import Costs, Job, Request, Schedule, System, analysis, assemble, pipelines, pricing, runs, schedules
+from ipusim.app.study.trial import time_alone
 from ipusim.app.synthesize.in_turns import in_turns
 from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.starts import assembled
@@ -118,7 +119,7 @@ def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
     plan = {"schedule": schedule.name, "sync": schedule.syncs[0].value, "device_mapping": list(mapping)}
     pipeline = {**plan, "gradient_accumulation_count": case.micro_batches, "stages": stages, **dict(case.options)}
     system = {"name": "free", "auto_select_ipus": 1 << (case.ipus - 1).bit_length()}
-    return Request.from_dict({"system": system, "numerics": "off", "pipeline": pipeline}, name="published")
+    return time_alone(Request.from_dict({"system": system, "pipeline": pipeline}, name="published"))
 
 
 def _with_copies(job: Job, case: Case) -> Costs:
