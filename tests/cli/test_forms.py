@@ -107,8 +107,10 @@ def test_json_is_the_file_and_csv_has_the_numbers_of_the_file(place):
 
 @pytest.mark.parametrize("form", ["json", "csv", "md", "png"])
 def test_a_file_in_place_of_a_folder_has_the_form_of_its_ending(place, form):
-    for number, words in enumerate((("compare", FOUR), ("explain", FOUR), SWEEP)):
-        out = place / f"place{number}" / f"named.{form}"
+    measured = "validate", "--rows", "measured_throughputs.csv"
+    for number, words in enumerate((("compare", FOUR), ("explain", FOUR), SWEEP, measured)):
+        # A file of the folder's, of some commands, which is then the one file all the same.
+        out = place / f"place{number}" / f"throughputs.{form}"
         done = ipusim(*words, "--out", out)
         assert done.returncode == 0, done.stderr
         assert [path.name for path in out.parent.iterdir() if path.is_file()] == [out.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
 
@@ -99,20 +100,27 @@ class Validation(Result):
         """Return the verdicts and the rows."""
         return {"verdicts": [*self.verdicts()], "rows": self.rows()}
 
-    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return the content of every file, by name, each kind of measurement in files of its own."""
-        if names is not None and not {*names} <= {*self.names}:
-            return super().files(names)
-        files: dict[str, bytes] = {}
-        if self.products:
-            files |= {"products.csv": products.products_csv(self.products)}
-            files |= {"products.png": products.products_png(self.products)}
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the chart of throughputs and that of products, where there are any."""
+        charts: dict[str, Callable[[], Chart]] = {}
         if self.throughputs:
-            files |= {"throughputs.csv": throughput_report.throughputs_csv(self.throughputs)}
-            files |= {"throughputs.png": throughput_report.throughputs_png(self.throughputs)}
+            charts["throughputs"] = lambda: throughput_report.throughputs_chart(self.throughputs)
+        if self.products:
+            charts["products"] = lambda: products.products_chart(self.products)
+        return charts
+
+    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Return the content of one file, or of every file, each kind of measurement in files of its own."""
+        if names is not None and {*names} != {*self.names}:
+            return super().files(names)
+        files = super().files([name for name in self.names if name.endswith(".png")])
+        if self.products:
+            files["products.csv"] = products.products_csv(self.products)
+        if self.throughputs:
+            files["throughputs.csv"] = throughput_report.throughputs_csv(self.throughputs)
         if self.benchmarks:
-            files |= {"micro_benchmarks.csv": micro.benchmarks_csv(self.benchmarks)}
-        return files
+            files["micro_benchmarks.csv"] = micro.benchmarks_csv(self.benchmarks)
+        return {name: files[name] for name in self.names if name in files}
 
 
 def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:

@@ -213,12 +213,11 @@ class ScheduleValidation(Result):
             yield f"{table}, {figure}: {of[SAME]} of {of.total()} as printed, {of[TIE]} tied."
 
     def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return the content of the files ``names``, by default of all: each tally in a file of its own."""
-        if names is not None and not {*names} <= {*self.names}:
+        """Return the content of one file, or of every file, each tally in a file of its own."""
+        if names is not None and {*names} != {*self.names}:
             return super().files(names)
         contents = (csv_bytes([table.header, *table.rows]) for table in self.tables())
-        files = dict(zip(self.names, contents, strict=True))
-        return {name: files[name] for name in names or self.names}
+        return dict(zip(self.names, contents, strict=True))
 
 
 def validated_schedules() -> ScheduleValidation:
