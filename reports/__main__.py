@@ -12,6 +12,7 @@ from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.pictures import picture
 from ipusim.app.run_folder.report import picture_window
 from ipusim.app.scenario import load_job
+from ipusim.app.study.result import table_markdown
 from ipusim.base.files import write_file
 from ipusim.ipu.pipelining_ops import pipeline
 from ipusim.runs.execute import execute
@@ -30,7 +31,6 @@ from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, product
 from reports.figures_page import figures_page
 from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
-from reports.markdown import markdown
 from reports.measured_page import measured_files
 from reports.programs_page import programs_page
 from reports.published_schedules_page import published_schedules_page
@@ -66,7 +66,7 @@ def options() -> str:
     ):
         rows = tuple((f"`{each.name}`", f"`{each.said}`" if each.said else "-", each.effect) for each in found)
         table = Table(title, ("Graphcore's name", "in a scenario", "what it does here"), rows)
-        parts.append(f"## {title}\n\n{markdown(table)}")
+        parts.append(f"## {title}\n\n{table_markdown(table)}")
     return "\n".join(parts)
 
 

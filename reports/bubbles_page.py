@@ -16,6 +16,7 @@ from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.panel import FILLED, rectangles
 from ipusim.app.render.tables import Table
+from ipusim.app.study.result import table_markdown
 from ipusim.pipeline.plan import Sync
 from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
@@ -26,7 +27,6 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
-from reports.markdown import markdown
 
 
 class Case(NamedTuple):
@@ -411,20 +411,20 @@ def bubbles_page() -> str:
             "![The same, with backward passes in two halves](bubbles-two-halves.png)\n",
             "## What an IPU waits, and keeps\n",
             "Each cell is the closed form's cycles and the simulation's; where they agree it is one number.\n",
-            markdown(_waits()),
+            table_markdown(_waits()),
             _IN_WORDS,
-            markdown(_kept()),
+            table_markdown(_kept()),
             "## Where a published form is only a bound\n",
             _BOUND,
-            markdown(_bounds()),
+            table_markdown(_bounds()),
             _GROWS,
-            markdown(_growth()),
+            table_markdown(_growth()),
             "## Where copies take time\n",
             f"{copies}: cycles of each further micro-batch.\n{_OF_COPIES}",
-            markdown(_copies()),
+            table_markdown(_copies()),
             "## In lock-step\n",
             _IN_LOCK_STEP,
-            markdown(_lock_step()),
+            table_markdown(_lock_step()),
         ]
     )
 

@@ -14,9 +14,9 @@ from ipusim.app.compare.comparison_words import comparison_table, reasons, verdi
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.scenario import load_request
+from ipusim.app.study.result import table_markdown
 from ipusim.base.units import format_seconds
 from reports.gallery import ORDERS, SCENARIOS, SCHEDULES
-from reports.markdown import markdown
 
 _KIB = 1024
 _MACHINES = {"c2_server": "C2 server", "pod16": "POD16"}
@@ -66,9 +66,9 @@ def orders() -> str:
         "tensors leave even stages. In IPU-Machines a rung's own two IPUs reach less than neighbours on a rail "
         "([as measured](micro_benchmarks.md)), and HOOF wins there, until a large tensor meets its rung. ZIGZAG goes "
         "from an odd stage to the next by way of a third IPU, over a rail and a rung that stands idle in that "
-        f"direction: a detour costs no more than a hop.\n\n{markdown(_times())}\n"
+        f"direction: a detour costs no more than a hop.\n\n{table_markdown(_times())}\n"
         f"Where the copies go on the C2 server, with the scenario's own tensors:\n\n"
-        f"{markdown(order_table(run.summary.selection_orders))}"
+        f"{table_markdown(order_table(run.summary.selection_orders))}"
     )
 
 
@@ -117,7 +117,7 @@ def _by_order(system: str, kib: Callable[[int], int] | None) -> Comparison:
 def _compared(found: Comparison) -> str:
     """Return a comparison as ``ipusim compare`` prints it: the verdict, and the table."""
     words = chain(verdict(found), reasons(found) if any(row.memory for row in found.rows) else ())
-    return "".join(f"{line}\n\n" for line in words) + markdown(comparison_table(found))
+    return "".join(f"{line}\n\n" for line in words) + table_markdown(comparison_table(found))
 
 
 def _command(scenario: str, *words: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.run_folder.opened import opened
+from ipusim.app.study.result import table_markdown
 from reports.gallery import SCENARIOS
-from reports.markdown import markdown
 
 #: The pipeline that is explained: uneven stages, copies that cost something, and one execution to look at.
 SCENARIO = "digits_training"
@@ -31,7 +31,9 @@ def explanation_files() -> dict[str, bytes]:
 
 def _page(found: Explanation) -> str:
     command = f"ipusim explain scenarios/{SCENARIO}.yaml --set {CHANGES[0]} --execution 0"
-    parts, idle, path, sensitive, *what_ifs = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
+    parts, idle, path, sensitive, *what_ifs = (
+        f"## {table.title}\n\n{table_markdown(table)}" for table in found.tables()
+    )
     return "\n".join(
         [
             "# Why a run takes as long as it does\n",

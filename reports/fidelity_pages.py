@@ -13,10 +13,10 @@ from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.fidelity.validation import Validation
+from ipusim.app.study.result import table_markdown
 from ipusim.base.cache import sharing
 from ipusim.hardware.rates import DEFAULT_RATES
 from reports.fidelity_tries import with_shared_statistics
-from reports.markdown import markdown
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
 FLOAT_CONVOLUTIONS: Final = "system.convolutions.poplar_options.partialsType=float"
@@ -214,11 +214,11 @@ def fidelity_page(found: Validation) -> str:
     )
     text += "".join(f"- {line}\n" for line in found.verdicts())
     text += "\n![Throughputs, simulated against published](throughputs.png)\n\n"
-    text += "\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+    text += "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
     text += "".join(f"\n{line}\n" for line in throughput_report.throughput_words(rows))
     text += f"\n## Where it is off\n\n{residuals(found)}\n"
     for table in (found.dials, found.felt):
-        text += f"## {table.title}\n\n{markdown(table)}\n" if table else ""
+        text += f"## {table.title}\n\n{table_markdown(table)}\n" if table else ""
     return text + TRUST
 
 
@@ -377,7 +377,7 @@ def products_page(found: Validation) -> str:
         products.product_table(found.products),
     )
     text += product_residuals(rows, found.chip)
-    return text + "\n".join(f"## {table.title}\n\n{markdown(table)}" for table in tables)
+    return text + "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
 
 
 def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str:
@@ -413,5 +413,5 @@ def micro_benchmarks_page(found: Validation) -> str:
         "What `ipusim validate` prints: single supersteps, transfers, collectives and host copies, each priced as in a "
         "run.\n\n"
     )
-    text += f"{markdown(micro.benchmark_table(found.benchmarks))}\n{LINKS}\n"
+    text += f"{table_markdown(micro.benchmark_table(found.benchmarks))}\n{LINKS}\n"
     return text + "".join(f"- {line}\n" for line in micro.benchmark_words(found.benchmarks))

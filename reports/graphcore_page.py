@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ipusim.app.render.tables import Table
+from ipusim.app.study.result import table_markdown
 from reports.graphcore_names import Name, names
 from reports.graphcore_status import Status, said_of, said_of_arguments
-from reports.markdown import markdown
 
 _HEAD = """\
 # Graphcore's API
@@ -21,11 +21,13 @@ Every public name of the references of Graphcore's TensorFlow 1 (SDK 2.1) and of
 def graphcore_page() -> str:
     """Return the page as Markdown."""
     found = names()
-    parts = [_HEAD, markdown(_summary(found))]
+    parts = [_HEAD, table_markdown(_summary(found))]
     groups = list(dict.fromkeys(name.group for name in found))
     for group in groups:
         rows = tuple(row for name in found if name.group == group for row in _rows(name, group))
-        parts.append(f"## {group}\n\n{markdown(Table(group, ('name', 'here', 'why, or what is different'), rows))}")
+        parts.append(
+            f"## {group}\n\n{table_markdown(Table(group, ('name', 'here', 'why, or what is different'), rows))}"
+        )
     return "\n".join(parts)
 
 

@@ -13,8 +13,8 @@ from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
 from ipusim.app.render.tables import Table
 from ipusim.app.replay.replay import PARTS, Replay, replay
+from ipusim.app.study.result import table_markdown
 from ipusim.base.units import format_seconds
-from reports.markdown import markdown
 
 FOLDER: Final = Path(__file__).parent.parent / "tests" / "golden" / "torch_traces"
 #: The run that is shown whole.
@@ -35,7 +35,7 @@ def measured_files() -> dict[str, bytes]:
 
 def _page() -> Iterator[str]:
     found = _replayed(SHOWN)
-    step, parts, stages, *_, idle, path = (f"## {table.title}\n\n{markdown(table)}" for table in found.tables())
+    step, parts, stages, *_, idle, path = (f"## {table.title}\n\n{table_markdown(table)}" for table in found.tables())
     yield "# A measured run beside its simulation\n"
     yield _HEAD
     yield f"`ipusim import tests/golden/torch_traces/{SHOWN}_rank*.json.gz --replay` prints this.\n"
@@ -50,7 +50,7 @@ def _page() -> Iterator[str]:
     yield path
     yield "## All schedules of torch\n"
     yield _OF_ALL
-    yield markdown(_all())
+    yield table_markdown(_all())
 
 
 def _all() -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ipusim.app.render.tables import Table
-from reports.markdown import markdown
+from ipusim.app.study.result import table_markdown
 from reports.public_programs import FURTHER, Outcome, Program, read_programs
 
 _HEAD: Final = """\
@@ -57,13 +57,13 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
         (*(outcome.value for outcome in Outcome), "all"),
         ((*(str(counts[outcome]) for outcome in Outcome), str(len(programs))),),
     )
-    parts = [head, _states(programs), markdown(summary)]
+    parts = [head, _states(programs), table_markdown(summary)]
     firsts = ("first run",) if any(program.first for program in programs) else ()
     for checkout in dict.fromkeys((program.repository, program.commit) for program in programs):
         repository, commit = checkout
         below = [program for program in programs if (program.repository, program.commit) == checkout]
         table = Table(repository, ("program", "arguments", *firsts, "here", "why"), _rows(below, bool(firsts)))
-        parts.append(f"## {repository} at {commit}\n\n{markdown(table)}")
+        parts.append(f"## {repository} at {commit}\n\n{table_markdown(table)}")
     return parts
 
 
@@ -97,6 +97,4 @@ def _why(program: Program) -> str:
         return ""
     if not program.needs_nothing:
         return f"it needs {program.needs}"
-    return (
-        program.why.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")
-    )
+    return program.why.replace("<", "&lt;").replace("[", "\\[").replace("*", "\\*").replace("_", "\\_")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.app.published.validation import ScheduleValidation
-from reports.markdown import markdown
+from ipusim.app.study.result import table_markdown
 
 
 def published_schedules_page(found: ScheduleValidation) -> str:
@@ -17,7 +17,6 @@ def published_schedules_page(found: ScheduleValidation) -> str:
         "[forms](../ipusim/app/published/forms.csv); `--out DIR` gets each table as CSV.\n\n"
     )
     text += "".join(f"- {verdict}\n" for verdict in found.verdicts())
-    for part in found.parts():
-        text += "".join(f"\n## {table.title}\n\n{markdown(table)}" for table in part.tables)
-        text += "\n" + "".join(f"- {words}\n" for words in part.words)
+    for table, notes in found.parts():
+        text += f"\n## {table.title}\n\n{table_markdown(table)}\n" + "".join(f"- {words}\n" for words in notes)
     return text

@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from ipusim.app.render.tables import Table
+from ipusim.app.study.result import table_markdown
 from ipusim.base.files import write_file
-from reports.markdown import markdown
 from tests.bench.scenarios import timed_stages
 
 FOLDER: Final = Path(__file__).parent
@@ -213,7 +213,7 @@ def speed_page(rows: Iterable[Mapping[str, str]]) -> str:
         "them by up to a quarter, as engines show between rows that left them alone. "
         "A `-` is what a commit refuses, or does not end in five minutes. "
         f"Measured on {machines}.\n",
-        markdown(Table("", names, cells)),
+        table_markdown(Table("", names, cells)),
         "".join(f"- **{measure.name}**: {measure.about}.\n" for measure in MEASURES),
         "## Tried, and left\n\n" + "".join(f"- {what}: {came}.\n" for what, came in TRIED),
     )

@@ -17,13 +17,13 @@ from ipusim.app.render.panel import FILLED
 from ipusim.app.render.style import REDONE, STAGE_SIZE
 from ipusim.app.render.sweep import ChartAxis, Panel, sweep_chart
 from ipusim.app.render.tables import Table
+from ipusim.app.study.result import table_markdown
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.timeline.kinds import SpanKind
-from reports.markdown import markdown
 
 #: Schedules and sync modes of the tables, in order.
 MODES: Final = (
@@ -86,18 +86,18 @@ def stragglers_page() -> str:
             _ASSUMED,
             "## One slow IPU\n",
             _OF_SLOW,
-            markdown(_slow()),
+            table_markdown(_slow()),
             _OF_PASSING,
             "![One IPU takes three times as long for a while](stragglers-slow.png)\n",
-            markdown(_passing()),
+            table_markdown(_passing()),
             "## One bad cable\n",
             _OF_CABLES,
-            markdown(_cables()),
+            table_markdown(_cables()),
             "![One cable delays what it carries](stragglers-cable.png)\n",
             "## Jitter\n",
             _OF_JITTER,
             "![What jitter costs, by schedule](stragglers-jitter.png)\n",
-            markdown(_jitter()),
+            table_markdown(_jitter()),
         ]
     )
 

@@ -8,13 +8,13 @@ from typing import Final
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_request
+from ipusim.app.study.result import table_markdown
 from ipusim.app.suggest import words
 from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import Suggestion, suggest
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from reports.gallery import SCENARIOS
-from reports.markdown import markdown
 
 #: The scenario, and what its search is limited to: a pipeline over all its IPUs.
 _SCENARIO: Final = "transformer_eight_ipus"
@@ -50,7 +50,7 @@ def suggested_page() -> str:
         "left can be faster.\n\n"
         f"```console\n$ {_COMMAND}\n```\n\n"
         + "\n".join(f"- {line.strip()}" for line in lines)
-        + f"\n\n{markdown(words.plan_table(found))}\n"
+        + f"\n\n{table_markdown(words.plan_table(found))}\n"
         + "\n\n".join(words.searched_lines(found))
         + f"\n\n![The given plan above the suggested one]({PICTURE})\n\n"
         "Activations fit, so that computing them again costs time for nothing; and cuts within the blocks make the "

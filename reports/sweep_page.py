@@ -7,14 +7,14 @@ from typing import Final
 
 from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_request
+from ipusim.app.study.result import table_markdown, text_of
 from ipusim.app.sweep.ceiling import COUNT, Ceiling, ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.report import ceiling_table, chart_of, sweep_table
 from ipusim.app.sweep.sweep import Sweep, sweep
-from ipusim.app.sweep.vary import axes_of, text_of
+from ipusim.app.sweep.vary import axes_of
 from reports.gallery import SCENARIOS
-from reports.markdown import markdown
 
 #: The picture, the scenario, what is changed in it, and what is varied.
 SWEEPS: Final = {
@@ -49,12 +49,12 @@ def sweep_page() -> str:
         "grows. It grows towards a ceiling: what a full pipeline takes for each further micro-batch, which the slowest "
         "IPU, copies and syncs set, is left.\n\n"
         "## The tutorial's model on four IPUs\n\n"
-        f"{_shown(one)}\n{limits[0].words()}\n\n{markdown(sweep_table(found, THROUGHPUT))}\n"
+        f"{_shown(one)}\n{limits[0].words()}\n\n{table_markdown(sweep_table(found, THROUGHPUT))}\n"
     )
     found, limits = _swept(several)
     return text + (
         "## Four even stages under three schedules\n\n"
-        f"{_shown(several)}\n{markdown(ceiling_table(limits, found))}\n"
+        f"{_shown(several)}\n{table_markdown(ceiling_table(limits, found))}\n"
         "Backward takes twice as long as forward here. A time-step of Interleaved lasts as long as its longest pass, "
         "so its IPUs wait while others run backward: its ceiling is lower, and no count helps.\n"
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from ipusim.api import Progress
     from ipusim.app.render.tables import Table
+    from ipusim.app.study.result import Result
 
 #: Seconds of a run after which a terminal gets a progress bar.
 _PATIENCE_S: Final = 1.0
@@ -77,6 +78,23 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
         for row in shown.rows:
             drawn.add_row(*map(Text, row))
         console.print(drawn)
+
+
+def print_result(result: Result, form: str, *ends: str) -> None:
+    """Print a result, and lines below it; in a form such as ``.json`` the result alone."""
+    from ipusim.app.study.result import Preformatted
+
+    if form:
+        print(result.text(form).decode(), end="", flush=True)
+        return
+    for part in result.shown():
+        if isinstance(part, Preformatted):
+            print(part, end="" if part.endswith("\n") else "\n", flush=True)
+        elif isinstance(part, str):
+            print_text(part)
+        else:
+            print_tables(part)
+    print_text(*ends)
 
 
 def keep_watch() -> None:

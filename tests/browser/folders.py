@@ -6,8 +6,8 @@ import io
 
 from ipusim.analysis.memory import memory_curves
 from ipusim.app.run_folder.memory_file import memory_file
-from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.scenario.write import scenario_text
+from ipusim.app.study.result import json_bytes
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request

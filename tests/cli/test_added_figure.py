@@ -32,6 +32,7 @@ vary = ["sweep", scenario, "--vary", "{COUNT}=8,16", "--workers", "1", "--out", 
 app(vary, standalone_mode=False)
 app(vary, standalone_mode=False)
 app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "compared"], standalone_mode=False)
+app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "rows/rows.csv"], standalone_mode=False)
 app(["run", scenario, "--set", "expect.micro_batch_rate=at least 1", "--out", "ran"], standalone_mode=False)
 swept = ipusim.sweep(scenario, {{"{COUNT}": [8, 16]}}, measure="micro_batch_rate", workers=1)
 print("notebook", [outcome.micro_batches_per_s for outcome in swept.outcomes], swept.best)
@@ -71,4 +72,6 @@ def test_comparisons_and_expectations_know_it(changed):
     place, printed = changed
     for row in json.loads((place / "compared" / "comparison.json").read_text()):
         assert row["figures"]["micro_batch_rate"] == row["summary"]["throughput"]["micro_batches_per_s"]
+    for row in csv.DictReader((place / "rows" / "rows.csv").read_text().splitlines()):
+        assert row["micro_batches_per_s"] == row["samples_per_s"]
     assert "met micro_batch_rate:" in printed

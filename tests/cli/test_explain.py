@@ -289,7 +289,7 @@ def test_run_prints_json_or_nothing_or_everything_but_not_two_of_them(tmp_path):
     assert "bubble: idle / (IPUs x makespan)" in whole.stdout
     both = ipusim("run", FOUR, "--out", tmp_path, "--json", "--quiet")
     assert both.returncode == 2
-    assert "--verbose: expected one of --verbose, --quiet and --json, got several" in both.stderr
+    assert "--json: expected one of --json and --quiet, got both" in both.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "explain"])

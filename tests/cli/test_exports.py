@@ -21,8 +21,9 @@ from ipusim.app.render.style import DPI
 from ipusim.app.run_folder.columns import span_columns
 from ipusim.app.run_folder.export import csv_bytes, parquet_bytes
 from ipusim.app.run_folder.memory_file import memory_file, read_memory
-from ipusim.app.run_folder.report import json_bytes, run_curves
+from ipusim.app.run_folder.report import run_curves
 from ipusim.app.scenario import load_job
+from ipusim.app.study.result import json_bytes
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline

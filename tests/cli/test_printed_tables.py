@@ -7,10 +7,9 @@ from unittest import mock
 
 import pytest
 
-from ipusim.app.compare import comparison_files
 from ipusim.app.fidelity.micro_benchmarks import benchmark_table, read_benchmarks
 from ipusim.app.run_folder import report
-from ipusim.app.sweep import report as sweep
+from ipusim.app.study.result import Result
 from tests.cli.commands import ipusim
 from tests.effort import runs_slowest, sampled
 from tests.places import SCENARIOS
@@ -41,7 +40,7 @@ LONGER = (("check", "gpt2.yaml", "--costs"),)
 
 
 #: What makes the files of commands.
-FILES = ((report, "run_files"), (comparison_files, "comparison_files"), (sweep, "sweep_files"))
+FILES = ((report, "run_files"), (Result, "files"))
 
 
 def no_files(*_, **_options):

@@ -29,8 +29,8 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
-def sweep(workspace, *words, **options):
-    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / "out", cwd=workspace, **options)
+def sweep(workspace, *words, out="out", **options):
+    done = ipusim("sweep", *words, "--workers", "1", "--out", workspace / out, cwd=workspace, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -140,8 +140,8 @@ def test_a_study_file_says_the_same_as_options(workspace):
             "--measure: expected --losses with loss, which takes the arithmetic, got it alone",
         ),
         (
-            [FOUR, "--vary", f"{COUNT}=8", "--format", "parket"],
-            "--format: expected csv or parquet, got 'parket'; did you ",
+            [FOUR, "--vary", f"{COUNT}=8", "--format", "parquet"],
+            "--format is now the ending of --out, as in `ipusim sweep SCENARIO --out points.parquet`",
         ),
         (
             [FOUR, "--vary", f"{COUNT}=8", "--backend", "dsk"],
@@ -183,14 +183,15 @@ def test_where_no_point_of_a_study_file_runs_its_line_is_told(workspace):
 def test_rows_as_parquet(workspace):
     parquet = pytest.importorskip("pyarrow.parquet")
     varied = ["--vary", f"{COUNT}=7,8", "--vary", "pipeline.schedule=grouped,1f1b"]
-    sweep(workspace, FOUR, *varied, "--format", "parquet")
+    sweep(workspace, FOUR, *varied, out="out/sweep.parquet")
+    assert [path.name for path in (workspace / "out").iterdir() if path.is_file()] == ["sweep.parquet"]
     first = (workspace / "out" / "sweep.parquet").read_bytes()
     table = parquet.read_table(workspace / "out" / "sweep.parquet").to_pydict()
     assert table[COUNT] == [7, 7, 8, 8]
     assert table["pipeline.schedule"] == ["grouped", "1f1b"] * 2
     assert table["makespan_cycles"] == [None, 30_000, 33_000, 33_000]
     assert table["fits"] == [None, "not known", "not known", "not known"]
-    sweep(workspace, FOUR, *varied, "--format", "parquet")
+    sweep(workspace, FOUR, *varied, out="out/sweep.parquet")
     assert (workspace / "out" / "sweep.parquet").read_bytes() == first
     sweep(workspace, FOUR, *varied)
     assert not (workspace / "out" / "sweep.parquet").exists()

@@ -13,9 +13,10 @@ import pytest
 
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
-from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_png, verdict
+from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_chart, verdict
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
+from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_job
 from ipusim.app.study.full_pipeline import NeverFullError
 from ipusim.base.errors import FileError
@@ -412,5 +413,5 @@ def test_a_row_that_its_scenario_refuses_says_so_at_its_place(tmp_path):
 
 def test_the_verdict_names_the_worst_and_the_picture_shows_all(simulated):
     assert verdict(simulated).endswith(("too fast).", "too slow)."))
-    assert throughputs_png(simulated)[:4] == b"\x89PNG"
+    assert to_png(throughputs_chart(simulated))[:4] == b"\x89PNG"
     assert SCENARIOS.joinpath("bert_large.yaml").is_file()

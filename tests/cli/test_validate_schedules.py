@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import re
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -103,6 +106,36 @@ def test_it_ends_with_1_where_a_value_or_a_form_does_not_follow(shortened, old, 
     done = ipusim("validate", "--schedules")
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == line
+
+
+def test_it_prints_a_form_alone_which_has_the_failures_too(shortened):
+    shortened("0.2431", "0.2430")
+    done = {form: ipusim("validate", "--schedules", f"--{form}") for form in ("json", "csv", "markdown")}
+    assert {(each.returncode, each.stderr) for each in done.values()} == {(1, "")}
+    data = json.loads(done["json"].stdout)
+    assert data["failures"] == ["zero bubble, table 5, 1.5B, m 24, 1F1B: expected 0.2430 (digits), got 0.24305"]
+    assert data["verdicts"][0].startswith("Printed values exact or rounded: 0 of 1 (0 exact); ")
+    value, form = csv.DictReader(io.StringIO(done["csv"].stdout))
+    assert value == data["rows"][0] | {"found": "0.24305", "verdict": "does not hold"}
+    assert (form["kind"], form["case"], form["verdict"]) == ("form", "gpipe", "20 of 20 points")
+    assert "| published in | case | inputs |" in done["markdown"].stdout
+
+
+def test_a_row_for_each_value_pair_and_form(validate_schedules):
+    found = validate_schedules.found
+    assert Counter(row["kind"] for row in found.rows()) == {
+        "value": len(found.values),
+        "pair": found.outcomes().total(),
+        "form": len(found.forms),
+    }
+
+
+@pytest.mark.parametrize("name", ["errors.csv", "mine.csv", "mine.json", "mine.md"])
+def test_one_file_in_place_of_a_folder(tmp_path, shortened, name):
+    shortened()
+    done = ipusim("validate", "--schedules", "--out", tmp_path / "out" / name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_file()] == [name]
 
 
 def test_it_takes_no_rows_of_ones_own():

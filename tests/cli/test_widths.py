@@ -16,9 +16,8 @@ import pytest
 from rich.cells import cell_len
 
 from ipusim.app.cli import app
-from ipusim.app.compare import comparison_files
 from ipusim.app.run_folder import report
-from ipusim.app.sweep import report as sweep
+from ipusim.app.study.result import Result
 from ipusim.app.terminal import print_text
 from tests.cli.commands import ipusim
 from tests.effort import draws_everything, runs_slowest, sampled
@@ -60,8 +59,8 @@ SAYING = (
 def no_files(monkeypatch, tmp_path):
     """Leave out the files of results, which are other tests' business."""
     monkeypatch.chdir(tmp_path)
-    for module, name in ((report, "run_files"), (comparison_files, "comparison_files"), (sweep, "sweep_files")):
-        monkeypatch.setattr(module, name, lambda *_, **_options: {})
+    for holder, name in ((report, "run_files"), (Result, "files")):
+        monkeypatch.setattr(holder, name, lambda *_, **_options: {})
 
 
 @pytest.mark.parametrize("width", WIDTHS)

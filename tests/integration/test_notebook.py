@@ -269,7 +269,7 @@ def test_what_a_run_shows_is_escaped_and_says_what_does_not_fit():
     said = ipusim.request(LEARNING | {"memory": "report", "code_bytes": "900 MiB"}, description="<b> & more")
     html = ipusim.run(said)._repr_html_()
     assert "&lt;b&gt; &amp; more" in html
-    assert "<b>Memory: does not fit: Out of memory on IPU " in html
+    assert "<p>Memory: does not fit: Out of memory on IPU " in html
 
 
 def test_figures_of_a_run(timed, learnt):
@@ -363,7 +363,7 @@ def test_frames_of_ipus_memory_and_losses(learnt, timed):
     assert learnt.weights["hidden/W"].shape == (6, 5)
 
 
-def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, folder):
+def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, timed, folder):
     """A column of a use of an IPU or of a holder of memory is there as ``USE_cycles`` or ``HOLDER_bytes``."""
     replicas = ipusim.run(LEARNING, changes={"system.auto_select_ipus": 4})
     summed = ipusim.run(LEARNING, changes={"pipeline.accumulate_outfeed": True})
@@ -371,11 +371,13 @@ def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, folde
     uses = {f"{use.name}_cycles" for use in USES}
     holders = {f"{holder.key}_bytes" for holder in Holder}
     wrong = []
-    for shown in (learnt, ipusim.load(folder), replicas, summed, swept, ipusim.compare(LEARNING, ["grouped"])):
+    compared, explained = ipusim.compare(LEARNING, ["grouped"]), timed.explain()
+    suggested = ipusim.suggest(TIMED, schedules=["grouped"], replicas=1)
+    for shown in (learnt, ipusim.load(folder), replicas, summed, swept, compared, explained, suggested):
         for method in ("spans", "ipus", "memory", "memory_over_time", "losses", "frame"):
             if hasattr(shown, method):
-                owner = ipusim.Run if hasattr(ipusim.Run, method) else type(shown)
-                words = set(re.findall(r"\w+", getattr(owner, method).__doc__))
+                docs = (vars(kind)[method].__doc__ for kind in type(shown).__mro__ if method in vars(kind))
+                words = set(re.findall(r"\w+", " ".join(docs)))
                 columns = set(getattr(shown, method)().columns) - {"steps", "pipeline.sync"}
                 families = {"USE_cycles": uses, "HOLDER_bytes": holders}
                 columns -= set().union(*(names for family, names in families.items() if family in words))
@@ -402,7 +404,7 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert found.verdict().endswith("\nThe runs are on 1 and 4 IPUs.")
     html = found._repr_html_()
     best, ipus = found.verdict().splitlines()
-    assert html.startswith(f"<div><p><b>{best}</b></p><p>{ipus}</p><table>")
+    assert html.startswith(f"<div><p>{best}</p><p>{ipus}</p><table>")
     cells = ("sharded", "4", "72.18 us", r"[\d,]+", r"\+191%")
     assert re.search("</td>".join(f"<td[^>]*>{cell}" for cell in cells), html)
     (png,) = re.findall(r'src="data:image/png;base64,([^"]+)"', html)
@@ -579,7 +581,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path, without_pictu
     assert "What would help" in said._repr_html_()
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)
-    assert ipusim.load(timed.save(tmp_path)).explain(0).result.to_dict() == timed.explain(0).result.to_dict()
+    assert ipusim.load(timed.save(tmp_path)).explain(0).result.data() == timed.explain(0).result.data()
     with pytest.raises(TimelineError, match="got 7"):
         timed.explain(7)
 

@@ -94,9 +94,7 @@ LISTED = {
     "table of memory": lambda run, _: column(memory_table(run.result.memory, run.timeline)),
     "table of holders": lambda run, _: column(holder_table(run.result.memory)),
     "table of idle time": lambda run, _: column(next(explain(run.timeline, "not asked for").tables())),
-    "explanation.json": lambda run, _: [
-        each["ipu"] for each in explain(run.timeline, "not asked for").to_dict()["ipus"]
-    ],
+    "explanation.json": lambda run, _: [each["ipu"] for each in explain(run.timeline, "not asked for").data()["ipus"]],
     "summary.json, use": lambda run, _: [each["ipu"] for each in run.summary.to_dict()["pipeline_use"]],
     "summary.json, memory": lambda run, _: [each["ipu"] for each in run.summary.to_dict()["memory"]["ipus"]],
     "ipus.csv": lambda run, folder: in_csv(run, folder, "ipus.csv"),

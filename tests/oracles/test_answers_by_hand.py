@@ -10,7 +10,7 @@ import pytest
 from ipusim.api import Request, assemble, execute, hardware, timelines
 from ipusim.app.compare.compare import Compared, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import comparison_files
+from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
@@ -67,7 +67,7 @@ def compared(*asked):
 
 def test_a_comparison_with_a_run_that_takes_no_time_is_drawn():
     stages = [[{"forward": cycles, "backward": cycles}] * 2 for cycles in (0, 0, 1000)]
-    assert "comparison.png" in comparison_files(compared(*(request("1f1b", *each) for each in stages)))
+    assert "comparison.png" in ComparisonResult(compared(*(request("1f1b", *each) for each in stages))).files()
 
 
 def test_more_samples_a_second_stand_behind_a_shorter_bar_as_such():
@@ -194,7 +194,7 @@ def test_the_critical_path_is_drawn_of_what_its_title_says(disturbances, named):
     stages = [{"forward": 1000, "backward": 2000}] * 2
     job = assemble(request("1f1b", *stages, pipeline={"repeat_count": 3}, disturbances=disturbances))
     found = explain(execute(job).timeline, job)
-    assert any(f"{named}; frames are the critical path" in text for text in words(found.path_chart()))
+    assert any(f"{named}; frames are the critical path" in text for text in words(found.charts()["critical_path"]()))
 
 
 def test_a_sum_over_copies_of_stages_is_of_the_weight_update():

@@ -6,7 +6,7 @@ import pytest
 
 from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import comparison_chart, comparison_data, shown_rows
+from ipusim.app.compare.comparison_files import ComparisonResult, comparison_chart, shown_rows
 from ipusim.app.compare.comparison_words import comparison_table, row_words
 from ipusim.app.render.style import DPI
 from ipusim.app.render.time_bars import TimeBar
@@ -123,7 +123,7 @@ def test_the_bars_say_what_the_table_says(four):
         assert any(word.startswith(time_words) for word in said)
     parts = four.rows[0].waterfall
     assert f"{parts.share(TimePart.USEFUL):.0%}" in said
-    assert comparison_data(four)[0]["waterfall"] == parts.to_dict()
+    assert ComparisonResult(four).data()[0]["waterfall"] == parts.to_dict()
 
 
 def test_a_refused_run_has_a_row_without_a_bar():

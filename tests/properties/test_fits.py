@@ -18,7 +18,7 @@ import pytest
 from ipusim.api import RequestMemoryError, assemble, execute
 from ipusim.app.compare.compare import Compared, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import comparison_data
+from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import comparison_table
 from ipusim.app.explain.explanation import explain
 from ipusim.app.explain.memory_moves import memory_moves
@@ -26,10 +26,10 @@ from ipusim.app.explain.memory_words import moves_table
 from ipusim.app.page.page import report_page
 from ipusim.app.regression.expectations import judged_before
 from ipusim.app.render.verdict import verdict_table
-from ipusim.app.run_folder.report import json_bytes
 from ipusim.app.run_folder.stored import read_run
+from ipusim.app.study.result import json_bytes
 from ipusim.app.sweep.measures import THROUGHPUT
-from ipusim.app.sweep.report import columns, sweep_csv, sweep_table
+from ipusim.app.sweep.report import SweepResult, sweep_table
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.runs.request.request import Request
@@ -152,16 +152,16 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     told = {"check": word_in(job.memory.verdict()), "run": word_in(dict(verdict_table(run.summary).rows)["memory"])}
     count = data["pipeline"]["gradient_accumulation_count"]
     swept = sweep(request, [axis_of(COUNT, [count])])
-    told["sweep"] = columns(swept)["fits"][0]
-    told["sweep.csv"] = next(csv.DictReader(sweep_csv(swept).decode().splitlines()))["fits"]
+    told["sweep"] = SweepResult(swept).rows()[0]["fits"]
+    told["sweep.csv"] = next(csv.DictReader(SweepResult(swept).text(".csv").decode().splitlines()))["fits"]
     told["sweep's table"] = sweep_table(swept, THROUGHPUT).rows[0][-1]
     rows = Comparison(compare(request, [data["pipeline"]["schedule"]]))
-    told["compare"] = comparison_data(rows)[0]["fits"]
+    told["compare"] = ComparisonResult(rows).data()[0]["fits"]
     mark = comparison_table(rows).rows[0][-1]
     told["compare's mark"] = told["compare"] if mark == "best" else mark
     assert (mark == "best") == (rows.best is not None) == (told["compare"] in (FITS, UNKNOWN))
     why = explain(run.timeline, job, texts=[f"{COUNT}={count}"])
-    said = json.loads(json_bytes(why.to_dict()))
+    said = json.loads(json_bytes(why.data()))
     told["explain"], told["explain's change"] = said["fits"], said["what_if"][0]["fits"]
     told["explain's table"] = [*why.tables()][-1].rows[0][-1].partition(", by ")[0]
     told["explain's words"] = next((word_in(text) for text in why.words() if text.startswith("Memory: ")), FITS)
@@ -172,7 +172,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     told["run folder"] = read_run(place).fits
     told["page"] = page_data(report_page([place]))["runs"][0]["fits"]
     both = Comparison(compare([Compared(request, "asked"), Compared(read_run(place), "ran")]))
-    told["folder compared"] = comparison_data(both)[1]["fits"]
+    told["folder compared"] = ComparisonResult(both).data()[1]["fits"]
     if told["check"] != UNKNOWN:
         expected = assemble(request.replace({"expect": {"memory": told["check"]}}))
         ((judged,), _) = judged_before(expected)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
-from ipusim.app.profiles.written import csv_text
+from ipusim.app.profiles.written import StagesResult
 from ipusim.base.errors import FileError, OptionError
 from ipusim.hardware.generations import GC200
 from ipusim.runs.request.profile import read_stages
@@ -49,7 +49,7 @@ def test_a_damaged_file_is_stages_that_run_or_one_error(tmp_path, kind, data):
     else:
         table = tmp_path / "t.csv"
         table.unlink(missing_ok=True)
-        table.write_text(csv_text(stages))
+        table.write_bytes(StagesResult(stages).text(".csv"))
         assert len(read_stages(table, GC200.clock_hz)) == len(stages.stages)
         return
     assert told.startswith(f"{path}:"), told

@@ -93,7 +93,7 @@ def told(timeline, job):
         [
             sum_up(job, timeline, None).summary.to_dict(),
             *(run_times_of(timeline, execution).times_dict() for execution in whole),
-            *(explain(timeline, "-", execution).to_dict() for execution in (None, *whole)),
+            *(explain(timeline, "-", execution).data() for execution in (None, *whole)),
         ]
     )
 

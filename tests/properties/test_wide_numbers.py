@@ -56,7 +56,7 @@ def figures(data: object, path: str = "") -> Iterator[tuple[str, int | float]]:
 def told(request: Request) -> dict[str, int | float]:
     """Return every number that is told of a run and its idle time."""
     run = execute(assemble(request))
-    return dict(figures({"run": run.summary.to_dict(), "why": explain(run.timeline, "-").to_dict()}))
+    return dict(figures({"run": run.summary.to_dict(), "why": explain(run.timeline, "-").data()}))
 
 
 @pytest.mark.filterwarnings("error")

@@ -50,6 +50,8 @@ WIDTHS: Final = ("80", "60")
 _SECONDS: Final = re.compile(r" \d+\.\d s$", re.MULTILINE)
 #: Differing lines of text that are shown of each command.
 _SHOWN: Final = 12
+#: Letters of each, as a page has pictures in its text.
+_MOST_LETTERS: Final = 300
 
 LINES: Final = tuple(
     line
@@ -212,7 +214,7 @@ def differences(record: dict[str, dict[str, object]], now: dict[str, dict[str, o
             yield f"{name}: {part}"
             if isinstance(was, str) and isinstance(is_now, str):
                 diff = [*difflib.unified_diff(was.splitlines(), is_now.splitlines(), lineterm="", n=0)][2:]
-                yield from (f"    {line}" for line in diff[:_SHOWN])
+                yield from (f"    {line:.{_MOST_LETTERS}}" for line in diff[:_SHOWN])
             elif isinstance(was, dict) and isinstance(is_now, dict):
                 names = sorted(key for key in was.keys() | is_now.keys() if was.get(key) != is_now.get(key))
                 yield f"    {', '.join(names)}"
@@ -236,7 +238,7 @@ def main(words: list[str]) -> int:
     record = json.loads(asked.file.read_text())
     recorded = [name.partition(": ")[2] for name in record if name.startswith(f"{WIDTHS[0]} ")]
     now = seen([RENAMED.get(line, line) for line in recorded])
-    old_of = {new: old for old, new in RENAMED.items()}
+    old_of = {new: old for old, new in RENAMED.items() if old in recorded}
     named = {}
     for name, outcome in now.items():
         width, _, line = name.partition(": ")

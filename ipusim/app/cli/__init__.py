@@ -32,6 +32,7 @@ for _command in app.registered_commands:
 _REMOVED: Final = {
     "calibrate": "calibrate is now `ipusim validate --fit ROWS.csv`, with --fit for each file",
     "schedule --format": "--format is now `ipusim schedule --as grid|instructions|torch`, where torch was csv",
+    "sweep --format": "--format is now the ending of --out, as in `ipusim sweep SCENARIO --out points.parquet`",
     "pin": "pin is now `ipusim test --pin FILES`",
     "schema": "schema is now `ipusim check --schema`",
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from ipusim.base.errors import OptionError
+from ipusim.base.units import enumerated
 from ipusim.base.version import __version__
 
 app = typer.Typer(
@@ -63,6 +67,44 @@ Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and he
 Theme = Annotated[
     str, typer.Option("--theme", metavar="NAME", help="light, dark, or print, in greys  [default: light]")
 ]
+
+#: The endings of forms by the options that print them.
+FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}
+_FORM_HELP: Final = {
+    "json": "the results as JSON",
+    "csv": "rows of the results as CSV",
+    "markdown": "sentences and tables as Markdown",
+}
+
+
+def printing(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of all forms to a command, which takes the ending of the chosen one as ``form``.
+
+    That is empty for people. Several of these options, and of --verbose and --quiet, raise OptionError.
+    """
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        forms = [name for name in FORMS if values.pop(f"as_{name}")]
+        names = [*forms, *(name for name in ("verbose", "quiet") if values.get(name))]
+        if len(names) > 1:
+            several = "both" if len(names) == 2 else "several"
+            raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
+        command(**values, form=FORMS[forms[0]] if forms else "")
+
+    added = [
+        inspect.Parameter(
+            f"as_{name}",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, typer.Option(f"--{name}", help=f"print {text} and nothing else")],
+        )
+        for name, text in _FORM_HELP.items()
+    ]
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "form"]
+    called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    return called
 
 
 def listed(names: str) -> list[str]:

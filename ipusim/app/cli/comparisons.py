@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, app, listed
-from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
+from ipusim.app.cli.app import Overrides, Size, Theme, app, listed, printing
+from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 
 if TYPE_CHECKING:
     from ipusim.app.compare.compare import Compared
@@ -70,11 +70,16 @@ _Traces = Annotated[
 ]
 _Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="folder of the results  [default: reports/<name>, of several reports/comparison]"),
+    typer.Option(
+        metavar="PLACE",
+        help="folder of the results, or one file: .json, .csv, .md, .parquet, .png, .svg or .pdf  [default: "
+        "reports/<name>, of several reports/comparison]",
+    ),
 ]
 
 
 @app.command()
+@printing
 def compare(
     runs: _Runs,
     schedules: _Schedules = None,
@@ -91,6 +96,7 @@ def compare(
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
+    form: str = "",
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
     from ipusim.api import RequestError
@@ -98,19 +104,20 @@ def compare(
     from ipusim.app.compare.compare import GRAPHCORES
     from ipusim.app.compare.compare import compare as compare_runs
     from ipusim.app.compare.comparison import Comparison
-    from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
-    from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
+    from ipusim.app.compare.comparison_files import ComparisonResult
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.study.result import place_of
 
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.called(listed(schedules))
     laid_out, modes = listed(orders), listed(f"{sync},{syncs}")
     compared = _read(runs, overrides)
-    folder = out or Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
+    default = Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
+    folder, wanted = place_of(out or default, ComparisonResult)
     keep_watch()
-    with interruptible() as heed, ResultsFolder(folder, COMPARISON_FILES, reads=runs) as results:
+    with interruptible() as heed, ResultsFolder(folder, wanted, reads=runs) as results:
         try:
             with progress("comparing", heed) as report:
                 rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=report)
@@ -123,14 +130,11 @@ def compare(
             variant = [f"{key}={values[0]}" for key, values in first.items() if values]
             _raise_placed(runs, overrides, variant)
             raise
-        result = Comparison(rows)
-        files = comparison_files(result, title, traces or (), picture)
+        result = ComparisonResult(Comparison(rows), title, traces or (), picture)
+        files = result.files(wanted)
         heed()
         results.write(files)
-    print_text(*verdict(result))
-    print_tables(comparison_table(result))
-    print_text(*reasons(result))
-    print_text(f"{folder}: {', '.join(files)}")
+    print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:

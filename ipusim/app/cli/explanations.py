@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app
-from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text
+from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, printing
+from ipusim.app.terminal import interruptible, keep_watch, print_result, print_text
 
 Explained = Annotated[
     int | None,
@@ -17,7 +18,12 @@ Explained = Annotated[
     ),
 ]
 Folder = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="folder of the results  [default: the run folder, or reports/<name>]")
+    Path | None,
+    typer.Option(
+        metavar="PLACE",
+        help="folder of the results, or one file: .json, .csv, .md, .parquet, .png, .svg or .pdf  [default: the run "
+        "folder, or reports/<name>]",
+    ),
 ]
 Trust = Annotated[
     bool,
@@ -47,6 +53,7 @@ Straggling = Annotated[
 
 
 @app.command()
+@printing
 def explain(
     run: RunOrScenario,
     execution: Explained = None,
@@ -59,29 +66,26 @@ def explain(
     title: Title = "",
     size: Size = "",
     theme: Theme = "light",
-    as_json: Annotated[bool, typer.Option("--json", help="print explanation.json and nothing else")] = False,
+    form: str = "",
 ) -> None:
     """Say why a run takes as long as it does: the parts of its time, the critical path, and what changes would give."""
-    from ipusim.app.explain.explanation import explain
+    from ipusim.app.explain.explanation import Explanation, explain
     from ipusim.app.explain.settings import sync_modes
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import opened
-    from ipusim.app.run_folder.report import EXPLANATION_FILES
+    from ipusim.app.study.result import place_of
 
     keep_watch()
     modes, picture = sync_modes(sync), Picture(title, size, theme)
     ran = opened(run, overrides or (), trust=trust)
-    with interruptible() as heed, ResultsFolder(out or ran.folder, EXPLANATION_FILES, reads=(run,)) as results:
+    folder, wanted = place_of(out or ran.folder, Explanation)
+    with interruptible() as heed, ResultsFolder(folder, wanted, reads=(run,)) as results:
         told = ran.timeline, ran.job, execution, ran.waterfall, what or (), modes
-        explanation = explain(*told, straggling=stragglers, shares=ran.shares)
-        files = explanation.files(picture)
+        explanation = replace(explain(*told, straggling=stragglers, shares=ran.shares), picture=picture)
+        files = explanation.files(wanted)
         heed()
         results.write(files)
-    if as_json:
-        typer.echo(files["explanation.json"].decode(), nl=False)
-        return
-    print_text(*filter(None, [ran.older]), *explanation.words())
-    typer.echo()
-    print_tables(*explanation.tables())
-    print_text(f"{out or ran.folder}: {', '.join(files)}")
+    if not form:
+        print_text(*filter(None, [ran.older]))
+    print_result(explanation, form, f"{folder}: {', '.join(files)}")

@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import app, refuse_beside
-from ipusim.app.terminal import print_tables, print_text
+from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
+from ipusim.app.terminal import print_result, print_text
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from ipusim.app.fidelity.validation import Validation
-    from ipusim.app.published.validation import ScheduleValidation
+    from ipusim.app.study.result import Result
 
-_Found = TypeVar("_Found", "Validation", "ScheduleValidation")
+_Found = TypeVar("_Found", bound="Result")
 
-
+_Rows = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.csv",
+        help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
+        "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
+        "[default: the published ones]",
+    ),
+]
 Fit = Annotated[
     list[Path] | None,
     typer.Option(
@@ -47,6 +54,7 @@ Out = Annotated[
 
 
 @app.command()
+@printing
 def validate(
     context: typer.Context,
     products: Annotated[
@@ -57,15 +65,7 @@ def validate(
             " [default: the measured ones that the rates were fitted to]",
         ),
     ] = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
-            "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
-            "[default: the published ones]",
-        ),
-    ] = None,
+    rows: _Rows = None,
     ipu: Annotated[
         str | None,
         typer.Option(
@@ -83,65 +83,67 @@ def validate(
     ] = None,
     schedules: Schedules = False,
     out: Out = None,
+    form: str = "",
 ) -> None:
     """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
     if fit:
-        refuse_beside(context, "--fit", "rates", "out")
-        _fit(fit, rates, out)
+        refuse_beside(context, "--fit", "rates", "out", *FORMS)
+        _fit(fit, rates, out, form)
         return
     if schedules:
-        refuse_beside(context, "--schedules", "out")
-        _schedules(out)
+        refuse_beside(context, "--schedules", "out", *FORMS)
+        _schedules(out, form)
         return
     if rates is not None:
         raise OptionError("rates", "expected rows to fit them to with it, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
-    _validate(products, rows, ipu, out)
+    _validate(products, rows, ipu, out, form)
 
 
-def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None) -> None:
+def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None, form: str) -> None:
     """Compare the simulator with measurements."""
-    from ipusim.app.fidelity.validation import VALIDATION_FILES, validated
+    from ipusim.app.fidelity.validation import Validation, validated
 
     reads = [path for path in (products, rows) if path is not None]
-    _show(lambda: validated(products, rows, ipu), VALIDATION_FILES, reads, out)
+    _show(lambda: validated(products, rows, ipu), Validation, reads, out, form)
 
 
-def _schedules(out: Path | None) -> None:
+def _schedules(out: Path | None, form: str) -> None:
     """Compare the simulator with what is published of schedules."""
-    from ipusim.app.published.validation import SCHEDULE_FILES, validated_schedules
+    from ipusim.app.published.validation import ScheduleValidation, validated_schedules
 
-    found = _show(validated_schedules, SCHEDULE_FILES, (), out)
+    found = _show(validated_schedules, ScheduleValidation, (), out, form)
     if failures := found.failures():
-        print_text(*failures)
+        if not form:
+            print_text(*failures)
         raise typer.Exit(1)
 
 
-def _show(compare: Callable[[], _Found], names: Sequence[str], reads: Sequence[Path], out: Path | None) -> _Found:
+def _show(
+    compare: Callable[[], _Found], kind: type[_Found], reads: Sequence[Path], out: Path | None, form: str
+) -> _Found:
     """Print a comparison with the world, write its files into ``out`` if that is there, and return it."""
     from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.study.result import place_of
 
+    ends = []
     with ExitStack() as stack:
-        results = None if out is None else stack.enter_context(ResultsFolder(out, names, reads=reads))
+        folder, wanted = place_of(Path() if out is None else out, kind)
+        results = None if out is None else stack.enter_context(ResultsFolder(folder, wanted, reads=reads))
         validation = compare()
-        print_text(*validation.verdicts())
-        typer.echo()
-        for part in validation.parts():
-            print_tables(*part.tables)
-            print_text(*part.words)
-            typer.echo()
         if results is not None:
-            files = validation.files()
+            files = validation.files(wanted)
             results.write(files)
-            print_text(f"{out}: {', '.join(files)}")
+            ends = [f"{folder}: {', '.join(files)}"]
+        print_result(validation, form, *ends)
     return validation
 
 
-def _fit(rows: Sequence[Path], rates: str | None, out: Path | None) -> None:
+def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, form: str) -> None:
     """Fit rates to throughputs or stages that were measured, and say how sure they are."""
     from ipusim.app.fidelity.calibration import calibrate
-    from ipusim.app.fidelity.calibration_report import rate_table, rates_file, row_table, verdict, words
+    from ipusim.app.fidelity.calibration_report import CalibrationResult, rates_file
     from ipusim.app.fidelity.calibration_rows import read_measured
     from ipusim.app.run_folder.output_file import RATES, check_output
     from ipusim.base.files import write_file
@@ -150,10 +152,8 @@ def _fit(rows: Sequence[Path], rates: str | None, out: Path | None) -> None:
         check_output(out, RATES, rows)
     names = [name.strip() for name in rates.split(",")] if rates is not None else []
     calibration = calibrate(read_measured(rows), names)
-    print_text(verdict(calibration))
-    typer.echo()
-    print_tables(rate_table(calibration), row_table(calibration))
-    print_text(*words(calibration))
+    ends = []
     if out is not None:
         write_file(out, rates_file(calibration, out.name))
-        print_text(f"{out}: a scenario beside it takes these rates with `rates: {out.name}`")
+        ends = [f"{out}: a scenario beside it takes these rates with `rates: {out.name}`"]
+    print_result(CalibrationResult(calibration), form, *ends)

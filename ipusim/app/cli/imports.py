@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import app, refuse_beside
+from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
 from ipusim.app.cli.programs import Arguments, ProfileSteps, ProgramOptions, Synthetic, TensorFlow, is_program, running
-from ipusim.app.terminal import print_tables, print_text, status
+from ipusim.app.terminal import print_result, print_tables, print_text, status
 from ipusim.base.errors import FileError, OptionError
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ _Which = Annotated[
 
 
 @app.command("import")
+@printing
 def import_(
     context: typer.Context,
     file: _File,
@@ -97,7 +98,7 @@ def import_(
     parts: _Parts = None,
     out: _Out = None,
     replay: _Replay = False,
-    as_json: Annotated[bool, typer.Option("--json", help="with --replay: print replay.json and nothing else")] = False,
+    form: str = "",
     which: _Which = None,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
@@ -109,7 +110,7 @@ def import_(
     """
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
-    from ipusim.app.profiles.written import csv_text, figures_table, known_table, legal_count, scenario_text
+    from ipusim.app.profiles.written import StagesResult, known_table, scenario_text
     from ipusim.app.run_folder.output_file import IMPORTED, IMPORTED_TABLE, check_output
     from ipusim.base.files import write_file
 
@@ -119,10 +120,8 @@ def import_(
         options = ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
         _write_program(file, more or (), out, which, options)
         return
-    refuse_beside(context, "a measured file", *both, "name", "stages", "count", "parts-per-pass", "replay", "json")
+    refuse_beside(context, "a measured file", *both, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
     files = [file, *map(Path, more or ())]
-    if as_json and not replay:
-        raise OptionError("json", "expected {} with it, whose results are JSON, got none", "replay")
     table = None if out is None or replay else out.with_suffix(".csv")
     if out is not None and table is not None:
         check_output(out, IMPORTED, files)
@@ -133,16 +132,16 @@ def import_(
     for note in measured.notes:
         typer.echo(note, err=True)
     if replay:
-        _replay(measured, files, out or Path("reports") / files[0].name.partition(".")[0], as_json)
+        _replay(measured, files, out or Path("reports") / files[0].name.partition(".")[0], form)
         return
+    result = StagesResult(measured)
     if out is None or table is None:
-        typer.echo(csv_text(measured), nl=False)
+        print_result(result, form or ".csv")
         return
     text = scenario_text(measured, table.name, [path.name for path in files]).encode()
-    write_file(table, csv_text(measured).encode())
+    write_file(table, result.text(".csv"))
     write_file(out, text)
-    print_tables(figures_table(measured))
-    print_text(*filter(None, [legal_count(measured)[1]]), f"{out}, {table}")
+    print_result(result, form, f"{out}, {table}")
 
 
 def _write_program(
@@ -192,19 +191,19 @@ def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) ->
     return programs[which or 0]
 
 
-def _replay(measured: Stages, files: Sequence[Path], folder: Path, as_json: bool) -> None:
+def _replay(measured: Stages, files: Sequence[Path], folder: Path, form: str) -> None:
     """Hold a measured step against its simulation, write both as runs and print the difference."""
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 
     from ipusim.app.page.page import PAGE, write_page
-    from ipusim.app.replay.replay import REPLAY_FILES, RUN_FILES, replay
+    from ipusim.app.replay.replay import RUN_FILES, Replay, replay
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.report import OUTDATED_FILES
 
     with ExitStack() as stack:
         folders = {name: folder / name for name in ("measured", "simulated")}
-        results = stack.enter_context(ResultsFolder(folder, REPLAY_FILES, outdated=[PAGE], reads=files))
+        results = stack.enter_context(ResultsFolder(folder, Replay.names, outdated=[PAGE], reads=files))
         inside = {
             name: stack.enter_context(ResultsFolder(path, RUN_FILES, outdated=OUTDATED_FILES, reads=files))
             for name, path in folders.items()
@@ -214,9 +213,4 @@ def _replay(measured: Stages, files: Sequence[Path], folder: Path, as_json: bool
             each.write(found.run_files(name, folders[name]))
         results.write(written := found.files())
     page = write_page([*folders.values()], folder / PAGE)
-    if as_json:
-        typer.echo(written["replay.json"].decode(), nl=False)
-        return
-    print_text(*found.words())
-    print_tables(*found.tables())
-    print_text(f"{folder}: {', '.join((*written, page.name))}; the runs {' and '.join(folders)}")
+    print_result(found, form, f"{folder}: {', '.join((*written, page.name))}; the runs {' and '.join(folders)}")

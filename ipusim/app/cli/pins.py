@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import CheckTimes, Workers, app, refuse_beside
-from ipusim.app.terminal import interruptible, keep_watch, print_text
+from ipusim.app.cli.app import CheckTimes, Workers, app, printing, refuse_beside
+from ipusim.app.terminal import interruptible, keep_watch, print_result, print_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ipusim.app.regression.outcome import Outcome
+    from ipusim.app.regression.outcome import Outcome, SuiteResult
 
 
 @app.command("test")
+@printing
 def hold(
     context: typer.Context,
     paths: Annotated[
@@ -32,13 +33,14 @@ def hold(
     update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and say what changes")] = False,
     check_times: CheckTimes = False,
     workers: Workers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print all results as JSON and nothing else")] = False,
+    form: str = "",
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE.xml", help="write the results in JUnit's format too")
     ] = None,
 ) -> None:
     """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
     from ipusim.app.regression import suite
+    from ipusim.app.regression.outcome import SuiteResult
     from ipusim.base.files import write_file
 
     if pins:
@@ -53,50 +55,31 @@ def hold(
             renews = update or pins
             for outcome in suite.hold_all(scenarios, workers, renew=renews, needs_pin=not pins, times=check_times):
                 done.append(outcome)
-                if outcome.missed if pins else not as_json:
-                    _print(outcome)
+                if outcome.missed if pins else not form:
+                    print_text(*outcome.words())
         finally:
             if junit is not None:
                 write_file(junit, suite.junit_bytes(done))
             if not pins:
-                _print_end(done, len(scenarios), as_json)
-    if not (pins or as_json) and (unpinned := suite.without_pin(paths or [Path()])):
+                _print_end(SuiteResult(sorted(done, key=lambda outcome: str(outcome.path)), len(scenarios)), form)
+    if not (pins or form) and (unpinned := suite.without_pin(paths or [Path()])):
         print_text(suite.words_on_pins(len(unpinned)))
     if wrong := [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]:
         if pins:  # which has printed no lines of theirs
             typer.echo("\n".join(wrong), err=True)
         raise typer.Exit(2)  # before anything is written
     if update or pins:
-        _write(done, makes=pins, quiet=as_json)
+        _write(done, makes=pins, quiet=bool(form))
     if any(outcome.ended == "missed" for outcome in done):
         raise typer.Exit(1)
 
 
-def _print(outcome: Outcome) -> None:
-    """Print a scenario's line, with its missed expectations and pins below."""
-    if outcome.mistake:
-        print_text(f"{outcome.ended:<10}  {outcome.mistake}")
-        return
-    count = len(outcome.expectations)
-    what = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
-    what += ["pin"] if outcome.pinned else []
-    print_text(f"{outcome.ended:<10}  {outcome.path}: {' and '.join(what) or 'no pin'}, {outcome.seconds:.1f} s")
-    lines = [*outcome.missed, *outcome.difference.splitlines(), *filter(None, [outcome.times])]
-    print_text(*(f"            {line}" for line in lines))
-
-
-def _print_end(done: Sequence[Outcome], count: int, as_json: bool) -> None:
-    """Print how many held, or everything as JSON."""
-    if as_json:
-        from ipusim.app.run_folder.report import json_bytes
-
-        data = [outcome.to_dict() for outcome in sorted(done, key=lambda outcome: str(outcome.path))]
-        typer.echo(json_bytes(data).decode(), nl=False)
-        return
-    ended = [*(outcome.ended for outcome in done), *["unfinished"] * (count - len(done))]
-    words = {"held": "held", "missed": "missed", "mistake": "with a mistake", "unfinished": "unfinished"}
-    counts = [f"{ended.count(kind)} {text}" for kind, text in words.items() if kind in ended or kind == "held"]
-    print_text(f"{', '.join(counts)}, of {count} scenario{'' if count == 1 else 's'}")
+def _print_end(result: SuiteResult, form: str) -> None:
+    """Print how many held, below the lines of each; in a form everything."""
+    if form:
+        print_result(result, form)
+    else:
+        print_text(result.end())
 
 
 def _write(done: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:

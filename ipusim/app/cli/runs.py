@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli import programs
-from ipusim.app.cli.app import CheckTimes, End, Execution, Out, Overrides, PhaseName, Start, app
-from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
+from ipusim.app.cli.app import (
+    CheckTimes,
+    End,
+    Execution,
+    Out,
+    Overrides,
+    PhaseName,
+    Start,
+    app,
+    printing,
+)
+from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -29,6 +39,7 @@ NoJump = Annotated[
 
 
 @app.command()
+@printing
 def run(
     scenario: Annotated[
         Path,
@@ -50,7 +61,7 @@ def run(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print summary.json and nothing else")] = False,
+    form: str = "",
     no_jump: NoJump = False,
     check_times: CheckTimes = False,
     profile_steps: programs.ProfileSteps = None,
@@ -59,8 +70,6 @@ def run(
     tensorflow: programs.TensorFlow = None,
 ) -> None:
     """Run a scenario or a program; write losses, weights, timeline, trace and pictures; print the verdict."""
-    if verbose + quiet + as_json > 1:
-        raise OptionError("verbose", "expected one of {}, {} and {}, got several", "verbose", "quiet", "json")
     options = programs.ProgramOptions(profile_steps, synthetic, hosts, tensorflow)
     programs.check_options(scenario, arguments, overrides, options)
     results = _Results(start, end, phase, execution, full_trace, check_times)
@@ -71,11 +80,11 @@ def run(
             raise OptionError("check_times", f"expected a scenario, which is run at once, got {scenario}")
         results.check((execution or 0) + 1)  # how many there are shows when it has run
         folder = out or Path("reports") / scenario.stem
-        done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=as_json)
+        done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=bool(form))
     else:
         done = _executed(scenario, overrides or (), out, results, jump=not no_jump)
     for where, result in () if quiet else done.items():
-        results.print_run(where, result, verbose=verbose, as_json=as_json)
+        results.print_run(where, result, form, verbose=verbose)
     if results.missing:
         raise OutputError("\n".join(results.missing))
     differs = results.times is not None and results.times.ended == "different"
@@ -107,23 +116,12 @@ class _Results:
     drawing: Drawing | None = None
     times: road.TimesCheck | None = None
 
-    def print_run(self, where: Path, result: Run, *, verbose: bool, as_json: bool) -> None:
-        """Print the verdict on a run in a folder, what its scenario expects and its files, or summary.json alone."""
-        if as_json:
-            from ipusim.app.run_folder.report import json_bytes
+    def print_run(self, where: Path, result: Run, form: str, *, verbose: bool) -> None:
+        """Print the verdict on a run in a folder, what its scenario expects and its files, or a form of it alone."""
+        from ipusim.app.cli.run_result import RunResult
 
-            typer.echo(json_bytes(result.summary.to_dict()).decode(), nl=False)
-            return
-        from ipusim.app.render.verdict import verdict_table
-
-        if result.job.request.description:
-            print_text(result.job.request.description)
-        print_tables(verdict_table(result.summary))
-        if verbose:
-            _print_tables(result)
-        print_text(*result.summary.notes, *result.remarks, *map(str, self.judged))
-        print_text(*([] if self.times is None else [str(self.times)]))
-        print_text(f"{where}: {', '.join(self.names[where])}")
+        found = RunResult(result, verbose, self.judged, self.times)
+        print_result(found, form, f"{where}: {', '.join(self.names[where])}")
 
     def check(self, executions: int) -> None:
         """Refuse a picture that no run of so many executions can show; raises OptionError."""
@@ -188,24 +186,3 @@ def _executed(
             heed()
             results_folder.write(files)
     return {folder: result}
-
-
-def _print_tables(result: Run) -> None:
-    """Print what a run came to, table by table."""
-    from ipusim.app.cli import tables
-    from ipusim.app.render.tables import ipu_table, summary_table
-
-    job = result.job
-    print_tables(summary_table(result.summary))
-    if (options := tables.option_table(job.program, job.system)).rows:
-        print_tables(options)
-    print_tables(ipu_table(result.summary))
-    if result.describes_memory:
-        print_tables(tables.memory_table(result.memory, result.timeline), tables.holder_table(result.memory))
-    if result.learning is not None and (learned := tables.learning_table(result.learning)).rows:
-        print_tables(learned)
-    orders = result.summary.selection_orders
-    if orders[0].routes:
-        print_tables(tables.order_table(orders), tables.route_table(orders))
-    system = result.job.system
-    print_text(f"Selection order {system.selection_order}: {system.order_reason}")

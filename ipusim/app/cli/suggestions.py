@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ipusim.app.cli.app import Overrides, ScenarioPath, app, listed, refuse_beside
-from ipusim.app.terminal import keep_watch, print_tables, print_text, status, stoppable
+from ipusim.app.cli.app import (
+    FORMS,
+    Overrides,
+    ScenarioPath,
+    app,
+    listed,
+    printing,
+    refuse_beside,
+)
+from ipusim.app.terminal import keep_watch, print_result, status, stoppable
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
@@ -83,6 +91,7 @@ Memory = Annotated[
 
 
 @app.command()
+@printing
 def suggest(
     context: typer.Context,
     scenario: ScenarioPath,
@@ -106,6 +115,7 @@ def suggest(
     simulations: Simulations = 200,
     seconds: Seconds = None,
     overrides: Overrides = None,
+    form: str = "",
 ) -> None:
     """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it.
 
@@ -117,10 +127,11 @@ def suggest(
 
     given = overrides or ()
     if order:
-        refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set")
+        refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
-        _write_order(scenario, given, out, schedules or "all", memory, _SYNTHESIS_S if seconds is None else seconds)
+        seconds = _SYNTHESIS_S if seconds is None else seconds
+        _write_order(scenario, given, out, schedules or "all", memory, seconds, form)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
@@ -139,7 +150,8 @@ def suggest(
         activations=_names(activations),
         orders=_names(orders),
     )
-    _write_plan(scenario, given, limits, simulations, 60.0 if seconds is None else seconds, out, synthesize=synthesize)
+    seconds = 60.0 if seconds is None else seconds
+    _write_plan(scenario, given, limits, simulations, seconds, out, form, synthesize=synthesize)
 
 
 def _write_plan(
@@ -149,13 +161,14 @@ def _write_plan(
     simulations: int,
     seconds: float,
     out: Path | None,
+    form: str,
     *,
     synthesize: bool,
 ) -> None:
     """Search a plan, and write the scenario that has it; of a synthesis an order for its costs beside it."""
     from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
-    from ipusim.app.suggest import words
     from ipusim.app.suggest.budget import Budget
+    from ipusim.app.suggest.words import SuggestionResult
     from ipusim.app.suggest.writing import write_suggested
 
     if out is not None:
@@ -167,21 +180,16 @@ def _write_plan(
         budget = Budget(seconds, interrupted=stop)
         suggestion = _searched(scenario, overrides, limits, simulations, budget)
         suggestion.raise_if_none()
-        print_text(*words.verdict(suggestion), *words.with_less_memory(suggestion), *words.split_lines(suggestion))
-        print_tables(words.plan_table(suggestion))
-        print_text(*words.searched_lines(suggestion))
         found = None
         if synthesize:
             from ipusim.app.synthesize.synthesis import synthesize as search
-            from ipusim.app.synthesize.verdict import verdict
 
             found = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), stopped=stop)
-            print_text(*verdict(found))
+        end = "--out FILE.yaml writes it as a scenario." if suggestion.plan is not None else ""
         if out is not None:
             write_suggested(suggestion, scenario, overrides, out, found)
-            typer.echo(f"{out}")
-        elif suggestion.plan is not None:
-            print_text("--out FILE.yaml writes it as a scenario.")
+            end = str(out)
+        print_result(SuggestionResult(suggestion, found), form, *filter(None, [end]))
 
 
 def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
@@ -213,7 +221,13 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
 
 
 def _write_order(
-    scenario: Path, overrides: Sequence[str], folder: Path | None, schedules: str, memory: str | None, seconds: float
+    scenario: Path,
+    overrides: Sequence[str],
+    folder: Path | None,
+    schedules: str,
+    memory: str | None,
+    seconds: float,
+    form: str,
 ) -> None:
     """Search an order for a scenario's costs, and write it with a scenario that runs it.
 
@@ -222,9 +236,8 @@ def _write_order(
     """
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
-    from ipusim.app.synthesize.files import SYNTHESIS_FILES, synthesis_files
+    from ipusim.app.synthesize.files import SynthesisResult
     from ipusim.app.synthesize.synthesis import synthesize as search
-    from ipusim.app.synthesize.verdict import verdict
 
     sizes = [] if memory is None else _sizes(memory)
     keep_watch()
@@ -234,11 +247,12 @@ def _write_order(
         def tell(text: str) -> None:
             show(lambda: text)
 
-        with ResultsFolder(folder, SYNTHESIS_FILES, reads=[scenario]) as results:
+        with ResultsFolder(folder, SynthesisResult.names, reads=[scenario]) as results:
             synthesis = search(request, listed(schedules), seconds=seconds, memory=sizes, tell=tell, stopped=stop)
-            files = synthesis_files(synthesis, request, folder)
+            result = SynthesisResult(synthesis, request, folder)
+            files = result.files()
             results.write(files)
-        print_text(*verdict(synthesis), f"{folder}: {', '.join(files)}")
+        print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
 def _sizes(text: str) -> list[int]:

@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Out, Overrides, Size, Theme, Title, Workers, app
-from ipusim.app.terminal import interruptible, keep_watch, print_tables, print_text, progress
+from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, printing
+from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ipusim.api import analysis
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.app.sweep.ceiling import Ceiling
-    from ipusim.app.sweep.ensemble import Ensemble
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
-    from ipusim.app.sweep.weak_points import WeakPoints
 
 #: Seconds from one writing of the rows that are there to the next.
 _EVERY_S: Final = 1.0
+#: The endings of files of rows.
+_ROWS: Final = (".csv", ".parquet")
 
 
 ScenarioOrStudy = Annotated[
@@ -78,10 +76,19 @@ Losses = Annotated[
 ]
 Backend = Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")]
 Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")]
-TableFormat = Annotated[str, typer.Option("--format", metavar="FORMAT", help="of the rows: csv, or parquet beside it")]
+Place = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="PLACE",
+        help="folder of the results, or one file: the rows as .csv or .parquet, .json, .md, or the chart as .png, .svg "
+        "or .pdf  [default: reports/<name>]",
+    ),
+]
 
 
 @app.command()
+@printing
 def sweep(
     scenario: ScenarioOrStudy,
     vary: Vary = None,
@@ -93,38 +100,40 @@ def sweep(
     workers: Workers = None,
     backend: Backend = "local",
     address: Address = None,
-    table_format: TableFormat = "csv",
     title: Title = "",
     size: Size = "",
     theme: Theme = "light",
-    out: Out = None,
+    out: Place = None,
     overrides: Overrides = None,
+    form: str = "",
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
     from ipusim.api import RequestError
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import load_request
-    from ipusim.app.sweep.ceiling import ceilings
+    from ipusim.app.study.result import place_of
     from ipusim.app.sweep.crew import Crew
     from ipusim.app.sweep.journal import Journal
     from ipusim.app.sweep.measures import measure_of
-    from ipusim.app.sweep.report import check_format, sweep_files
     from ipusim.app.sweep.study_file import ALL_FILES, read_study
     from ipusim.app.sweep.sweep import sweep as run_points
 
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     chosen = measure_of(measure or study.measure or "throughput", losses=losses)
-    check_format(table_format)
     picture = _picture(title, size, theme, special=bool(seeds or slower))
-    (crew := Crew(workers, backend, address)).check()
-    study = study.with_axes_of(request := load_request(study.scenario, overrides or ()))
-    folder = out or Path("reports") / request.name
+    crew = Crew(workers, backend, address)
+    crew.check()
+    request = load_request(study.scenario, overrides or ())
+    study = study.with_axes_of(request)
+    place = out or Path("reports") / request.name
+    folder, wanted = place_of(place, study.kind)
+    reads = request.paths(scenario, study.scenario)
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(folder, ALL_FILES, reads=request.paths(scenario, study.scenario)) as results,
+        ResultsFolder(folder, ALL_FILES if folder == place else wanted, reads=reads) as results,
         Journal(results) as journal,
-        _Landing(results) as landing,
+        _Landing(results, [name for name in wanted if name.endswith(_ROWS)]) as landing,
     ):
         if journal.damaged:
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
@@ -134,14 +143,11 @@ def sweep(
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
-        special = study.special(swept, request)
-        limits = ceilings(swept)
-        files = sweep_files(swept, limits, chosen, table_format, picture, drawn=special is None)
-        files |= {} if special is None else special.files()
+        result = study.result(swept, request, chosen, picture)
+        files = result.files(wanted)
         heed()
         landing.end(files)
-    _print(swept, limits, chosen, special)
-    print_text(f"{folder}: {', '.join(files)}")
+    print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
 def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
@@ -163,29 +169,13 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
     study.first_job(overrides)
 
 
-def _print(
-    swept: Sweep, limits: Sequence[Ceiling], chosen: analysis.Figure, special: Ensemble | WeakPoints | None
-) -> None:
-    """Print the best point, the limits for large counts and the rows; or the results of a special kind of sweep."""
-    from ipusim.app.sweep.report import ceiling_table, sweep_table, verdict
-
-    if special is not None:
-        print_text(*special.words())
-        print_tables(special.table())
-        return
-    print_text(*verdict(swept, limits, chosen))
-    print_tables(sweep_table(swept, chosen))
-    if len(limits) > 1:
-        print_tables(ceiling_table(limits, swept))
-
-
 class _Landing:
     """Writes the rows that are there, now and then and when the sweep is interrupted."""
 
-    def __init__(self, results: ResultsFolder) -> None:
-        """Write into ``results``."""
+    def __init__(self, results: ResultsFolder, names: Sequence[str]) -> None:
+        """Write files of rows, of such ``names``, into ``results``."""
         self.last: Sweep | None = None
-        self._results = results
+        self._results, self._names = results, names
         self._written = time.monotonic()
 
     def __enter__(self) -> _Landing:
@@ -209,6 +199,7 @@ class _Landing:
         self._results.write(files)
 
     def _write(self, swept: Sweep) -> None:
-        from ipusim.app.sweep.report import sweep_csv
+        from ipusim.app.sweep.report import SweepResult
 
-        self._results.write({"sweep.csv": sweep_csv(swept)})
+        if self._names:
+            self._results.write(SweepResult(swept).files(self._names))

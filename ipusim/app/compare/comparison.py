@@ -10,6 +10,7 @@ from itertools import pairwise
 from ipusim.api import analysis
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.front import front
+from ipusim.app.study.best import best_first
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +97,9 @@ class Comparison:
     @cached_property
     def best(self) -> Row | None:
         """The fastest that fits; of equals the one that holds least, then the first; None for several sync modes."""
-        fitting = [row for row in self.ran if row.can_be_best and len(self.groups) == 1]
-        least = min(map(self.cost, fitting), default=0.0)
-        fastest = [row for row in fitting if self.cost(row) == least]
-        known = all(row.memory is not None for row in fastest)
-        return min(fastest, key=_peak if known else lambda _: 0, default=None)
+        ran = self.ran if len(self.groups) == 1 else ()
+        known = best_first(ran, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
+        return next(iter(known), None)
 
     @cached_property
     def as_fast(self) -> tuple[Row, ...]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median_low
 from typing import Any, Final
 
 from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_words import row_words, time_words
+from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.compare.link_loads import link_chart
 from ipusim.app.render.comparison import Compared, common_title, slide
-from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
 from ipusim.app.render.picture import DEFAULT, Picture
+from ipusim.app.render.tables import Table
 from ipusim.app.render.time_bars import TimeBar, TimeBars
-from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.study.figures import figure_columns
+from ipusim.app.study.result import Result
 from ipusim.base.errors import ProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
-#: Every file that a comparison may write.
-COMPARISON_FILES: Final = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 #: Inches of a slide around bars: edges, and a title.
 _AROUND_BARS: Final = 0.8
 #: Bars that are more times as long as the median are cut: others would be too short to tell their parts apart.
@@ -93,46 +94,84 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     return TimeBars(f"Parts of the {time_words(comparison)}", bars, last)
 
 
-def comparison_files(
-    result: Comparison, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT
-) -> dict[str, bytes]:
-    """Return the files of a comparison, by name; raises as :func:`comparison_chart` does.
+@dataclass(frozen=True, eq=False)
+class ComparisonResult(Result):
+    """A comparison for every face.
 
-    A comparison of selection orders has a map of the links as well.
+    Attributes:
+        comparison: its rows.
+        title: title of the picture; empty for the runs' common title.
+        traces: names of the runs whose traces are in the picture; as many as fit by default.
+        picture: size and theme of the picture, and its title where ``title`` is empty.
     """
-    figure = comparison_chart(result, title, traces, picture)
-    links = link_chart(result)
-    return {
-        "comparison.json": json_bytes(comparison_data(result)),
-        "comparison.png": to_png(figure),
-        "comparison.svg": to_svg(figure),
-        **({} if links is None else {"links.png": to_png(links), "links.svg": to_svg(links)}),
-    }
 
+    comparison: Comparison
+    title: str = ""
+    traces: Sequence[str] = ()
+    picture: Picture = DEFAULT
 
-def comparison_data(result: Comparison) -> list[dict[str, Any]]:
-    """Return a mapping for each row, refused ones too, as ``comparison.json`` has them."""
-    return [
-        {
-            "name": label,
-            "source": row.source,
-            "schedule": row.schedule,
-            "sync": row.sync,
-            "selection_order": row.order,
-            "refusal": row.refusal or None,
-            "fits": row.fits,
-            "best": row in result.tied,
-            "on_front": row in result.front,
-            "decides": "time" if result.of_time else "throughput",
-            "difference": None if row.times is None else result.to_first(row),
-            "figures": row_figures(row),
-            "mean_loss": row.last_loss,
-            "waterfall": row.waterfall.to_dict() if row.waterfall else None,
-            "summary": row.times.times_dict() if row.times else None,
-            "memory": analysis.as_plain(row.memory),
-        }
-        for row, label in zip(result.rows, result.labels, strict=True)
-    ]
+    names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict, the table, and why rows are refused or do not fit."""
+        yield from verdict(self.comparison)
+        yield comparison_table(self.comparison)
+        yield from reasons(self.comparison)
+
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the slide; of a comparison of selection orders the map of links too."""
+        links = link_chart(self.comparison)
+        slide = {"comparison": lambda: comparison_chart(self.comparison, self.title, self.traces, self.picture)}
+        return slide if links is None else {**slide, "links": lambda: links}
+
+    def data(self) -> list[dict[str, Any]]:
+        """Return a mapping for each row, refused ones too."""
+        result = self.comparison
+        return [
+            {
+                "name": label,
+                "source": row.source,
+                "schedule": row.schedule,
+                "sync": row.sync,
+                "selection_order": row.order,
+                "refusal": row.refusal or None,
+                "fits": row.fits,
+                "best": row in result.tied,
+                "on_front": row in result.front,
+                "decides": "time" if result.of_time else "throughput",
+                "difference": None if row.times is None else result.to_first(row),
+                "figures": row_figures(row),
+                "mean_loss": row.last_loss,
+                "waterfall": row.waterfall.to_dict() if row.waterfall else None,
+                "summary": row.times.times_dict() if row.times else None,
+                "memory": analysis.as_plain(row.memory),
+            }
+            for row, label in zip(result.rows, result.labels, strict=True)
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each run, also for refused ones, which have no numbers."""
+        result = self.comparison
+        return [
+            {
+                "name": label,
+                "source": row.source,
+                "schedule": row.schedule,
+                "sync": row.sync.value,
+                "selection_order": row.order,
+                "makespan_cycles": row.times and row.times.makespan_cycles,
+                "execution_cycles": row.times and row.times.execution_cycles,
+                **figure_columns(row_figures(row)),
+                "peak_bytes": row.memory and row.memory.peak_bytes,
+                "difference": None if row.times is None else result.to_first(row),
+                "fits": None if row.fits is None else row.fits.value,
+                "best": row in result.tied,
+                "on_front": row in result.front,
+                "mean_loss": row.last_loss,
+                "refusal": row.refusal or None,
+            }
+            for row, label in zip(result.rows, result.labels, strict=True)
+        ]
 
 
 def row_figures(row: Row) -> dict[str, Any]:

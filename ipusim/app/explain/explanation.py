@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -17,14 +17,14 @@ from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import Together, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.execution_trace import trace_with_path
-from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import disturbance_words, waterfall_table, waterfall_words
 from ipusim.app.render.window import part_window
-from ipusim.app.run_folder.report import json_bytes
-from ipusim.app.run_folder.stored import EXPLANATION
+from ipusim.app.run_folder.report import EXPLANATION_FILES
+from ipusim.app.study.result import Result
 from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
@@ -34,7 +34,7 @@ _MOST_ROWS: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Explanation:
+class Explanation(Result):
     """Why a run takes as long as it does.
 
     Attributes:
@@ -53,6 +53,7 @@ class Explanation:
         memory: peaks of the IPUs against their memory; None for a run whose scenario is not known.
         sensitivities: cycles by which the run grows or falls with each pass of a stage; None where what ran is not
             known.
+        picture: title, size and theme of both charts.
     """
 
     timeline: Timeline
@@ -68,6 +69,30 @@ class Explanation:
     disturbances: analysis.DisturbanceCost | None = None
     memory: analysis.Fit | None = None
     sensitivities: runs.Sensitivities | None = None
+    picture: Picture = DEFAULT
+
+    names = EXPLANATION_FILES
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict and the tables."""
+        yield from self.words()
+        yield ""
+        yield from self.tables()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each IPU: its cycles by activity and by cause of waiting."""
+        return [{"ipu": row["ipu"], **row["cycles"]} for row in self._ipu_cycles()]
+
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return a bar for each IPU, of its arithmetic and all other time, and the trace with the critical path.
+
+        That is the trace of the execution, of a run's lost IPU, or of its first execution.
+        """
+        shown = partial(part_window, self.timeline, execution=self.execution)
+        return {
+            "idle_causes": lambda: idle_chart(self.timeline, self.ipu_time, self.picture),
+            "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, shown(), self.picture),
+        }
 
     @property
     def path_cycles(self) -> int:
@@ -170,7 +195,7 @@ class Explanation:
         title = "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less"
         return Table(title, ("stage", *names), rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return everything as plain data for JSON, in a fixed order."""
         info, idle = self.timeline.info, self.idle
         return {
@@ -182,13 +207,7 @@ class Explanation:
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
             "fits": None if self.memory is None else self.memory.fits,
             "help": list(self._help()),
-            "ipus": [
-                {
-                    "ipu": ipu,
-                    "cycles": {look.name.lower().replace(" ", "_"): int(cycles[ipu]) for look, cycles in self.ipu_time},
-                }
-                for ipu in info.ipu_rows
-            ],
+            "ipus": self._ipu_cycles(),
             "critical_path": {
                 "cycles": self.path_cycles,
                 "parts": [
@@ -210,18 +229,14 @@ class Explanation:
             "stragglers": None if self.stragglers is None else self.stragglers.to_dict(),
         }
 
-    def files(self, picture: Picture = DEFAULT) -> dict[str, bytes]:
-        """Return the content of every file of an explanation, by name."""
-        return {
-            EXPLANATION: json_bytes(self.to_dict()),
-            "idle_causes.png": to_png(idle_chart(self.timeline, self.ipu_time, picture)),
-            "critical_path.png": to_png(self.path_chart(picture)),
-        }
-
-    def path_chart(self, picture: Picture = DEFAULT) -> Chart:
-        """Return the trace with the critical path: of the execution, or of a run's lost IPU, or its first execution."""
-        shown = part_window(self.timeline, execution=self.execution)
-        return trace_with_path(self.timeline, self.path.rows, shown, picture)
+    def _ipu_cycles(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "ipu": ipu,
+                "cycles": {look.name.lower().replace(" ", "_"): int(cycles[ipu]) for look, cycles in self.ipu_time},
+            }
+            for ipu in self.timeline.info.ipu_rows
+        ]
 
 
 def explain(

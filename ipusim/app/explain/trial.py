@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, assemble, pipelines, runs, timelines
+from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, pipelines, timelines
 from ipusim.api import machine as machines
-from ipusim.app.study.trial import time_alone
+from ipusim.app.study.trial import Trial, tried
 from ipusim.base.cache import Cache
-from ipusim.base.errors import IpusimError
 
 #: Spans of a run that does not repeat itself, above which a change is not tried unless it is asked for: gpipe of
 #: BERT-Base takes 38 s for 72,000, as more and more tensors are on their way at once.
@@ -87,53 +85,53 @@ class ChangeTrials:
         self.job, self.cache = job, Cache()
         self.before = per_sample(timeline)
 
-    def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Job | None, Timeline | None]:
-        """Return the outcome of the run with a change, with its Job and Timeline; None where nothing ran.
+    def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Trial | None]:
+        """Return the outcome of the run with a change, with its Trial; None where nothing ran.
 
         Long runs that do not repeat themselves are tried where they are ``requested`` for alone.
         """
-        try:
-            job = self.job if change.priced else self.assembled(change.values)
-        except IpusimError as error:
-            return WhatIf(change, self.before, None, str(error)), None, None
-        if not requested and not self.job.memory.known and puts_together(self.job.program.shape, job.program.shape):
-            return WhatIf(change, self.before, None, TOGETHER), None, None
-        if not requested and not change.machine and job.system.replicas != self.job.system.replicas:
-            job, change = self._with_as_many_samples(job, change)
+        trial = Trial(self.job, priced=change.priced) if change.priced else self.tried(change.values)
+        if trial.job is None:
+            return WhatIf(change, self.before, None, trial.refusal), None
+        shape = self.job.program.shape
+        if not requested and not self.job.memory.known and puts_together(shape, trial.job.program.shape):
+            return WhatIf(change, self.before, None, TOGETHER), None
+        if not requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
+            trial, change = self._with_as_many_samples(trial, change)
+        job = trial.accepted_job
         spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
         if not requested and job.schedule.period is None and spans > _MOST_SPANS:
-            return WhatIf(change, self.before, None, TOO_LONG), None, None
+            return WhatIf(change, self.before, None, TOO_LONG), None
         try:
-            if change.priced is None:
-                timeline = runs.timeline_of(job, job.executions)
-            else:
-                timeline = runs.timeline_of(job, job.executions, priced=change.priced)
+            after = per_sample(trial.timeline)
         except RequestError as error:
-            return WhatIf(change, self.before, None, str(error)), None, None
+            return WhatIf(change, self.before, None, str(error)), None
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0)
         in_other_mode = job.plan.sync is not self.job.plan.sync
-        after, fits = per_sample(timeline), job.memory.fits
-        return WhatIf(change, self.before, after, "", fits, large, in_other_mode=in_other_mode), job, timeline
+        return WhatIf(change, self.before, after, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
-    def _with_as_many_samples(self, job: Job, change: Change) -> tuple[Job, Change]:
-        """Return a Job of other replicas than now with as many samples in a weight update where it can be, and say so.
+    def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
+        """Return a Trial of other replicas with as many samples in a weight update where it can be, and say so.
 
         A larger batch saves time by itself: there is an update, and what hosts do, for more samples.
         """
-        replicas, count = job.system.replicas, self.job.request.options.pipeline.gradient_accumulation_count
+        replicas, count = (
+            trial.accepted_job.system.replicas,
+            self.job.request.options.pipeline.gradient_accumulation_count,
+        )
         fewer, left = divmod(count * self.job.system.replicas, replicas)
         words = f"{change.words}, {replicas} replicas"
         if not left and fewer != count:
-            with suppress(IpusimError):
-                values = {**change.values, "pipeline.gradient_accumulation_count": fewer}
-                return self.assembled(values), replace(change, words=f"{words}, count {fewer}", values=values)
+            values = {**change.values, "pipeline.gradient_accumulation_count": fewer}
+            if (as_many := self.tried(values)).job is not None:
+                return as_many, replace(change, words=f"{words}, count {fewer}", values=values)
         batch = Fraction(replicas, self.job.system.replicas)
-        return job, replace(change, words=f"{words}, {float(batch):g} times the batch")
+        return trial, replace(change, words=f"{words}, {float(batch):g} times the batch")
 
-    def assembled(self, values: Mapping[str, Any]) -> Job:
-        """Return the Job of the request with other values, for time alone, also of what does not fit."""
+    def tried(self, values: Mapping[str, Any]) -> Trial:
+        """Return the Trial of the request with other values; what Trials share is priced once."""
         with self.cache.entered():
-            return assemble(time_alone(self.job.request, values, misfits=True))
+            return tried(self.job.request, values)
 
 
 def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:

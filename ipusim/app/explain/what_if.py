@@ -12,6 +12,7 @@ from ipusim.api import Job, Sync, Timeline, analysis, runs
 from ipusim.app.explain.changes import LINKS, changes
 from ipusim.app.explain.settings import settings
 from ipusim.app.explain.trial import Change, ChangeTrials, WhatIf
+from ipusim.app.study.trial import Trial
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes
 
@@ -23,8 +24,8 @@ REQUESTED: Final = "asked for"
 _EXPLAINED: Final = 3
 
 
-#: The outcome of a change, with its Job and its run.
-_Tried = tuple[WhatIf, Job | None, Timeline | None]
+#: The outcome of a change, with its Trial.
+_Tried = tuple[WhatIf, Trial | None]
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,15 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     now: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
     kinds: set[str] = set()
-    for outcome, other, ran in tried:
+    for outcome, other in tried:
         helps = outcome.gain >= HELP and not outcome.change.machine and analysis.usable(outcome.fits)
         first = outcome.change.kind not in kinds and len(kinds) < _EXPLAINED
         known = outcome.change.priced is None or outcome.change.shortens is not None
-        if helps and first and known and other is not None and ran is not None:
+        if helps and first and known and other is not None:
             kinds.add(outcome.change.kind)
             now = runs.waterfall_of(job, timeline) if now is None else now
             part = outcome.change.shortens
-            cause = (part.words, now.share(part)) if part is not None else _cause(now, timeline, other, ran)
+            cause = (part.words, now.share(part)) if part is not None else _cause(now, timeline, other)
             explained.append(replace(outcome, cause=cause))
         else:
             explained.append(outcome)
@@ -77,16 +78,16 @@ def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
 
     def schedule_alone(row: _Tried) -> str:
         """Return the schedule that a row tries on one IPU; empty for anything else."""
-        on_one = row[1] is not None and len(row[1].plan.ipus) == 1
+        on_one = row[1] is not None and len(row[1].accepted_job.plan.ipus) == 1
         return str(row[0].change.values.get("pipeline.schedule", "")) if on_one else ""
 
     single = [row[0].after for row in tried if schedule_alone(row) == "single"]
     return [row for row in tried if schedule_alone(row) in ("", "single") or row[0].after not in single]
 
 
-def _cause(now: analysis.Waterfall, before: Timeline, other: Job, after: Timeline) -> tuple[str, float]:
+def _cause(now: analysis.Waterfall, before: Timeline, other: Trial) -> tuple[str, float]:
     """Return the part of the time per sample that becomes shorter most in another run, with its share now."""
-    then, here, there = runs.waterfall_of(other, after), _cycle(before), _cycle(after)
+    then, here, there = other.waterfall, _cycle(before), _cycle(other.timeline)
     saved = {part: now.cycles[part] * here - then.cycles[part] * there for part in now.cycles}
     part = max(saved, key=lambda part: saved[part])
     return part.words, now.share(part)
@@ -132,7 +133,7 @@ def requested_changes(
     trial, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
     for text in texts:
         try:
-            outcome, _, _ = trial.of(Change(REQUESTED, text, settings(job, text)), requested=True)
+            outcome, _ = trial.of(Change(REQUESTED, text, settings(job, text)), requested=True)
         except OptionError as error:
             problems.append(error.args[1])
             continue

@@ -3,16 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ipusim.api import hardware
 from ipusim.app.fidelity.calibration import Calibration, FittedRate
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.output_file import FITTED
+from ipusim.app.study.result import Result
 
 _NANOSECONDS = 10**9
 #: Uncertainty, as a share, from which on a rate counts as not determined.
 _UNSURE = 1.0
+
+
+@dataclass(frozen=True)
+class CalibrationResult(Result):
+    """Fitted rates for every face."""
+
+    calibration: Calibration
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict, the rates, the errors of the rows, and notes."""
+        yield verdict(self.calibration)
+        yield ""
+        yield rate_table(self.calibration)
+        yield row_table(self.calibration)
+        yield from words(self.calibration)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each fitted rate: values before and after in its unit, and uncertainty as a share."""
+        return [
+            {
+                "rate": fitted.rate.name,
+                "unit": fitted.rate.unit,
+                "before": float(fitted.before),
+                "fitted": float(fitted.value),
+                "uncertainty": fitted.uncertainty,
+                "at_edge": fitted.at_edge,
+            }
+            for fitted in self.calibration.fitted
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return the rates, the errors of the rows, and the rates that were not fitted."""
+        errors = zip(self.calibration.rows.names, self.calibration.before, self.calibration.after, strict=True)
+        return {
+            "rates": self.rows(),
+            "errors": [{"row": name, "before": before, "after": after} for name, before, after in errors],
+            "not_fitted": {rate.name: why for rate, why in self.calibration.left_out},
+            "sources": list(self.calibration.rows.sources),
+        }
 
 
 def verdict(calibration: Calibration) -> str:

@@ -11,7 +11,7 @@ from ipusim.api import hardware, pricing
 from ipusim.app.fidelity.product_fit import Measured, at_edge, fit_rates, term_shares
 from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.render.figures import to_png
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
@@ -150,8 +150,8 @@ def products_csv(validated: Sequence[ValidatedRow]) -> bytes:
     return csv_bytes(rows)
 
 
-def products_png(validated: Sequence[ValidatedRow]) -> bytes:
+def products_chart(validated: Sequence[ValidatedRow]) -> Chart:
     """Return the picture of measured and modelled TFLOP/s by shape."""
     rows = [(product.row, product.modelled_tflops) for product in validated]
     points = [ShapePoint(row.m, row.k, row.n, row.dtype, row.tflops, modelled) for row, modelled in rows]
-    return to_png(product_chart(points, "Dense products of m x k by k x n, measured and modelled"))
+    return product_chart(points, "Dense products of m x k by k x n, measured and modelled")

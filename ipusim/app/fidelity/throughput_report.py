@@ -12,7 +12,7 @@ from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
 from ipusim.app.fidelity.throughput_rows import COLUMNS, ThroughputRow
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, sensitivities
-from ipusim.app.render.figures import to_png
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.base.csv_table import csv_bytes
@@ -204,11 +204,11 @@ def _family(row: ThroughputRow) -> str:
     return row.model.partition("_")[0]
 
 
-def throughputs_png(rows: Sequence[SimulatedRow]) -> bytes:
+def throughputs_chart(rows: Sequence[SimulatedRow]) -> Chart:
     """Return the picture of simulated against published throughputs."""
     points = []
     for row in rows:
         family = _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else "")
         published = row.items_per_s / (1 + row.error)  # of a range, the figure that the table's error is against
         points.append(ThroughputPoint(family, published, row.items_per_s, row.row.use == "fitted"))
-    return to_png(throughput_chart(points, "Throughput of training, simulated against published"))
+    return throughput_chart(points, "Throughput of training, simulated against published")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import hardware, runs
 from ipusim.app.fidelity import micro_benchmarks as micro
@@ -14,28 +14,15 @@ from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
+from ipusim.app.study.result import Result
 
-#: Every file that a validation may write.
-VALIDATION_FILES: Final = (
-    "products.csv",
-    "products.png",
-    "throughputs.csv",
-    "throughputs.png",
-    "micro_benchmarks.csv",
-)
+_COLUMNS: Final = ("kind", "name", "unit", "measured", "simulated", "error")
 
 
 @dataclass(frozen=True)
-class Part:
-    """The tables of one kind of measurement, and the notes below them."""
-
-    tables: tuple[Table, ...]
-    words: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Validation:
+class Validation(Result):
     """Measured and simulated figures by kind of measurement; kinds that were not requested are empty.
 
     Attributes:
@@ -60,6 +47,8 @@ class Validation:
     prepared: Sequence[Prepared] = ()
     ranges: bytes = b""
 
+    names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
+
     def verdicts(self) -> Iterator[str]:
         """Yield a sentence with the simulation's errors for each kind of measurement."""
         if self.throughputs:
@@ -69,40 +58,69 @@ class Validation:
         if self.benchmarks:
             yield micro.benchmark_verdict(self.benchmarks)
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the tables and notes of each kind of measurement."""
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdicts, then the tables and notes of each kind of measurement."""
+        yield from self.verdicts()
+        yield ""
         if self.throughputs:
-            yield Part(
-                (
-                    throughput_report.throughput_table(self.throughputs),
-                    throughput_report.throughput_error_table(self.throughputs),
-                    *(table for table in (self.dials, self.felt) if table is not None),
-                ),
-                tuple(throughput_report.throughput_words(self.throughputs)),
-            )
+            yield throughput_report.throughput_table(self.throughputs)
+            yield throughput_report.throughput_error_table(self.throughputs)
+            yield from (table for table in (self.dials, self.felt) if table is not None)
+            yield from throughput_report.throughput_words(self.throughputs)
+            yield ""
         if self.products:
             rows = [product.row for product in self.products]
-            tables = (
-                products.product_table(self.products),
-                products.error_table(self.products),
-                products.planner_rate_table(rows, self.chip),
-            )
-            yield Part(tables, tuple(products.words(rows, self.chip, fitted=self.fitted)))
+            yield products.product_table(self.products)
+            yield products.error_table(self.products)
+            yield products.planner_rate_table(rows, self.chip)
+            yield from products.words(rows, self.chip, fitted=self.fitted)
+            yield ""
         if self.benchmarks:
-            yield Part((micro.benchmark_table(self.benchmarks),), tuple(micro.benchmark_words(self.benchmarks)))
+            yield micro.benchmark_table(self.benchmarks)
+            yield from micro.benchmark_words(self.benchmarks)
+            yield ""
 
-    def files(self) -> dict[str, bytes]:
-        """Return the content of every file, by name."""
-        files: dict[str, bytes] = {}
-        if self.products:
-            files |= {"products.csv": products.products_csv(self.products)}
-            files |= {"products.png": products.products_png(self.products)}
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each measurement: kind, name, unit, measured, simulated and error."""
+        made: list[tuple[object, ...]] = []
+        for each in self.throughputs:
+            named = "throughput", throughput_report.row_name(each.row), "items/s"
+            made.append((*named, each.row.items_per_s, each.items_per_s, each.error))
+        for product in self.products:
+            row = product.row
+            named = "product", f"{row.m} x {row.k} by {row.k} x {row.n}, {row.dtype}", "TFLOP/s"
+            made.append((*named, row.tflops, product.modelled_tflops, product.error))
+        for benchmark in self.benchmarks:
+            named = "micro-benchmark", f"{benchmark.what}, {benchmark.system}", benchmark.unit
+            error = micro.error(benchmark, benchmark.simulated)
+            made.append((*named, benchmark.published or None, benchmark.simulated, error))
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in made]
+
+    def data(self) -> dict[str, Any]:
+        """Return the verdicts and the rows."""
+        return {"verdicts": [*self.verdicts()], "rows": self.rows()}
+
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the chart of throughputs and that of products, where there are any."""
+        charts: dict[str, Callable[[], Chart]] = {}
         if self.throughputs:
-            files |= {"throughputs.csv": throughput_report.throughputs_csv(self.throughputs)}
-            files |= {"throughputs.png": throughput_report.throughputs_png(self.throughputs)}
+            charts["throughputs"] = lambda: throughput_report.throughputs_chart(self.throughputs)
+        if self.products:
+            charts["products"] = lambda: products.products_chart(self.products)
+        return charts
+
+    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Return the content of one file, or of every file, each kind of measurement in files of its own."""
+        if names is not None and {*names} != {*self.names}:
+            return super().files(names)
+        files = super().files([name for name in self.names if name.endswith(".png")])
+        if self.products:
+            files["products.csv"] = products.products_csv(self.products)
+        if self.throughputs:
+            files["throughputs.csv"] = throughput_report.throughputs_csv(self.throughputs)
         if self.benchmarks:
-            files |= {"micro_benchmarks.csv": micro.benchmarks_csv(self.benchmarks)}
-        return files
+            files["micro_benchmarks.csv"] = micro.benchmarks_csv(self.benchmarks)
+        return {name: files[name] for name in self.names if name in files}
 
 
 def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:

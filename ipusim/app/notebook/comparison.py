@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.compare import compare as study
 from ipusim.app.compare.comparison import Comparison as Compared
-from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_chart, comparison_files
-from ipusim.app.compare.comparison_words import comparison_table, reasons, verdict
-from ipusim.app.notebook import html
+from ipusim.app.compare.comparison_files import ComparisonResult
+from ipusim.app.compare.comparison_words import verdict
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.folder import RunFolder
-from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.notebook.request import Changes, RequestLike, placed
+from ipusim.app.notebook.result import Found, Pictured
 from ipusim.app.notebook.run import Run
-from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import OptionError, ProgramError
 
@@ -50,6 +48,7 @@ class Comparison(Pictured):
         """Show ``rows``, at least one of which ran."""
         self.rows = tuple(rows)
         self._result = Compared(self.rows)
+        super().__init__(ComparisonResult(self._result))
         named = zip(self._result.keys, self.rows, strict=True)
         self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 
@@ -67,9 +66,7 @@ class Comparison(Pictured):
         not fit`` or another answer; None where it is refused), best and on_front of its sync mode, mean_loss of the
         last step and refusal.
         """
-        return rows_frame(
-            [self._numbers(*label_and_row) for label_and_row in zip(self._result.labels, self.rows, strict=True)]
-        )
+        return super().frame()
 
     @checked
     def figure(self, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT) -> Chart:
@@ -88,14 +85,14 @@ class Comparison(Pictured):
             ProgramError: for the name of no run.
             OutputError: for more traces than fit.
         """
-        return comparison_chart(self._result, title, traces, picture)
+        return ComparisonResult(self._result, title, traces, picture).charts()["comparison"]()
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
         """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all.
 
         Args:
-            folder: where to.
+            folder: where to; or the one file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.
             title, traces: as of :meth:`figure`.
 
         Returns:
@@ -105,56 +102,13 @@ class Comparison(Pictured):
             ProgramError: as :meth:`figure`.
             OutputError: as that, and for a folder that cannot be written or that another run writes into.
         """
-        with ResultsFolder(Path(folder), COMPARISON_FILES) as results:
-            results.write(comparison_files(self._result, title, traces))
-        return Path(folder)
-
-    def _repr_html_(self) -> str:
-        table = comparison_table(self._result)
-        sentence, *more = verdict(self._result)
-        parts = [
-            html.paragraph(sentence, bold=True),
-            *map(html.paragraph, more),
-            html.table(table),
-            *map(html.paragraph, reasons(self._result)),
-            html.picture(self._png, table.title),
-        ]
-        return html.together(parts)
+        return Found(ComparisonResult(self._result, title, traces)).save(folder)
 
     def __repr__(self) -> str:
         """Return the names of the runs, refused ones marked."""
         named = zip(self._result.titles, self.rows, strict=True)
         words = [name if row.times else f"{name} (refused)" for name, row in named]
         return f"<{type(self).__name__} of {', '.join(words)}>"
-
-    def _numbers(self, label: str, row: study.Row) -> dict[str, object]:
-        cells: dict[str, object] = {
-            "name": label,
-            "source": row.source,
-            "schedule": row.schedule,
-            "sync": row.sync.value,
-            "selection_order": row.order,
-        }
-        if row.times is not None:
-            times = row.times
-            cells |= {
-                "makespan_cycles": times.makespan_cycles,
-                "makespan_s": times.seconds(times.makespan_cycles),
-                "execution_cycles": times.execution_cycles,
-                "weight_update_period_s": times.throughput.weight_update_period_s,
-                "samples_per_s": times.throughput.samples_per_s,
-                "difference": self._result.to_first(row),
-                "bubble": times.bubble.idle_fraction,
-                "utilisation": times.utilisation,
-            }
-        return cells | {
-            "peak_bytes": row.memory.peak_bytes if row.memory else None,
-            "fits": None if row.fits is None else row.fits.value,
-            "best": row in self._result.tied,
-            "on_front": row in self._result.front,
-            "mean_loss": row.last_loss,
-            "refusal": row.refusal or None,
-        }
 
 
 @checked

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ipusim.api import analysis
 from ipusim.app.explain import explanation as study
-from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.notebook.result import Pictured
 from ipusim.app.render.execution_trace import trace_with_path
-from ipusim.app.render.figures import Chart, to_png
-from ipusim.app.render.idle_causes import idle_chart
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.window import execution_window
 from ipusim.app.run_folder.columns import in_rows
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Explanation:
+class Explanation(Pictured):
     """Why a run takes as long as it does; a notebook shows the verdict above bars of idle time, and the tables.
 
     Attributes:
@@ -31,8 +30,26 @@ class Explanation:
 
     def __init__(self, explanation: study.Explanation) -> None:
         """Show ``explanation``."""
+        super().__init__(explanation)
         self.result = explanation
         self.words = tuple(explanation.words())
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each IPU: its cycles by activity and by cause of waiting; needs pandas.
+
+        Returns:
+            A DataFrame, in which the columns of cycles add up to the window of the explanation:
+
+            - ipu: number of the logical IPU;
+            - computes: cycles of arithmetic;
+            - recomputation: cycles of a second forward pass;
+            - fill_and_drain, gaps_in_main, imbalance_of_stages: waits for passes of other IPUs, by their reason;
+            - passes_of_other_ipus: further waits for them;
+            - copies_and_sync, host, streaming_memory, collectives_and_weight_update, disturbances: cycles of each, with
+              the waits for it;
+            - no_stage: cycles of an IPU without a stage.
+        """
+        return super().frame()
 
     @checked
     def idle(self) -> pd.DataFrame:
@@ -71,7 +88,7 @@ class Explanation:
         Raises:
             OptionError: for a size in which the chart cannot be read.
         """
-        return idle_chart(self.result.timeline, self.result.ipu_time, picture)
+        return replace(self.result, picture=picture).charts()["idle_causes"]()
 
     @checked
     def path_figure(self, execution: int = 0, picture: Picture = DEFAULT) -> Chart:
@@ -90,18 +107,6 @@ class Explanation:
         """
         shown = execution_window(self.result.timeline, execution)
         return trace_with_path(self.result.timeline, self.result.path.rows, shown, picture)
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_html_(self) -> str:
-        parts = [
-            *map(html.paragraph, self.words),
-            html.picture(self._png, "time of each IPU"),
-            *map(html.table, self.result.tables()),
-        ]
-        return html.together(parts)
 
     def __repr__(self) -> str:
         """Return the verdict."""

@@ -49,6 +49,7 @@ def picture(png: bytes, text: str) -> str:
     return f'<img alt="{escape(text)}" style="max-width: 100%" src="data:image/png;base64,{b64encode(png).decode()}">'
 
 
-def together(parts: Iterable[str]) -> str:
-    """Return the parts one below the other."""
-    return f"<div>{''.join(parts)}</div>"
+def shown(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
+    """Return sentences and tables above a picture that ``text`` describes."""
+    drawn = [paragraph(part) if isinstance(part, str) else table(part) for part in parts]
+    return f"<div>{''.join(drawn)}{'' if png is None else picture(png, text)}</div>"

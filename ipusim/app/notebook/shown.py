@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
@@ -11,19 +12,66 @@ from ipusim.api import Timeline, analysis
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
+from ipusim.app.notebook.result import Pictured
 from ipusim.app.render.execution_trace import execution_trace
-from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.tables import summary_table
+from ipusim.app.render.tables import Table, summary_table
 from ipusim.app.render.titles import default_title
-from ipusim.app.render.window import part_window
+from ipusim.app.render.window import Window, part_window
 from ipusim.app.run_folder.columns import ipu_columns, memory_columns, span_columns
+from ipusim.app.study.figures import figure_rows
+from ipusim.app.study.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: The losses of a run that has none, as CSV.
 _NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
+
+
+@dataclass(frozen=True, eq=False)
+class RunShown(Result):
+    """A run for a notebook.
+
+    Attributes:
+        timeline: what happened.
+        times: every number that the Timeline tells.
+        said: the data of ``summary.json``.
+    """
+
+    timeline: Timeline
+    times: analysis.RunTimes
+    said: dict[str, Any]
+
+    names = ("summary.json", "trace.png")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict, the main numbers, and what does not fit or is not known."""
+        memory = self.said["memory"]
+        yield self.said["description"]
+        yield f"{html.verdict(self.times)}."
+        yield f"Error of the throughput: {error}." if (error := self.said.get("throughput_error")) else ""
+        yield summary_table(self.times)
+        yield "" if memory["fits"] == analysis.Fits.YES else memory["verdict"]
+        yield from self.said["notes"]
+
+    def data(self) -> dict[str, Any]:
+        """Return the data of ``summary.json``."""
+        return self.said
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each figure."""
+        return figure_rows(self.said)
+
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the trace of an execution."""
+        return {"trace": lambda: _trace(self.timeline, part_window(self.timeline))}
+
+
+def _trace(timeline: Timeline, shown: Window, picture: Picture = DEFAULT) -> Chart:
+    title = default_title(timeline, shown, headline=picture.title)
+    return execution_trace(timeline, shown.start, shown.end, title=title, picture=picture)
 
 
 class Shown(Pictured):
@@ -45,6 +93,7 @@ class Shown(Pictured):
         self.weights: dict[str, npt.NDArray[Any]] = {}
         self.outputs: dict[str, npt.NDArray[Any]] = {}
         self._said = said
+        super().__init__(RunShown(timeline, times, said))
         self._losses = _NO_LOSSES if losses is None else losses
 
     @checked
@@ -72,9 +121,19 @@ class Shown(Pictured):
             OutputError: for a phase that the execution has not, for cycles outside the run, and for both.
             TimelineError: for an execution that the run has not.
         """
-        shown = part_window(self.timeline, start, end, phase, execution)
-        title = default_title(self.timeline, shown, headline=picture.title)
-        return execution_trace(self.timeline, shown.start, shown.end, title=title, picture=picture)
+        return _trace(self.timeline, part_window(self.timeline, start, end, phase, execution), picture)
+
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each figure of the run; needs pandas.
+
+        Returns:
+            A DataFrame:
+
+            - figure: name, as in ``expect`` of a scenario;
+            - value: number or text;
+            - unit: unit of the value, empty where it has none.
+        """
+        return super().frame()
 
     @checked
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
@@ -167,19 +226,6 @@ class Shown(Pictured):
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
         """Return the memory curve of each IPU; none where the stages do not say what they hold."""
         raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        said, memory = self._said, self._said["memory"]
-        parts = [
-            html.paragraph(said["description"]),
-            html.paragraph(f"{html.verdict(self.times)}.", bold=True),
-            html.paragraph(f"Error of the throughput: {error}.") if (error := said.get("throughput_error")) else "",
-            html.table(summary_table(self.times)),
-            html.picture(self._png, default_title(self.timeline).replace("\n", ": ")),
-            "" if memory["fits"] == analysis.Fits.YES else html.paragraph(memory["verdict"], bold=True),
-            *map(html.paragraph, said["notes"]),
-        ]
-        return html.together(parts)
 
     def __repr__(self) -> str:
         """Name the run and its main numbers."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Request, runs
-from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.request import Changes, RequestLike, placed
+from ipusim.app.notebook.result import Found
 from ipusim.app.suggest import suggestion as study
 from ipusim.app.suggest import words
 from ipusim.app.suggest.budget import Budget
@@ -17,8 +17,11 @@ from ipusim.app.suggest.choices import Limits
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-class Suggestion:
+
+class Suggestion(Found):
     """The best plan of a search, or why there is none; a notebook shows it above the next best plans.
 
     Attributes:
@@ -37,6 +40,7 @@ class Suggestion:
 
     def __init__(self, result: study.Suggestion) -> None:
         """Show ``result``."""
+        super().__init__(words.SuggestionResult(result))
         self.result = result
 
     @property
@@ -67,11 +71,21 @@ class Suggestion:
         """The plan's options by dotted names, None for options to unset; empty where the request's own plan is best."""
         return self.result.changes
 
-    def _repr_html_(self) -> str:
-        if self.why_none:
-            return html.paragraph(self.why_none)
-        sentences = [*words.verdict(self.result), *words.searched_lines(self.result)]
-        return html.together([html.table(words.plan_table(self.result)), *map(html.paragraph, sentences)])
+    def frame(self) -> pd.DataFrame:
+        """Return a row for the best plan, for good ones of other kinds, and for the given one; needs pandas.
+
+        Returns:
+            A DataFrame, without rows where there is no plan:
+
+            - plan: ``best``, ``other`` or ``given``;
+            - schedule, sync, stages, ipus, replicas, gradient_accumulation_count, micro_batch_size, recompute: options
+              of the plan;
+            - peak_bytes, sram_bytes: most bytes that an IPU holds, and its memory;
+            - fits: answer to whether every IPU holds what it needs;
+            - weight_update_period_s: seconds from one weight update to the next;
+            - times_best: weight_update_period_s over that of the suggested plan.
+        """
+        return super().frame()
 
     def __repr__(self) -> str:
         """Return the plan in a sentence, or why there is none."""

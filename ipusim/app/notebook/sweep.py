@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Progress
-from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
-from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.render.figures import Chart, Pictured
+from ipusim.app.notebook.result import Pictured
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.sweep import report
 from ipusim.app.sweep import sweep as study
 from ipusim.app.sweep.ceiling import Ceiling, ceilings
@@ -56,6 +53,7 @@ class Sweep(Pictured):
         self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished)
         self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished)
         self.ceilings: tuple[Ceiling, ...] = ceilings(result)
+        super().__init__(report.SweepResult(result, self.ceilings, self._measure))
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -86,8 +84,7 @@ class Sweep(Pictured):
             - loss, accuracy: mean loss of the last step, and accuracy on held-out samples, with ``losses``;
             - message: reason of a refusal.
         """
-        made = report.columns(self._result)
-        return rows_frame([dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)])
+        return super().frame()
 
     @checked
     def figure(self, measure: str | None = None, picture: Picture = DEFAULT) -> Chart:
@@ -105,32 +102,6 @@ class Sweep(Pictured):
         """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
         return report.chart_of(self._result, self.ceilings, chosen, picture)
-
-    @checked
-    def save(self, folder: Path | str, form: str = "csv") -> Path:
-        """Write the rows and the chart as ``ipusim sweep`` does, whole or not at all.
-
-        Args:
-            folder: where to.
-            form: ``csv``, or ``parquet`` for a table of that form beside it.
-
-        Returns:
-            The folder.
-
-        Raises:
-            OutputError: for a folder that cannot be written.
-            OptionError: for another form.
-            MissingPackageError: for parquet without pyarrow.
-        """
-        report.check_format(form)
-        with ResultsFolder(Path(folder), report.SWEEP_FILES) as results:
-            results.write(report.sweep_files(self._result, self.ceilings, self._measure, form))
-        return Path(folder)
-
-    def _repr_html_(self) -> str:
-        table = report.sweep_table(self._result, self._measure)
-        words = report.verdict(self._result, self.ceilings, self._measure)
-        return html.together([*map(html.paragraph, words), html.table(table), html.picture(self._png, table.title)])
 
     def __repr__(self) -> str:
         """Name what was varied."""

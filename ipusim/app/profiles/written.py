@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import runs
 from ipusim.app.profiles.names import PASSES
@@ -13,7 +14,7 @@ from ipusim.app.profiles.stages import Stages
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.measured import plan_of
-from ipusim.base.csv_table import csv_bytes
+from ipusim.app.study.result import Result
 from ipusim.base.errors import printable
 
 #: What the column ``source`` ends with, by which a file is known as written here.
@@ -21,15 +22,55 @@ MARK: Final = "by ipusim import"
 _DIGITS: Final = 3
 
 
-def csv_text(stages: Stages) -> str:
-    """Return the table of the stages: medians in microseconds, and how many measurements they are of."""
-    passes = [what for what in PASSES if any(what in figures for figures in stages.stages.values())]
-    rows = [["stage", *(f"{what.replace('_', ' ')} [us]" for what in passes), "source"]]
-    for name, figures in stages.stages.items():
-        times = [_decimals(figures[what].median) if what in figures else "" for what in passes]
-        least = min(figure.count for figure in figures.values())
-        rows.append([name, *times, f"{stages.tool}: medians of {least} or more {MARK}"])
-    return csv_bytes(rows).decode()
+@dataclass(frozen=True)
+class StagesResult(Result):
+    """Measured stages for every face."""
+
+    stages: Stages
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield what was measured, and the count that Grouped takes in place of another."""
+        yield figures_table(self.stages)
+        yield from filter(None, [legal_count(self.stages)[1]])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each stage: medians in microseconds, and how many measurements they are of."""
+        passes = [what for what in PASSES if any(what in figures for figures in self.stages.stages.values())]
+        rows: list[dict[str, Any]] = []
+        for name, figures in self.stages.stages.items():
+            times = {
+                f"{what.replace('_', ' ')} [us]": _number(figures[what].median) if what in figures else None
+                for what in passes
+            }
+            least = min(figure.count for figure in figures.values())
+            source = f"{self.stages.tool}: medians of {least} or more {MARK}"
+            rows.append({"stage": name, **times, "source": source})
+        return rows
+
+    def data(self) -> dict[str, Any]:
+        """Return the medians, least and most of each stage in microseconds, and how the files' ranks are known."""
+        return {
+            "tool": self.stages.tool,
+            "count": self.stages.count,
+            "mapping": list(self.stages.mapping),
+            "stages": measured_data(self.stages),
+            "known": [
+                {"file": file, "rank": rank, "stage": stage, "micro_batches": number, "how": how}
+                for file, rank, stage, number, how in self.stages.known
+            ],
+            "notes": list(self.stages.notes),
+        }
+
+
+def measured_data(stages: Stages) -> dict[str, Any]:
+    """Return median, least, most and number of the times of each stage as plain data, in microseconds."""
+    return {
+        name: {
+            what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
+            for what, figure in figures.items()
+        }
+        for name, figures in stages.stages.items()
+    }
 
 
 def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
@@ -96,3 +137,8 @@ def figures_table(stages: Stages) -> Table:
 def _decimals(number: Fraction) -> str:
     """Return a number to three decimals, without zeros at their end."""
     return f"{float(number):.{_DIGITS}f}".rstrip("0").rstrip(".")
+
+
+def _number(number: Fraction) -> float | int:
+    text = _decimals(number)
+    return float(text) if "." in text else int(text)

@@ -7,27 +7,27 @@ a form are facts of different kinds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from textwrap import shorten
-from typing import Final
+from typing import Any, Final
 
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.fidelity.validation import Part
 from ipusim.app.published.figures import EXPLANATIONS, Held, held_values
 from ipusim.app.published.forms import Form, read_forms
 from ipusim.app.published.rows import DIGITS, FITTED, RANKING, read_published
 from ipusim.app.render.tables import Table
+from ipusim.app.study.result import Result
 from ipusim.base.csv_table import csv_bytes
 
-#: The file of each tally.
-SCHEDULE_FILES: Final = ("digits.csv", "errors.csv", "rankings.csv", "forms.csv")
 #: What comes of two values: the printed order, one that is not strict, or the other order.
 SAME, TIE, OTHERWISE = "as printed", "tied", "otherwise"
 #: A figure whose values are held by their errors, and by their rankings too.
 _RANKED: Final = "samples/s of a GPU"
+#: Columns of rows of all tallies.
+_COLUMNS: Final = ("kind", "published_in", "case", "figure", "printed", "found", "verdict")
 _VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
 
 
@@ -52,7 +52,7 @@ def _outcome(first: Held, second: Held) -> str:
 
 
 @dataclass(frozen=True)
-class ScheduleValidation:
+class ScheduleValidation(Result):
     """Published and simulated figures of schedules.
 
     Attributes:
@@ -62,6 +62,8 @@ class ScheduleValidation:
 
     values: tuple[Held, ...]
     forms: tuple[Form, ...]
+
+    names = ("digits.csv", "errors.csv", "rankings.csv", "forms.csv")
 
     @property
     def digits(self) -> list[Held]:
@@ -147,7 +149,7 @@ class ScheduleValidation:
             Table("Forms", forms, tuple(map(_form_row, self.forms))),
         )
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[tuple[Table, tuple[str, ...]]]:
         """Yield the table of each tally with its notes."""
         explained = dict.fromkeys(held.row.check for held in self.explained)
         notes = (
@@ -167,7 +169,40 @@ class ScheduleValidation:
         )
         for table, words in zip(self.tables(), notes, strict=True):
             shown, numbered = _noted(table) if "assumed" in table.header else (table, [])
-            yield Part((shown,), (*words, *numbered))
+            yield shown, (*words, *numbered)
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the four tallies, then the table of each with its notes."""
+        yield from self.verdicts()
+        yield ""
+        for table, words in self.parts():
+            yield table
+            yield from words
+            yield ""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each value, each pair of a ranking, and each form: what is printed, found, and comes of it.
+
+        A pair has no values of its own: they are in the rows of kind ``value``.
+        """
+        made: list[tuple[object, ...]] = []
+        for held in self.values:
+            row = held.row
+            case = row.table, f"{row.group}, {row.name}", row.figure
+            made.append(("value", *case, row.printed, held.shown, held.verdict))
+        for ranking in self.rankings:
+            row = ranking.values[0].row
+            for first, second, outcome in ranking.pairs:
+                case = row.table, f"{row.group}, {first} and {second}", row.figure
+                made.append(("pair", *case, None, None, outcome))
+        for form in self.forms:
+            verdict = f"{form.met} of {len(form.points)} points"
+            made.append(("form", form.source, form.schedule, form.figure, form.form, None, verdict))
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in made]
+
+    def data(self) -> dict[str, Any]:
+        """Return the tallies, a line for each failure, and the rows."""
+        return {"verdicts": [*self.verdicts()], "failures": self.failures(), "rows": self.rows()}
 
     def _ranked(self) -> Iterator[str]:
         """Yield the rankings of each table and figure, in words."""
@@ -177,10 +212,12 @@ class ScheduleValidation:
             of = self.outcomes(table, figure)
             yield f"{table}, {figure}: {of[SAME]} of {of.total()} as printed, {of[TIE]} tied."
 
-    def files(self) -> dict[str, bytes]:
-        """Return the content of every file, by name."""
+    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Return the content of one file, or of every file, each tally in a file of its own."""
+        if names is not None and {*names} != {*self.names}:
+            return super().files(names)
         contents = (csv_bytes([table.header, *table.rows]) for table in self.tables())
-        return dict(zip(SCHEDULE_FILES, contents, strict=True))
+        return dict(zip(self.names, contents, strict=True))
 
 
 def validated_schedules() -> ScheduleValidation:

@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
@@ -98,21 +97,6 @@ def _letters(chart: Chart) -> Iterator[_Letters]:
             left, low, right, high = (float(side) for side in text.get_window_extent().extents)
             across, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
             yield _Letters(text.get_text(), left + across, low + up, right - across, high - up)
-
-
-class Pictured:
-    """What shows itself in a notebook as its figure, which is drawn once."""
-
-    def figure(self) -> Chart:
-        """Return the figure."""
-        raise NotImplementedError
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_png_(self) -> bytes:
-        return self._png
 
 
 @contextmanager

@@ -49,7 +49,8 @@ def verdict_table(summary: Summary) -> Table:
     if summary.faster_order is not None:
         rows.append(("selection order", faster_order_words(summary, summary.faster_order)))
     if used_ipus(summary) > 1 and verdict.speed_up != 0:
-        rows.append(("against one IPU", _against_one(summary)))
+        disturbed = summary.disturbances is not None
+        rows.append(("against one IPU", against_one_words(verdict, summary.seconds, disturbed=disturbed)))
     rows.append(("memory", summary.memory.verdict.removeprefix("Memory: ")))
     rows += _learned(summary.learning)
     return Table(summary.name, ("", ""), tuple(rows))
@@ -193,13 +194,21 @@ def used_ipus(times: analysis.RunTimes) -> int:
     return (len(times.ipus) - len(times.idle_ipus)) * times.hosts
 
 
-def _against_one(summary: Summary) -> str:
-    verdict = summary.verdict
+def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float], *, disturbed: bool) -> str:
+    """Return the speed-up over one IPU, with the time and the memory that this takes.
+
+    Args:
+        verdict: of the run.
+        seconds: from cycles of the run to their seconds.
+        disturbed: whether the run has disturbances, which the run on one IPU has not.
+    """
     if verdict.speed_up is None or verdict.single_ipu_cycles is None:
         return f"not known: {verdict.single_ipu_refusal}"
+    alone = one_ipu_words(seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
+    undisturbed = ", undisturbed" if disturbed else ""
+    if not verdict.single_ipu_cycles:
+        return f"as fast: {alone}{undisturbed}"
     slower = "slower, " if verdict.speed_up < 1 else ""
-    alone = one_ipu_words(summary.seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
-    undisturbed = "" if summary.disturbances is None else ", undisturbed"
     return f"{slower}{verdict.speed_up:.2f} times as fast: {alone}{undisturbed}"
 
 

@@ -15,20 +15,19 @@ from typing import Any, Final
 from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute, hardware, runs
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.profiles.stages import Stages
-from ipusim.app.profiles.written import figures_table
+from ipusim.app.profiles.written import figures_table, measured_data
 from ipusim.app.render.comparison import Compared, comparison
-from ipusim.app.render.figures import to_png
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.replay.measured_step import KINDS, Key, Step, steps_of, timeline_of
-from ipusim.app.run_folder.report import RESULT_FILES, json_bytes, picture_window, run_files
+from ipusim.app.run_folder.report import RESULT_FILES, picture_window, run_files
 from ipusim.app.scenario.write import SCENARIO_FILE
+from ipusim.app.study.result import Result
 from ipusim.base.errors import FileError, printable
 from ipusim.base.units import enumerated, format_seconds
 
 #: The Order that was measured, as torch writes Orders.
 ORDER: Final = "order.csv"
-#: Files beside the folders of both runs.
-REPLAY_FILES: Final = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
 #: Files of the folder of either run.
 RUN_FILES: Final = (*RESULT_FILES, ORDER)
 #: Keys of a scenario's stages by the kinds of passes.
@@ -51,7 +50,7 @@ BUBBLE: Final = (
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class Replay(Result):
     """A measured step beside its simulation.
 
     Attributes:
@@ -72,6 +71,17 @@ class Replay:
     steps: int
     order: str
     shifts: Mapping[int, int]
+
+    names = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict and the tables."""
+        yield from self.words()
+        yield from self.tables()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the cycles of each part of the difference."""
+        return [{"part": part, "cycles": self.parts[part], "meaning": PARTS[part]} for part in PARTS]
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -126,7 +136,7 @@ class Replay:
         yield figures_table(self.stages)
         yield from self.explanation.tables()
 
-    def to_dict(self) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         return {
             "step": self.step,
@@ -137,14 +147,8 @@ class Replay:
                 for name, run in (("measured", self.measured), ("simulated", self.simulated))
             },
             "difference_cycles": {part.replace(" ", "_"): cycles for part, cycles in self.parts.items()},
-            "stages": {
-                name: {
-                    what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
-                    for what, figure in figures.items()
-                }
-                for name, figures in self.stages.stages.items()
-            },
-            "explanation": self.explanation.to_dict(),
+            "stages": measured_data(self.stages),
+            "explanation": self.explanation.data(),
         }
 
     def run_files(self, name: str, folder: Path) -> dict[str, bytes]:
@@ -159,15 +163,17 @@ class Replay:
             return {name: content for name, content in files.items() if name != SCENARIO_FILE}
         return files | {ORDER: self.order.encode()}
 
-    def files(self) -> dict[str, bytes]:
-        """Return the content of each of :data:`REPLAY_FILES`, by name."""
-        drawn = self.explanation.files()
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return both steps below each other, and the charts of the explanation of the measured one."""
+        return {"replay": self._drawn, **self.explanation.charts()}
+
+    def _drawn(self) -> Chart:
         title = (
             f"{self.measured.timeline.info.title}\nbelow it the simulation of its plan with the medians of all steps"
         )
-        runs_drawn = [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")]
-        files = {"replay.json": json_bytes(self.to_dict()), "replay.png": to_png(comparison(runs_drawn, title=title))}
-        return files | {name: drawn[name] for name in REPLAY_FILES[2:]}
+        return comparison(
+            [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")], title=title
+        )
 
 
 def order_text(step: Step) -> str:

@@ -11,8 +11,9 @@ from ipusim.api import Timeline, analysis
 from ipusim.app.render.window import window
 from ipusim.app.run_folder.columns import Column, Columns, ipu_columns, memory_columns, span_columns
 from ipusim.app.run_folder.memory_file import read_memory
+from ipusim.app.study.result import parquet_package
 from ipusim.base import csv_table
-from ipusim.base.errors import FileError, MissingPackageError, install_command
+from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file
 
 if TYPE_CHECKING:
@@ -97,13 +98,3 @@ def _array(pyarrow: Any, column: Column) -> pa.Array:
     # Codes of 32 bits, which other readers of Parquet take too.
     codes = pyarrow.array(column.values.astype("int32"), mask=column.missing)
     return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))
-
-
-def parquet_package() -> tuple[Any, Any]:
-    """Return pyarrow and its module of Parquet; raises MissingPackageError without the package."""
-    try:
-        import pyarrow  # noqa: PLC0415 - an extra, and slow to import
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError:
-        raise MissingPackageError(f"Parquet needs pyarrow: {install_command('parquet')}") from None
-    return pyarrow, parquet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from ipusim.app.run_folder.side_by_side import Ahead, Maker, give_back_memory, s
 from ipusim.app.run_folder.stored import EXPLANATION, TRACE_FILE
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
+from ipusim.app.study.result import json_bytes
 from ipusim.base.compression import Gzip
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.files import archive_of
@@ -77,11 +77,6 @@ def losses_csv(learning: analysis.Learning) -> bytes:
         which = loss.micro_batches if summed else loss.micro_batch
         rows.append((loss.step, loss.execution, which, *of, repr(loss.loss)))
     return csv_bytes(rows)
-
-
-def json_bytes(data: object) -> bytes:
-    """Return data as JSON that people can read and tools can compare."""
-    return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def picture_window(

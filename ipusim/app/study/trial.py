@@ -28,10 +28,12 @@ class Trial:
     Attributes:
         job: the program laid out; None if it is refused.
         refusal: reason of the refusal, with a line for each problem; empty if there is a Job.
+        priced: returns other costs and another System of the Job; None for its own.
     """
 
     job: Job | None
     refusal: str = ""
+    priced: runs.Priced | None = None
 
     @property
     def accepted_job(self) -> Job:
@@ -47,7 +49,10 @@ class Trial:
     @cached_property
     def timeline(self) -> Timeline:
         """The Timeline of the whole run; raises RequestError for a run that is too long."""
-        return runs.timeline_of(self.accepted_job, self.accepted_job.executions)
+        job = self.accepted_job
+        if self.priced is None:
+            return runs.timeline_of(job, job.executions)
+        return runs.timeline_of(job, job.executions, priced=self.priced)
 
     @cached_property
     def throughput(self) -> analysis.Throughput:
@@ -55,11 +60,16 @@ class Trial:
         return analysis.throughput_of(self.timeline)
 
     @cached_property
+    def waterfall(self) -> analysis.Waterfall:
+        """The parts of the time of the whole run."""
+        return runs.waterfall_of(self.accepted_job, self.timeline)
+
+    @cached_property
     def parts_s(self) -> dict[timelines.TimePart, float]:
         """Seconds of each part of the time between two weight updates."""
         job = self.accepted_job
         per = job.executions * job.system.clock_hz
-        return {part: cycles / per for part, cycles in runs.waterfall_of(job, self.timeline).cycles.items()}
+        return {part: cycles / per for part, cycles in self.waterfall.cycles.items()}
 
     @cached_property
     def cycles(self) -> int | None:

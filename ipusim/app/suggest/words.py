@@ -3,22 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
-from ipusim.api import Job, analysis, pipelines
+from ipusim.api import Job, Sync, analysis, pipelines, runs
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
-from ipusim.app.render.verdict import memory_lack
+from ipusim.app.render.verdict import against_one_words
+from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import TOGETHER, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion, same_plan
+from ipusim.app.synthesize.synthesis import Synthesis
+from ipusim.app.synthesize.verdict import verdict as order_verdict
 from ipusim.base.units import counted, enumerated, format_figure, format_seconds
 
 #: The share of the ceiling that a person asks for.
 _SHARE: Final = Fraction(9, 10)
+
+
+@dataclass(frozen=True, eq=False)
+class SuggestionResult(Result):
+    """A suggestion for every face.
+
+    Attributes:
+        suggestion: the plan, or why there is none.
+        synthesis: an order for the plan's costs; None unless one was searched.
+    """
+
+    suggestion: Suggestion
+    synthesis: Synthesis | None = None
+
+    names = ("suggestion.json", "suggestion.csv")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict, the cuts of the plan, the table of plans, and what was searched."""
+        yield from verdict(self.suggestion)
+        if self.suggestion.why_none:
+            return
+        yield from with_less_memory(self.suggestion)
+        yield from split_lines(self.suggestion)
+        yield plan_table(self.suggestion)
+        yield from searched_lines(self.suggestion)
+        if self.synthesis is not None:
+            yield from order_verdict(self.synthesis)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each plan; no rows without a plan."""
+        return [] if self.suggestion.why_none else plan_rows(self.suggestion)
+
+    def data(self) -> dict[str, Any]:
+        """Return the outcome, the changes that make the plan, how far another may be ahead, and all plans."""
+        found, searched = self.suggestion, self.suggestion.searched
+        return {
+            "name": found.baseline.request.name,
+            "outcome": found.outcome.value,
+            "why_none": found.why_none or None,
+            "proven": found.left is None,
+            "gap": found.gap,
+            "stopped": found.stopped or None,
+            "changes": {} if found.why_none else runs.plain(found.changes),
+            "plans": self.rows(),
+            "searched": {
+                name: getattr(searched, name)
+                for name in ("choices", "too_large", "bounded", "misfits", "assembled", "simulated")
+            },
+            "order": None if self.synthesis is None else [*order_verdict(self.synthesis)],
+        }
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
@@ -127,13 +181,10 @@ def _against_own(suggestion: Suggestion) -> str:
 
 
 def _against_one(suggestion: Suggestion) -> str:
-    said, job = suggestion.verdict, suggestion.job
-    if said.single_ipu_cycles is None or said.speed_up is None:
-        return f"One IPU alone cannot run the model: {said.single_ipu_refusal}."
-    alone = format_seconds(said.single_ipu_cycles / job.system.clock_hz)
-    lacks = memory_lack(said.single_ipu_excess_bytes)
-    faster = f"{said.speed_up:.2f} times as fast" if said.single_ipu_cycles else "as fast"
-    return f"One IPU alone would take {alone}{lacks}: {faster} on {len(job.plan.ipus) * job.system.learners}."
+    job = suggestion.job
+    disturbed = bool(job.request.options.disturbances)
+    words = against_one_words(suggestion.verdict, lambda cycles: cycles / job.system.clock_hz, disturbed=disturbed)
+    return f"Against one IPU: {words}."
 
 
 def _times_as_fast(trial: Trial, other: Trial) -> str:
@@ -179,32 +230,55 @@ def _rate(trial: Trial) -> str:
     return f"{format_figure(float(trial.samples * trial.accepted_job.system.clock_hz / trial.period))} samples/s"
 
 
-def plan_table(suggestion: Suggestion) -> Table:
-    """Return the suggested plan, good ones of other kinds, which need not be the next best, and the given one."""
-    rows = []
+def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
+    """Return a row for the suggested plan, good ones of other kinds, which need not be the next best, and the given."""
     best = suggestion.trial.period or Fraction(1)
-    trials = _trials(suggestion)
-    syncs = {trial.accepted_job.plan.sync for _, trial in trials}
-    for name, trial in trials:
+    rows = []
+    for name, trial in _trials(suggestion):
         job, shape = trial.accepted_job, trial.accepted_job.program.shape
         rows.append(
-            (
-                name,
-                job.schedule.name if len(syncs) == 1 else _schedule(job),
-                str(shape.positions),
-                f"{len(job.plan.ipus)}x{job.system.replicas}",
-                str(job.request.options.pipeline.gradient_accumulation_count),
-                "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
-                "" if job.memory.sram_bytes is None else f"{job.memory.fullest.bytes / job.memory.sram_bytes:.0%}",
-                str(trial.fits),
-                _time(trial),
-                f"{float(trial.period / best):.3f}",
-            )
+            {
+                "plan": name,
+                "schedule": job.schedule.name,
+                "sync": job.plan.sync.value,
+                "stages": shape.positions,
+                "ipus": len(job.plan.ipus),
+                "replicas": job.system.replicas,
+                "gradient_accumulation_count": job.request.options.pipeline.gradient_accumulation_count,
+                "micro_batch_size": job.program.micro_batch_size,
+                "recompute": "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
+                "peak_bytes": job.memory.fullest.bytes if job.describes_memory else None,
+                "sram_bytes": job.memory.sram_bytes,
+                "fits": str(trial.fits),
+                "weight_update_period_s": _seconds(trial),
+                "times_best": float(trial.period / best),
+            }
         )
+    return rows
+
+
+def plan_table(suggestion: Suggestion) -> Table:
+    """Return the rows of the plans as a table."""
+    rows = plan_rows(suggestion)
+    several = len({row["sync"] for row in rows}) > 1
+    cells = tuple(
+        (
+            row["plan"],
+            f"{row['schedule']} in {Sync(row['sync']).words}" if several else row["schedule"],
+            str(row["stages"]),
+            f"{row['ipus']}x{row['replicas']}",
+            str(row["gradient_accumulation_count"]),
+            row["recompute"],
+            "" if row["sram_bytes"] is None else f"{row['peak_bytes'] / row['sram_bytes']:.0%}",
+            row["fits"],
+            format_seconds(row["weight_update_period_s"]),
+            f"{row['times_best']:.3f}",
+        )
+        for row in rows
+    )
     period = "update" if suggestion.job.program.shape.training else "execution"
     header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "fits", period, "time")
-    title = "Plans, each simulated"
-    return Table(title, header, tuple(rows))
+    return Table("Plans, each simulated", header, cells)
 
 
 def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:

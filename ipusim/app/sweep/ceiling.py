@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from ipusim.api import runs
 from ipusim.app.study.full_pipeline import Full
+from ipusim.app.study.result import text_of
 from ipusim.app.study.trial import tried
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
-from ipusim.app.sweep.vary import text_of
 from ipusim.base.cache import sharing
 from ipusim.base.units import format_figure
 

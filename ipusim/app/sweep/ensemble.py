@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -10,18 +10,17 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import Request, runs
-from ipusim.app.render.figures import to_png, to_svg
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.histogram import Mark, histogram
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.study.result import Result, Rows
 from ipusim.app.sweep.outcome import Outcome
+from ipusim.app.sweep.report import SweepResult
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import MOST_POINTS, Axis
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_seconds
 
-#: Every file that an ensemble may write beside the rows.
-ENSEMBLE_FILES: Final = ("ensemble.json", "ensemble.png", "ensemble.svg")
 #: Percentiles that a table has, and those between which nine of ten runs are.
 _PERCENTILES: Final = (0, 5, 25, 50, 75, 95, 100)
 _MOST_RUNS: Final = (5, 95)
@@ -45,7 +44,7 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class Ensemble(Result):
     """Runs that differ in their draws alone.
 
     Attributes:
@@ -79,6 +78,17 @@ class Ensemble:
     def _title(self) -> str:
         number = len(self.ran)
         return f"{number} runs, each with seeds of its own" if number > 1 else "One run"
+
+    names = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict and the table."""
+        yield from self.words()
+        yield self.table()
+
+    def rows(self) -> Rows:
+        """Return the rows of the points."""
+        return SweepResult(self.sweep).rows()
 
     def words(self) -> Iterator[str]:
         """Yield how the time is distributed, and what the jitter costs."""
@@ -118,7 +128,7 @@ class Ensemble:
         title = self._title
         return Table(title, ("percentile", "time per weight update", "makespan", "S"), rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         return {
             "name": self.sweep.request.name,
@@ -130,8 +140,11 @@ class Ensemble:
             "slowdowns": self.slowdowns,
         }
 
-    def files(self) -> dict[str, bytes]:
-        """Return the content of every file but the rows, by its name."""
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the histogram of times."""
+        return {"ensemble": self._chart}
+
+    def _chart(self) -> Chart:
         request = self.sweep.request
         name = runs.title_of(request.description) or request.name
         title = f"{name}\n{self._title}"
@@ -142,6 +155,4 @@ class Ensemble:
             Mark(low, "5th percentile"),
             Mark(high, "95th percentile"),
         ]
-        chart = histogram(self.times_s, marks, "time per weight update", title)
-        contents = json_bytes(self.to_dict()), to_png(chart), to_svg(chart)
-        return dict(zip(ENSEMBLE_FILES, contents, strict=True))
+        return histogram(self.times_s, marks, "time per weight update", title)

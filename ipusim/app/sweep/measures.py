@@ -14,6 +14,8 @@ BUBBLE: Final = analysis.figure("bubble")
 MEMORY: Final = analysis.figure("peak")
 #: The throughput, by which points are ranked unless another is chosen, comes first.
 MEASURES: Final = (THROUGHPUT, *(figure for figure in analysis.FIGURES if figure.measure and figure is not THROUGHPUT))
+#: Those that take the arithmetic.
+LEARNT: Final = tuple(figure for figure in MEASURES if figure.path.startswith("learning."))
 #: Scales of charts, by the unit of the figure; others have 1.
 _SCALES: Final = {"share": 100.0, "bytes": 2.0**-20}
 
@@ -37,6 +39,6 @@ def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
             figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
         )
         raise OptionError("measure", f"expected one of {known}, got {name!r}{did_you_mean(name, names)}")
-    if names[name].path.startswith("learning.") and not losses:
+    if names[name] in LEARNT and not losses:
         raise OptionError("measure", f"expected {{}} with {name}, which takes the arithmetic, got it alone", "losses")
     return names[name]

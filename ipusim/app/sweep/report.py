@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from ipusim.api import Sync, analysis, pipelines, runs
-from ipusim.app.render.figures import Chart, to_png, to_svg
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.export import parquet_package
+from ipusim.app.study.best import best_first
+from ipusim.app.study.figures import figure_columns
+from ipusim.app.study.result import Result, text_of
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
-from ipusim.app.sweep.measures import BUBBLE, MEASURES, MEMORY, THROUGHPUT, on_chart
+from ipusim.app.sweep.measures import BUBBLE, LEARNT, MEASURES, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
-from ipusim.app.sweep.vary import text_of
-from ipusim.base.csv_table import csv_bytes
-from ipusim.base.errors import OptionError
-from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import counted, format_bytes, format_figure
 
-if TYPE_CHECKING:
-    import pyarrow
-
-#: Every file that a sweep may write.
-SWEEP_FILES: Final = ("sweep.csv", "sweep.parquet", "sweep.png", "sweep.svg")
-#: What the rows can be written as beside CSV, which they always are.
-FORMATS: Final = ("csv", "parquet")
 #: The option of the sync mode.
 _SYNC: Final = "pipeline.sync"
 #: analysis.Figures that a terminal shows beside the chosen one; the others are in the files.
@@ -44,82 +35,66 @@ _MOST_TIES: Final = 4
 _MOST_REASONS: Final = 5
 
 
-def check_format(name: str) -> None:
-    """Raise OptionError for an unknown format, MissingPackageError for Parquet without the package for it."""
-    if name not in FORMATS:
-        raise OptionError("format", f"expected {' or '.join(FORMATS)}, got {name!r}{did_you_mean(name, FORMATS)}")
-    if name == "parquet":
-        parquet_package()
+@dataclass(frozen=True, eq=False)
+class SweepResult(Result):
+    """A sweep for every face.
 
+    Attributes:
+        swept: its points.
+        limits: the ceilings above them.
+        measure: the figure that ranks points and is drawn.
+        picture: title, size and theme of the chart.
+    """
 
-def columns(swept: Sweep) -> dict[str, list[Any]]:
-    """Return the rows of the finished points by column: the paths of options, the numbers, and the message."""
-    outcomes = [outcome for _, outcome in swept.finished]
-    measured = [figure for figure in analysis.FIGURES if figure.measure]
-    figures = sorted(measured, key=lambda figure: figure.name != "makespan")  # beside its cycles
-    numbers = {figure.column: [outcome.value(figure) for outcome in outcomes] for figure in figures}
-    learnt = {figure.column for figure in figures if figure.path.startswith("learning.")}
-    made: dict[str, list[Any]] = {
-        axis.path: [point[number] for point, _ in swept.finished] for number, axis in enumerate(swept.axes)
-    }
-    sync = ["sync"] if len(modes_of(swept)) > 1 and _SYNC not in made else []
-    for name in (*sync, "makespan_cycles"):
-        made[name] = [getattr(outcome, name) for outcome in outcomes]
-    made |= {name: values for name, values in numbers.items() if name not in learnt}
-    made["fits"] = [None if outcome.fits is None else outcome.fits.value for outcome in outcomes]
-    made |= {name: numbers[name] for name in numbers if name in learnt and any(v is not None for v in numbers[name])}
-    made["message"] = [outcome.message for outcome in outcomes]
-    return made
+    swept: Sweep
+    limits: Sequence[Ceiling] = ()
+    measure: analysis.Figure = THROUGHPUT
+    picture: Picture = DEFAULT
 
+    names = ("sweep.csv", "sweep.png", "sweep.svg")
 
-def sweep_csv(swept: Sweep) -> bytes:
-    """Return the finished points as CSV, in their order; what a point has not is empty."""
-    made = columns(swept)
-    rows: list[Iterable[str]] = [made]
-    for row in zip(*made.values(), strict=True):
-        varied, numbers = row[: len(swept.axes)], row[len(swept.axes) :]
-        rows.append([*map(text_of, varied), *("" if value is None else text_of(value) for value in numbers)])
-    return csv_bytes(rows)
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict, the table of points, and that of several ceilings."""
+        yield from verdict(self.swept, self.limits, self.measure)
+        yield sweep_table(self.swept, self.measure)
+        if len(self.limits) > 1:
+            yield ceiling_table(self.limits, self.swept)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each finished point: the paths of options, the figures, and the message."""
+        swept, paths = self.swept, [axis.path for axis in self.swept.axes]
+        outcomes = [outcome for _, outcome in swept.finished]
+        learnt = [each for each in LEARNT if any(outcome.value(each) is not None for outcome in outcomes)]
+        with_mode = len(modes_of(swept)) > 1 and _SYNC not in paths
+        return [
+            {
+                **swept.changes(point),
+                **({"sync": outcome.sync} if with_mode else {}),
+                "makespan_cycles": outcome.makespan_cycles,
+                **figure_columns(outcome.figures),
+                "fits": None if outcome.fits is None else outcome.fits.value,
+                **{each.column: outcome.value(each) for each in learnt},
+                "message": outcome.message,
+            }
+            for point, outcome in swept.finished
+        ]
 
-def sweep_parquet(swept: Sweep) -> bytes:
-    """Return the finished points as Parquet: numbers as numbers, values of several kinds as text."""
-    pa, parquet = parquet_package()
-    text = io.BytesIO()
-    made = columns(swept)
-    varied = {axis.path for axis in swept.axes}
-    arrays = {name: _array(pa, values, name in varied) for name, values in made.items()}
-    parquet.write_table(pa.table(arrays), text)
-    return text.getvalue()
+    def data(self) -> dict[str, Any]:
+        """Return the best point of each sync mode and the rows."""
+        best = {mode: best_of(self.swept, self.measure, mode) for mode in modes_of(self.swept)}
+        return {
+            "name": self.swept.request.name,
+            "measure": self.measure.measure,
+            "best": {mode: self.swept.changes(points[0][0]) for mode, points in best.items() if points},
+            "ceilings": [{**limit.others, "samples_per_s": limit.samples_per_s} for limit in self.limits],
+            "points": self.rows(),
+        }
 
-
-def _array(pa: Any, values: list[Any], varied: bool) -> pyarrow.Array:
-    """Return a column; of an option's values those of several kinds, and lists, are text."""
-    kinds = {type(value) for value in values if value is not None}
-    if varied and not ((len(kinds) == 1 and kinds <= {int, float, bool, str}) or kinds == {int, float}):
-        return pa.array([None if value is None else text_of(value) for value in values], pa.string())
-    if kinds == {int, float}:
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.array(values)
-
-
-def sweep_files(
-    swept: Sweep,
-    limits: Sequence[Ceiling],
-    measure: analysis.Figure,
-    form: str,
-    picture: Picture = DEFAULT,
-    *,
-    drawn: bool = True,
-) -> dict[str, bytes]:
-    """Return the files of a whole sweep: the rows, and, ``drawn``, the chart of a measure where any point has that."""
-    files = {"sweep.csv": sweep_csv(swept)}
-    if form == "parquet":
-        files["sweep.parquet"] = sweep_parquet(swept)
-    if drawn and any(outcome.ran and outcome.value(measure) is not None for _, outcome in swept.finished):
-        chart = chart_of(swept, limits, measure, picture)
-        files |= {"sweep.png": to_png(chart), "sweep.svg": to_svg(chart)}
-    return files
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the chart of the measure where any point has it."""
+        if any(outcome.ran and outcome.value(self.measure) is not None for _, outcome in self.swept.finished):
+            return {"sweep": lambda: chart_of(self.swept, self.limits, self.measure, self.picture)}
+        return {}
 
 
 def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, picture: Picture = DEFAULT) -> Chart:
@@ -196,10 +171,14 @@ def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[t
     Returns:
         The points with their outcomes, the best first.
     """
-    finished = [row for row in swept.finished if row[1].sync == mode]
-    having = [row for row in finished if analysis.usable(row[1].fits) and row[1].value(measure) is not None]
+    having = [row for row in swept.finished if row[1].sync == mode and row[1].value(measure) is not None]
     sign = 1 if measure.less_is_better else -1
-    return sorted(having, key=lambda row: ((row[1].value(measure) or 0.0) * sign, row[1].peak_bytes or 0))
+    return best_first(
+        having,
+        lambda row: (row[1].value(measure) or 0.0) * sign,
+        lambda row: row[1].fits,
+        lambda row: row[1].peak_bytes,
+    )
 
 
 def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: analysis.Figure) -> str:

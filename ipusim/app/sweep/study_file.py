@@ -13,24 +13,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import Job, KeyPath, Request, runs
+from ipusim.api import Job, KeyPath, Request, analysis, runs
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import Source, read_source
+from ipusim.app.study.result import Result
 from ipusim.app.study.trial import time_alone
-from ipusim.app.sweep.ensemble import ENSEMBLE_FILES, Ensemble, seed_axes
+from ipusim.app.sweep.ceiling import ceilings
+from ipusim.app.sweep.ensemble import Ensemble, seed_axes
 from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.outcome import outcome_of
-from ipusim.app.sweep.report import SWEEP_FILES
+from ipusim.app.sweep.report import SweepResult
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis, axis_of, parse_axis, points_of
-from ipusim.app.sweep.weak_points import WEAK_POINT_FILES, WeakPoints, one_at_a_time
+from ipusim.app.sweep.weak_points import WeakPoints, one_at_a_time
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
 #: Every file that a study may write.
-ALL_FILES: Final = (*SWEEP_FILES, *ENSEMBLE_FILES, *WEAK_POINT_FILES)
+ALL_FILES: Final = ("sweep.parquet", *SweepResult.names, *Ensemble.names, *WeakPoints.names)
 _KEYS: Final = ("scenario", "vary", "zip", "measure")
 
 
@@ -67,11 +70,18 @@ class Study:
             return replace(self, axes=(one_at_a_time(request, self.slower), *self.axes))
         return self
 
-    def special(self, sweep_of: Sweep, request: Request) -> Ensemble | WeakPoints | None:
-        """Return the outcome of runs with seeds of their own, or with one thing slower; None for other axes."""
+    @property
+    def kind(self) -> type[Result]:
+        """The kind of result: of seeds, of things that are slower, or of any other axes."""
+        return Ensemble if self.seeds is not None else SweepResult if self.slower is None else WeakPoints
+
+    def result(self, swept: Sweep, request: Request, measure: analysis.Figure, picture: Picture = DEFAULT) -> Result:
+        """Return the result of all points, ranked by ``measure`` and drawn so where that is what they are for."""
         if self.seeds is not None:
-            return Ensemble(sweep_of, calm=outcome_of(time_alone(request), {"disturbances": []}))
-        return None if self.slower is None else WeakPoints(sweep_of, self.slower)
+            return Ensemble(swept, calm=outcome_of(time_alone(request), {"disturbances": []}))
+        if self.slower is not None:
+            return WeakPoints(swept, self.slower)
+        return SweepResult(swept, ceilings(swept), measure, picture)
 
     def first_job(self, overrides: Sequence[str]) -> Job:
         """Assemble the first point of a study; raises ScenarioError with the places of its mistakes."""

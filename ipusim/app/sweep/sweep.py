@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
+from ipusim.app.study.result import text_of
 from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.seeds import seeded_outcomes
-from ipusim.app.sweep.vary import Axis, names_of, points_of, text_of
+from ipusim.app.sweep.vary import Axis, names_of, points_of
 from ipusim.base.errors import IpusimError, OptionError
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from math import prod
 from typing import Any, Final
 
 from ipusim.api import runs
+from ipusim.app.study.result import text_of
 from ipusim.base.errors import OptionError
 
 #: Points of one sweep: at a hundredth of a second each, a quarter of an hour.
@@ -75,11 +75,6 @@ def names_of(axes: Sequence[Axis]) -> tuple[str, ...]:
         ]
         names = [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
     return tuple(names)
-
-
-def text_of(value: Any) -> str:
-    """Return a value as tables have it: text as it is, all else as JSON, which is YAML too."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def parse_axis(text: str) -> Axis:

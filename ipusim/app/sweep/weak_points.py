@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,17 +10,16 @@ from statistics import fmean
 from typing import Any, Final
 
 from ipusim.api import Request, assemble, runs
-from ipusim.app.render.figures import to_png, to_svg
+from ipusim.app.render.figures import Chart
 from ipusim.app.render.system_map import SystemMap, system_maps
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.report import json_bytes
+from ipusim.app.study.result import Result, Rows
 from ipusim.app.study.trial import time_alone
+from ipusim.app.sweep.report import SweepResult
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis
 from ipusim.base.errors import OptionError
 
-#: Every file that weak points may be written into beside the rows.
-WEAK_POINT_FILES: Final = ("weak_points.json", "weak_points.png", "weak_points.svg")
 #: The option that is another at each point.
 _PATH: Final = "disturbances"
 #: Rows that a table has at most.
@@ -49,7 +48,7 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
 
 
 @dataclass(frozen=True)
-class WeakPoints:
+class WeakPoints(Result):
     """The cost of slower IPUs and cables.
 
     Attributes:
@@ -83,6 +82,17 @@ class WeakPoints:
             return "IPU", last["ipu"]
         one, other = last["link"]
         return "cable", (one, other)
+
+    names = ("sweep.csv", "weak_points.json", "weak_points.png", "weak_points.svg")
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict and the table."""
+        yield from self.words()
+        yield self.table()
+
+    def rows(self) -> Rows:
+        """Return the rows of the points."""
+        return SweepResult(self.sweep).rows()
 
     def words(self) -> Iterator[str]:
         """Yield which IPU and which cable costs most, under each schedule, and which schedule bears slow IPUs best."""
@@ -131,7 +141,7 @@ class WeakPoints:
             title += f", the {_MOST_ROWS} worst of {len(worst)}"
         return Table(title, ("slower", *(under or "S" for under in self.slowdowns)), rows)
 
-    def to_dict(self) -> dict[str, Any]:
+    def data(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         return {
             "name": self.sweep.request.name,
@@ -143,8 +153,11 @@ class WeakPoints:
             ],
         }
 
-    def files(self) -> dict[str, bytes]:
-        """Return the content of every file but the rows, by its name."""
+    def charts(self) -> dict[str, Callable[[], Chart]]:
+        """Return the map of the system for each other value."""
+        return {"weak_points": self._chart}
+
+    def _chart(self) -> Chart:
         request = self.sweep.request
         physical = assemble(time_alone(request, misfits=True)).system.ipus
         maps = []
@@ -157,9 +170,7 @@ class WeakPoints:
             f"S, the time of the run over that with nothing slower, where one IPU or cable takes {self.slower:g} times"
         )
         most = max((cost for of in self.slowdowns.values() for cost in of.values()), default=1.0)
-        chart = system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
-        contents = json_bytes(self.to_dict()), to_png(chart), to_svg(chart)
-        return dict(zip(WEAK_POINT_FILES, contents, strict=True))
+        return system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
 
 
 def _named(at: int | tuple[int, int]) -> str:

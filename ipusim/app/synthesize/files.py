@@ -4,51 +4,101 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import Request, schedules
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import COMPARISON_FILES, comparison_files
+from ipusim.app.compare.comparison_files import ComparisonResult
+from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.output_file import mark_of
 from ipusim.app.scenario.write import SCENARIO_FILE, scenario_text
+from ipusim.app.study.result import Result, Rows
 from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import Synthesis
+from ipusim.app.synthesize.verdict import verdict
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
 
 WORDS_FILE: Final = f"{NAME}.py"
 TORCH_FILE: Final = f"{NAME}.csv"
-#: Every file that a synthesis may write.
-SYNTHESIS_FILES: Final = (WORDS_FILE, TORCH_FILE, SCENARIO_FILE, *COMPARISON_FILES)
 #: Letters of a line.
 _WIDTH: Final = 116
 
 
-def synthesis_files(synthesis: Synthesis, request: Request, folder: Path) -> dict[str, bytes]:
-    """Return the files of a synthesis by name, as they are to stand in ``folder``.
+@dataclass(frozen=True, eq=False)
+class SynthesisResult(Result):
+    """A synthesis for every face.
 
-    Where no Order is better than the best named schedule, the scenario runs that. Raises OutputError for a request that
-    no scenario asks for.
+    Attributes:
+        synthesis: the Order, or that no better one was found.
+        request: what was asked for.
+        folder: where its files are to stand.
     """
-    run = synthesis.best.result
-    assert run is not None, "of a row that ran"
-    words = Path(os.path.relpath(folder, request.folder)) / WORDS_FILE
-    schedule = f"{words}:{NAME}" if synthesis.made else synthesis.best.schedule
-    changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
-    text = scenario_text(request.replace(changes), folder.absolute(), [mark_of("suggest --order")])
-    if text is None:
-        raise OutputError(f"{folder}: expected stages that a scenario can say, got Python functions of a program")
-    files = {SCENARIO_FILE: text.encode()}
-    if synthesis.made:
-        files[WORDS_FILE] = words_file(synthesis).encode()
-        made = schedules.in_words(NAME, synthesis.words)
-        shape = replace(run.job.program.shape, micro_batches=synthesis.torch_count)
-        files[TORCH_FILE] = schedules.write_torch_csv(made.laid_out(shape)).encode()
-        files |= comparison_files(Comparison((synthesis.named, synthesis.made)))
-    return files
+
+    synthesis: Synthesis
+    request: Request
+    folder: Path
+
+    names = (WORDS_FILE, TORCH_FILE, SCENARIO_FILE, *ComparisonResult.names)
+
+    @property
+    def compared(self) -> ComparisonResult:
+        """The Order beside the best named schedule; that alone where no better one was found."""
+        made = self.synthesis.made
+        return ComparisonResult(Comparison((self.synthesis.named, *([] if made is None else [made]))))
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the verdict."""
+        yield from verdict(self.synthesis)
+
+    def rows(self) -> Rows:
+        """Return the rows of the comparison with the best named schedule."""
+        return self.compared.rows()
+
+    def data(self) -> dict[str, Any]:
+        """Return the Order as letters, its distance from the bound, and the comparison."""
+        times = self.synthesis.best.times
+        assert times is not None, "of a row that ran"
+        return {
+            "name": self.request.name,
+            "best": self.synthesis.best.schedule,
+            "is_optimal": self.synthesis.is_optimal,
+            "makespan_cycles": times.makespan_cycles,
+            "bound_cycles": self.synthesis.bound.cycles,
+            "letters": {str(ipu): list(parts) for ipu, parts in self.synthesis.words.items()},
+            "least_count": self.synthesis.least,
+            "every_count": self.synthesis.is_periodic,
+            "comparison": self.compared.data(),
+        }
+
+    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+        """Return the files of a synthesis by name; raises OutputError for a request that no scenario asks for.
+
+        Where no Order is better than the best named schedule, the scenario runs that.
+        """
+        if names is not None and not {*names} <= {*self.names}:
+            return super().files(names)
+        synthesis = self.synthesis
+        run = synthesis.best.result
+        assert run is not None, "of a row that ran"
+        words = Path(os.path.relpath(self.folder, self.request.folder)) / WORDS_FILE
+        schedule = f"{words}:{NAME}" if synthesis.made else synthesis.best.schedule
+        changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
+        text = scenario_text(self.request.replace(changes), self.folder.absolute(), [mark_of("suggest --order")])
+        if text is None:
+            wanted = "expected stages that a scenario can say, got Python functions of a program"
+            raise OutputError(f"{self.folder}: {wanted}")
+        files = {SCENARIO_FILE: text.encode()}
+        if synthesis.made:
+            files[WORDS_FILE] = words_file(synthesis).encode()
+            made = schedules.in_words(NAME, synthesis.words)
+            shape = replace(run.job.program.shape, micro_batches=synthesis.torch_count)
+            files[TORCH_FILE] = schedules.write_torch_csv(made.laid_out(shape)).encode()
+            files |= self.compared.files()
+        return files
 
 
 def words_file(synthesis: Synthesis) -> str:

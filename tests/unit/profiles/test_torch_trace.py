@@ -12,7 +12,7 @@ import pytest
 
 from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
-from ipusim.app.profiles.written import csv_text, legal_count, scenario_text
+from ipusim.app.profiles.written import StagesResult, legal_count, scenario_text
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import FileError, OptionError
 from tests.places import SCENARIOS
@@ -59,7 +59,7 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own(tmp_path):
             kind: statistics.median(values) for (kind, rank), values in spans.items() if str(rank) == name
         }
     assert (stages.mapping, stages.count) == ((0, 1, 2, 3), 8)
-    (tmp_path / "p.csv").write_text(csv_text(stages))
+    (tmp_path / "p.csv").write_bytes(StagesResult(stages).text(".csv"))
     (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["t.json"]))
     alone, named = load_job(tmp_path / "p.csv"), load_job(tmp_path / "p.yaml")
     assert alone.program.stages == named.program.stages
@@ -146,7 +146,7 @@ def test_stages_that_share_a_rank_share_an_ipu_and_its_update_and_halves_are_hal
         8,
         "Micro-batches were 5; Grouped takes multiples of 8, point-to-point schedules any.",
     )
-    (tmp_path / "p.csv").write_text(csv_text(stages))
+    (tmp_path / "p.csv").write_bytes(StagesResult(stages).text(".csv"))
     (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["0.json", "1.json"]))
     job = load_job(tmp_path / "p.yaml", ["system.clock=1 GHz", "system.name=m2000"])
     assert (job.program.shape.mapping, job.program.shape.micro_batches) == ((0, 1, 0, 1), 8)
@@ -254,7 +254,7 @@ def test_a_pass_longer_than_any_scenario_takes_is_refused_with_its_name_and_valu
 
 def test_the_longest_pass_is_imported_and_checked(own, tmp_path):
     stages = stages_of(read_measured([own(span("PP:0F0", 75_187_969), span("PP:0B0", 75_187_969.0))]))
-    (tmp_path / "p.csv").write_text(csv_text(stages))
+    (tmp_path / "p.csv").write_bytes(StagesResult(stages).text(".csv"))
     (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["t.json"]))
     assert load_job(tmp_path / "p.yaml").costs.passes[0, 0] <= 10**11
 

@@ -15,7 +15,7 @@ from ipusim.analysis.fits import Fits
 from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import Compared, Row, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.compare.comparison_files import comparison_data
+from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.folder import ResultsFolder
@@ -213,7 +213,7 @@ def test_of_equally_fast_runs_all_are_named_and_marked():
         "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b and eager_1f1b."
     )
     assert [row[-1] for row in comparison_table(found).rows] == ["best"] * 4
-    assert [row["best"] for row in comparison_data(found)] == [True] * 4
+    assert [row["best"] for row in ComparisonResult(found).data()] == [True] * 4
 
 
 def test_of_equally_fast_runs_behind_the_best_all_are_named():
@@ -238,7 +238,7 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert [row[3:] for row in comparison_table(found).rows] == [
         ("0%", "40.0%", ""), ("0%", "27.3%", "best"), ("-17.5%", "27.3%", "best"), ("0%", "27.3%", "best")
     ]  # fmt: skip
-    assert [row["difference"] for row in comparison_data(found)] == pytest.approx([0, 0, 33 / 40 - 1, 0])
+    assert [row["difference"] for row in ComparisonResult(found).data()] == pytest.approx([0, 0, 33 / 40 - 1, 0])
     assert (found.best, [group.best for group in found.groups]) == (None, [found.rows[2], found.rows[1]])
     assert time_words(found) == "time per weight update, each sync mode by itself"
     assert [row_words(found, row).split(", ")[1] for row in found.rows] == ["first", "first", "-17.5%", "0%"]
@@ -380,7 +380,7 @@ def test_models_training_and_ipus_that_differ_are_said():
 
 def test_the_numbers_have_a_mapping_for_each_row(folder):
     found = Comparison(compare([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]))
-    data = comparison_data(found)
+    data = ComparisonResult(found).data()
     assert [row["name"] for row in data] == ["large.yaml", "kept"]
     assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [
         ("does not fit", False, False),

@@ -15,15 +15,16 @@ import pytest
 from ipusim.analysis.fits import Fits
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.study.result import text_of
 from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.outcome import Outcome
-from ipusim.app.sweep.report import best_of, columns, modes_of, sweep_table, verdict
+from ipusim.app.sweep.report import SweepResult, best_of, modes_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
-from ipusim.app.sweep.vary import axes_of, text_of
+from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
@@ -92,9 +93,9 @@ def test_points_of_two_sync_modes_are_compared_with_those_of_their_own(varied):
     named = [text_of(*point) for point in found.points]
     with_modes = [f"{name} in {mode.words}" for name, mode in zip(named, modes, strict=True)]
     assert cells == (named if "pipeline.sync" in varied else with_modes)
-    assert ("sync" in columns(found)) == ("pipeline.schedule" in varied)
+    assert ("sync" in SweepResult(found).rows()[0]) == ("pipeline.schedule" in varied)
     one = swept(request.replace({"pipeline.sync": "lock_step"}), {"pipeline.schedule": ["grouped", "1f1b"]})
-    assert "sync" not in columns(one)
+    assert "sync" not in SweepResult(one).rows()[0]
     assert not any("idealised" in line for line in verdict(one, (), THROUGHPUT))
 
 
@@ -202,7 +203,7 @@ def test_other_code_takes_nothing_from_a_journal(tmp_path, monkeypatch):
 
 def test_columns_of_files_keep_their_order():
     times = ["makespan_cycles", "makespan_s", "weight_update_period_s", "samples_per_s", "bubble", "utilisation"]
-    assert [*columns(swept(FOUR, {COUNT: [8]}))] == [COUNT, *times, "peak_bytes", "fits", "message"]
+    assert [*SweepResult(swept(FOUR, {COUNT: [8]})).rows()[0]] == [COUNT, *times, "peak_bytes", "fits", "message"]
 
 
 KEY, OTHER = "a" * 64, "b" * 64

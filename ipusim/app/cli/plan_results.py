@@ -1,0 +1,240 @@
+"""Results of checks, of schedules and of machines, for every face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ipusim.api import Job, Machine, Plan, analysis, hardware, pipelines, pricing, schedules
+from ipusim.app.cli.figures import cost_tables, machine_tables
+from ipusim.app.cli.shape import as_text, listing
+from ipusim.app.cli.tables import holder_table, holder_words, memory_table
+from ipusim.app.render.tables import Table
+from ipusim.app.study.result import Preformatted, Result
+
+if TYPE_CHECKING:
+    from ipusim.api import runs
+    from ipusim.app.explain.memory_moves import Moves
+    from ipusim.app.fidelity.profile import MeasuredPass
+    from ipusim.app.regression.expectations import Judged
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryResult(Result):
+    """The memory of a program and the changes that would free some of it.
+
+    Attributes:
+        job: the program.
+        moves: the changes, the best first; None where they were not tried, as that takes long.
+        requested: whether what holds each IPU's memory was asked for.
+    """
+
+    job: Job
+    moves: Moves | None
+    requested: bool
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield each IPU's memory by holder where it was asked for, and the changes."""
+        from ipusim.app.explain.memory_words import move_words, moves_table
+
+        if self.requested:
+            yield memory_table(self.job.memory)
+            yield holder_table(self.job.memory)
+            yield from (f"{words}." for words in [holder_words(self.job.memory)] if words)
+        if self.moves is None:
+            yield "What changes would free takes runs of everything, as nothing repeats itself here: --memory."
+            return
+        yield moves_table(self.moves)
+        yield from move_words(self.moves)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckResult(Result):
+    """A scenario that can run.
+
+    Attributes:
+        scenario: its file, as the command names it.
+        job: the program laid out.
+        memory: what holds its memory, and what would free some; None where nobody asked, and it fits.
+        compared: measured passes beside the priced ones.
+        costs: whether to say what everything costs.
+        judged, unknown: expectations that can be judged without a run, and those that take one.
+    """
+
+    scenario: str
+    job: Job
+    memory: MemoryResult | None
+    compared: Sequence[MeasuredPass]
+    costs: bool
+    judged: Sequence[Judged]
+    unknown: Sequence[runs.Expectation]
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield what would run, whether it fits, what was asked for, notes and expectations."""
+        from ipusim.app.fidelity.profile import profile_table, words
+
+        job, program = self.job, self.job.program
+        yield (
+            f"{self.scenario}: stages {len(program.stages)}, "
+            f"schedule {pipelines.order_and_sync(program.schedule, job.plan.sync)}, "
+            f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
+        )
+        yield job.memory.verdict()
+        if self.memory is not None:
+            yield from self.memory.shown()
+        if self.compared:
+            yield words(self.compared)
+            yield profile_table(self.compared)
+        if self.costs:
+            yield from cost_tables(job.costs, job.plan, program, job.system)
+        yield from job.notes  # as run ends with them
+        yield from map(str, self.judged)
+        yield from (f"takes a run  {requirement.name}: {requirement.text}" for requirement in self.unknown)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the terms of all costs where they were asked for; else the peak of each IPU by holder."""
+        if self.costs:
+            job = self.job
+            terms = pricing.terms_of(job.costs, job.plan, job.program, job.system)
+            return [{"of": term.of, "term": term.law.name, "cycles": term.cycles} for term in terms]
+        return [
+            {
+                "ipu": peak.ipu,
+                "peak_bytes": peak.bytes,
+                "sram_bytes": self.job.memory.sram_bytes,
+                **{f"{holder.name.lower()}_bytes": size for holder, size in peak.holders},
+            }
+            for peak in self.job.memory.peaks
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return what would run, whether it fits, the rows, notes and expectations."""
+        job, program = self.job, self.job.program
+        return {
+            "name": job.name,
+            "schedule": program.schedule,
+            "sync": job.plan.sync,
+            "stages": [stage.name for stage in program.stages],
+            "executions": job.executions,
+            "micro_batches": program.shape.micro_batches,
+            "system": str(job.system),
+            "fits": job.memory.fits,
+            "verdict": job.memory.verdict(),
+            "costs" if self.costs else "ipus": self.rows(),
+            "moves": None if self.memory is None else analysis.as_plain(self.memory.moves),
+            "measured": [{**analysis.as_plain(each), "difference": each.difference} for each in self.compared],
+            "notes": list(job.notes),
+            "expectations": [judgement.to_dict() for judgement in self.judged],
+            "takes_a_run": [requirement.name for requirement in self.unknown],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleResult(Result):
+    """A schedule laid out.
+
+    Attributes:
+        plan: its passes.
+        form: the form of its text, as :func:`ipusim.app.cli.shape.as_text` takes it.
+    """
+
+    plan: Plan
+    form: str
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield its text."""
+        yield Preformatted(as_text(self.plan, self.form))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each pass in its order; point-to-point has no time-steps."""
+        names = ("time_step", "ipu", "kind", "stage", "micro_batch")
+        columns = (getattr(self.plan, name).tolist() for name in names)
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+        return [
+            {
+                **row,
+                "time_step": row["time_step"] if self.plan.sync.meets else None,
+                "kind": pipelines.Pass(row["kind"]).name.lower(),
+            }
+            for row in rows
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return the shape of the schedule and its passes."""
+        shape = self.plan.shape
+        return {
+            "schedule": self.plan.schedule,
+            "sync": self.plan.sync,
+            "mapping": list(shape.mapping),
+            "count": shape.count,
+            "training": shape.training,
+            "time_steps": self.plan.emitted if self.plan.sync.meets else None,
+            "passes": self.rows(),
+        }
+
+
+class SchedulesResult(Result):
+    """All schedules that there are."""
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield lines on each."""
+        yield from listing()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return name, description, sync modes with the default first, and supported features of each."""
+        return [
+            {
+                "schedule": entry.name,
+                "summary": entry.summary,
+                "sync": list(entry.syncs),
+                "supports": [feature for feature in schedules.Feature if feature in entry.supports],
+            }
+            for entry in map(schedules.find, schedules.names())
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class DevicesResult(Result):
+    """The devices of a machine, or the figures that it is simulated by.
+
+    Attributes:
+        machine: whose.
+        figures: whether its figures are asked for.
+    """
+
+    machine: Machine
+    figures: bool
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the list of devices as gc-info has it, or tables of figures."""
+        if self.figures:
+            yield from machine_tables(self.machine)
+        else:
+            yield Preformatted(hardware.device_listing(self.machine.name))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each device, or for each figure."""
+        if self.figures:
+            tables = [table for table in machine_tables(self.machine) if table.header[0] in ("figure", "rate")]
+            return [
+                {"table": table.title, "name": row[0], **dict(zip(table.header[1:], row[1:], strict=True))}
+                for table in tables
+                for row in table.rows
+            ]
+        return [
+            {
+                "id": device.id,
+                "ipus": device.count,
+                "pcie_ids": [self.machine.id_at(position) for position in device.positions],
+            }
+            for device in hardware.devices_of(self.machine)
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """Return the machine and the rows."""
+        return {
+            "machine": self.machine.name,
+            "description": self.machine.description,
+            "figures" if self.figures else "devices": self.rows(),
+        }

@@ -1,0 +1,70 @@
+"""A run for every face of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ipusim.app.cli import tables
+from ipusim.app.render.tables import Table, ipu_table, summary_table
+from ipusim.app.render.verdict import verdict_table
+from ipusim.app.study.figures import figure_rows
+from ipusim.app.study.result import Result
+
+if TYPE_CHECKING:
+    from ipusim.api import Run, runs
+    from ipusim.app.regression.expectations import Judged
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult(Result):
+    """A run.
+
+    Attributes:
+        run: the Job with its Timeline and its summary.
+        verbose: whether every table behind the verdict is shown.
+        judged: expectations of the scenario with the figures of the run.
+        times: the comparison with times that are computed a second time; None without one.
+    """
+
+    run: Run
+    verbose: bool = False
+    judged: Sequence[Judged] = ()
+    times: runs.TimesCheck | None = None
+
+    def shown(self) -> Iterator[str | Table]:
+        """Yield the scenario's own words, the verdict, the tables behind it, notes and expectations."""
+        summary = self.run.summary
+        yield from filter(None, [self.run.job.request.description])
+        yield verdict_table(summary)
+        if self.verbose:
+            yield from self._tables()
+        yield from (*summary.notes, *self.run.remarks, *map(str, self.judged))
+        if self.times is not None:
+            yield str(self.times)
+
+    def _tables(self) -> Iterator[str | Table]:
+        run, system = self.run, self.run.job.system
+        yield summary_table(run.summary)
+        if (options := tables.option_table(run.job.program, system)).rows:
+            yield options
+        yield ipu_table(run.summary)
+        if run.describes_memory:
+            yield tables.memory_table(run.memory, run.timeline)
+            yield tables.holder_table(run.memory)
+        if run.learning is not None and (learned := tables.learning_table(run.learning)).rows:
+            yield learned
+        orders = run.summary.selection_orders
+        if orders[0].routes:
+            yield tables.order_table(orders)
+            yield tables.route_table(orders)
+        yield f"Selection order {system.selection_order}: {system.order_reason}"
+
+    def data(self) -> dict[str, Any]:
+        """Return the data of ``summary.json``."""
+        return self.run.summary.to_dict()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each figure."""
+        return figure_rows(self.data())

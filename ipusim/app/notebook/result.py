@@ -1,0 +1,72 @@
+"""Results of studies in a notebook: sentences and tables above the main chart."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ipusim.app.notebook import html
+from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.frames import rows_frame
+from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.tables import Table
+from ipusim.app.run_folder.folder import ResultsFolder
+from ipusim.app.study.result import Result, place_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Found:
+    """A result that shows itself in a notebook."""
+
+    def __init__(self, found: Result) -> None:
+        """Show ``found``."""
+        self._found = found
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows that the command of the same name prints with ``--csv``; needs pandas."""
+        return rows_frame(self._found.rows())
+
+    @checked
+    def save(self, folder: Path | str) -> Path:
+        """Write the files that the command of the same name writes, whole or not at all.
+
+        Args:
+            folder: where to; or the one file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.
+
+        Returns:
+            The folder, or the file.
+
+        Raises:
+            OutputError: for a folder that cannot be written or that another run writes into.
+            MissingPackageError: for Parquet without pyarrow.
+        """
+        place, names = place_of(Path(folder), type(self._found))
+        with ResultsFolder(place, names) as results:
+            results.write(self._found.files(names))
+        return Path(folder)
+
+    def _repr_png_(self) -> bytes | None:
+        return None
+
+    def _repr_html_(self) -> str:
+        parts = [*self._found.shown()]
+        title = next((part.title for part in parts if isinstance(part, Table)), "")
+        return html.shown(parts, self._repr_png_(), title)
+
+
+class Pictured(Found):
+    """A result with charts."""
+
+    def figure(self) -> Chart:
+        """Return the main chart as a matplotlib Figure."""
+        return next(iter(self._found.charts().values()))()
+
+    @cached_property
+    def _png(self) -> bytes:
+        return to_png(self.figure())
+
+    def _repr_png_(self) -> bytes:
+        return self._png

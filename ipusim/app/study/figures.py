@@ -1,0 +1,27 @@
+"""The figures of a run as rows, and as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ipusim.api import analysis
+
+#: The figures that files have as columns, but for those of learning: the makespan first, beside its cycles.
+_COLUMNS: Final = sorted(
+    (each for each in analysis.FIGURES if each.measure and not each.path.startswith("learning.")),
+    key=lambda each: each.name != "makespan",
+)
+
+
+def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures by their columns in files; None for a missing figure."""
+    return {each.column: figures.get(each.name) for each in _COLUMNS}
+
+
+def figure_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return name, value and unit of each figure that the data of ``summary.json`` have."""
+    return [
+        {"figure": name, "value": value, "unit": analysis.figure(name).unit}
+        for name, value in analysis.known_figures(summary).items()
+    ]
