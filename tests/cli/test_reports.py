@@ -88,7 +88,7 @@ def test_every_scenario_is_in_the_gallery_once():
 @pytest.mark.parametrize("name", ["recomputation", "memory_by_schedule", "schedules_four_ipus", "selection_orders"])
 def test_the_command_under_a_picture_makes_it(name, workspace, monkeypatch):
     """One of each kind of picture, all of which are PNG files."""
-    for module in ("run_folder.pictures", "compare.comparison_files"):
+    for module in ("run_folder.pictures", "render.figures"):
         monkeypatch.setattr(f"ipusim.app.{module}.to_svg", lambda _: b"")
     picture = PICTURES[name]
     _, *words = shlex.split(picture.command)

@@ -412,6 +412,13 @@ def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     assert repr(found).startswith("<Comparison of grouped in lock-step, sharded in lock-step, ")
 
 
+def test_a_sweep_of_which_no_point_has_the_measure_is_shown_without_a_picture():
+    found = ipusim.sweep(TIMED, {"steps": [1, 2]}, measure="accuracy", losses=True, workers=1)
+    assert found._repr_png_() is None
+    assert found._repr_html_().startswith("<div><p>None of 2 points that fit")
+    assert "<img" not in found._repr_html_()
+
+
 def test_a_comparison_in_both_sync_modes():
     found = ipusim.compare(TIMED, ["1f1b", "grouped"], ["point_to_point", "lock_step"])
     assert list(found.runs) == [

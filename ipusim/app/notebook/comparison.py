@@ -14,7 +14,7 @@ from ipusim.app.compare.comparison_words import verdict
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.folder import RunFolder
 from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.result import Found, Pictured
+from ipusim.app.notebook.result import Found
 from ipusim.app.notebook.run import Run
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Comparison(Pictured):
+class Comparison(Found):
     """Times of several runs, and the best of them; a notebook shows a verdict and a table above the traces.
 
     Attributes:

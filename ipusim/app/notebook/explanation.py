@@ -9,7 +9,7 @@ from ipusim.api import analysis
 from ipusim.app.explain import explanation as study
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
-from ipusim.app.notebook.result import Pictured
+from ipusim.app.notebook.result import Found
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Explanation(Pictured):
+class Explanation(Found):
     """Why a run takes as long as it does; a notebook shows the verdict above bars of idle time, and the tables.
 
     Attributes:

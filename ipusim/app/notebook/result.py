@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import rows_frame
-from ipusim.app.render.figures import Chart, to_png
+from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.study.result import Result, place_of
@@ -48,25 +48,15 @@ class Found:
             results.write(self._found.files(names))
         return Path(folder)
 
+    @cached_property
+    def _png(self) -> bytes | None:
+        draw = next(iter(self._found.charts().values()), None)
+        return None if draw is None else to_png(draw())
+
     def _repr_png_(self) -> bytes | None:
-        return None
+        return self._png
 
     def _repr_html_(self) -> str:
         parts = [*self._found.shown()]
         title = next((part.title for part in parts if isinstance(part, Table)), "")
         return html.shown(parts, self._repr_png_(), title)
-
-
-class Pictured(Found):
-    """A result with charts."""
-
-    def figure(self) -> Chart:
-        """Return the main chart as a matplotlib Figure."""
-        return next(iter(self._found.charts().values()))()
-
-    @cached_property
-    def _png(self) -> bytes:
-        return to_png(self.figure())
-
-    def _repr_png_(self) -> bytes:
-        return self._png

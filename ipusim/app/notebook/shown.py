@@ -12,7 +12,7 @@ from ipusim.api import Timeline, analysis
 from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
-from ipusim.app.notebook.result import Pictured
+from ipusim.app.notebook.result import Found
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -74,7 +74,7 @@ def _trace(timeline: Timeline, shown: Window, picture: Picture = DEFAULT) -> Cha
     return execution_trace(timeline, shown.start, shown.end, title=title, picture=picture)
 
 
-class Shown(Pictured):
+class Shown(Found):
     """A run with its trace, tables and figures; a notebook shows it as a summary above the trace of an execution.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ipusim.api import Progress
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.result import Pictured
+from ipusim.app.notebook.result import Found
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.sweep import report
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Sweep(Pictured):
+class Sweep(Found):
     """The results of a sweep; a notebook shows the best point, the rows and a chart of the measure.
 
     Args:
