@@ -35,7 +35,7 @@ class Span(NamedTuple):
         >>> timeline = execute(assemble(Request.from_dict(options))).timeline
         >>> span = next(span for span in timeline if span.kind == SpanKind.BACKWARD)
         >>> span.start, span.end, span.ipu, span.stage, span.micro_batch, span.cause
-        (2000, 4000, 1, 1, 0, 3)
+        (2000, 4000, 1, 1, 0, 2)
     """
 
     start: int
