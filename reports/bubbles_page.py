@@ -374,7 +374,7 @@ def _most_kept(timeline: Timeline, ipu: int) -> int:
     rows = rows[np.argsort(timeline.start[rows], kind="stable")]
     ends = of_kinds(timeline.kind[rows], (SpanKind.BACKWARD, SpanKind.WEIGHT_GRADIENT))
     change = (timeline.kind[rows] == SpanKind.FORWARD).astype(np.int64)
-    change[1:] -= ends[:-1]  # what ends there is kept until then
+    change[1:] -= ends[:-1]  # a micro-batch is kept until its last pass ends
     return int(change.cumsum().max(initial=0))
 
 

@@ -151,7 +151,7 @@ def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> It
 def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
     stream = side.updates.get(ipu, Stream())
     if shape.training:
-        if stream.load and side.gradients_loaded:  # which are what is summed up
+        if stream.load and side.gradients_loaded:  # replicas sum the gradients
             yield Code.LOAD, NONE
         if side.copies_summed:
             yield Code.SUM_COPIES, NONE

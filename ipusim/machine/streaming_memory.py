@@ -79,7 +79,7 @@ class RemotePort(Facility):
 
 
 def build(context: Context) -> Iterator[Facility]:
-    """Connect each IPU that keeps anything in Streaming Memory to that of its machine."""
+    """Connect IPUs with tensors in Streaming Memory to the memory of their machine."""
     system, costs, shape = context.system, context.costs, context.plan.shape
     memories: dict[int, RemoteMemory] = {}
     devices = {0: system} | {later.cycle: later.system for later in context.rerouted}

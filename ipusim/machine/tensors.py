@@ -66,7 +66,7 @@ def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
 
 @dataclass
 class IpuMemory:
-    """All tensors on one IPU, by what they are for.
+    """The tensors on one IPU, by their uses.
 
     Attributes:
         stages: the stages that live here.

@@ -93,7 +93,7 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
     )
     recomputed = _between(recomputes, backward) if stage.recomputes else saved.times(0)
     waiting = _between(inputs, weights)
-    waiting = Levels(waiting.during - inputs, waiting.after)  # the first half itself counts what it makes
+    waiting = Levels(waiting.during - inputs, waiting.after)  # a first half counts its own output
     return Alive(saved, outside, recomputed, waiting)
 
 

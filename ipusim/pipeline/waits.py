@@ -180,7 +180,7 @@ class _Graph:
         return broken
 
     def unordered(self) -> list[Violation]:
-        """Return passes that run before one of their own stage that they need."""
+        """Return passes that run before a needed pass of their stage."""
         broken = []
         shape = self.plan.shape
         own = np.full((len(Pass), self.size), -1)

@@ -87,7 +87,7 @@ def _rows(thing: Thing) -> Iterator[TermRow]:
 
 
 def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:
-    """Yield all parts that cost anything; stages are called ``names``."""
+    """Yield the parts of a run that have a cost; ``names`` are those of the stages."""
     stages = plan.shape.stages
     often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
     passes = _Passes(plan, names, Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}))

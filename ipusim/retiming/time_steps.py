@@ -73,7 +73,7 @@ class TimeSteps:
     @cached_property
     def _alike(self) -> tuple[Cycles, Cycles]:
         """The time-steps of each sort, of the same passes or durations, and the sort of each time-step."""
-        if self._run.slower or self._run.jitters:  # each pass has its own cycles
+        if self._run.slower or self._run.jitters:  # no two passes take the same cycles
             return np.arange(len(self._passes)), np.arange(len(self._passes))
         index = self._run.cycles(self._run.durations, 0).rows[self._passes]
         _, first, sort = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)

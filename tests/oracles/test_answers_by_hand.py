@@ -168,7 +168,7 @@ def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():
     asked = request("1f1b", *[{"forward": 1000, "backward": 2000}] * 2)
     swept = sweep(asked, [axis_of("pipeline.gradient_accumulation_count", [4, 8])])
     first, *_ = sweep_verdict(swept, (), MEMORY)
-    assert first == "None of 2 points that fit has a memory."
+    assert first == "None of 2 points that fit has a value of memory."
 
 
 def test_a_range_of_two_units_says_both():

@@ -168,4 +168,4 @@ def test_options_of_one_key_have_names_of_their_own():
 def test_one_point_is_one():
     found = swept({COUNT: [8]})
     assert verdict(found, (), THROUGHPUT)[0].startswith("Best of 1 point by throughput: ")
-    assert verdict(found, (), measure_of("loss", losses=True))[0] == "The only point has no loss."
+    assert verdict(found, (), measure_of("loss", losses=True))[0] == "The only point has no value of loss."

@@ -46,7 +46,7 @@ class Sweep(Found):
     """
 
     def __init__(self, result: study.Sweep, measure: str) -> None:
-        """Show a sweep of which all points are there."""
+        """Show a finished sweep."""
         self._result = result
         self._measure = measure_of(measure, losses=True)
         self.measure = measure

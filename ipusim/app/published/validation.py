@@ -154,8 +154,8 @@ class ScheduleValidation(Result):
         explained = dict.fromkeys(held.row.check for held in self.explained)
         notes = (
             (
-                "Exact: what is found is what is printed; rounded: within the last digit. Where a value is explained, "
-                "its schedule gives what is found, and the printed digits follow from something else.",
+                "Exact: the simulated value equals the printed one; rounded: within the last digit. Explained: the "
+                "schedule gives the simulated value, and the printed digits follow from another rule, which is named.",
                 *(EXPLANATIONS[check].words for check in explained),
             ),
             ("Fitted values are not counted: they determine the constants of their model.",),

@@ -195,7 +195,7 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
 
 
 def _size(weights: Mapping[str, Any]) -> float:
-    """Return the norm of all weights together, of those that have one."""
+    """Return the norm of all weights with a known norm."""
     norms = [weight["norm"] for weight in weights.values()]
     return math.hypot(*(norm for norm in norms if isinstance(norm, int | float)))
 

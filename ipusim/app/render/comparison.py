@@ -144,7 +144,7 @@ def _axis(lengths_s: Sequence[float]) -> float:
     ]
     most = max(len(group) for group in groups)
     longest = max(next(group for group in groups if len(group) == most))
-    # Those that are cut, or have an axis of their own, fill their panels.
+    # Runs that are cut, or drawn to another scale, fill their panels.
     shown = [
         [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
         for last in lengths_s

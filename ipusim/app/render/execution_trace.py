@@ -76,7 +76,7 @@ def trace_with_path(timeline: Timeline, path: Integers, shown: Window, picture: 
 def _draw(axes: Axes, timeline: Timeline, path: Integers, shown: Window, rows: int) -> None:
     ipu = np.where(timeline.ipu[path] >= 0, timeline.ipu[path] % rows, timeline.ipu[path])
     on_row = ipu >= 0
-    # Of each span the row of the last one that had one of its own.
+    # A span of all IPUs stays on the row of the IPU before it.
     last = np.maximum.accumulate(np.where(on_row, np.arange(len(path)), 0))
     row = np.maximum(ipu[last], 0)
     start, end = (cycles[path].clip(shown.start, shown.end) for cycles in (timeline.start, timeline.end))

@@ -37,7 +37,7 @@ class Baseline:
 
     @property
     def selected(self) -> bool:
-        """Whether it names the one device that it runs on."""
+        """Whether the scenario names its device."""
         return self.request.options.system.select_ipus is not None
 
     @property

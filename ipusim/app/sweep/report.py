@@ -233,9 +233,11 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
     else:
         fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
         if number == 1:
-            lines.append(f"The only point{where} {f'has no {measure.measure}' if fits else 'does not fit'}.")
+            lines.append(f"The only point{where} {f'has no value of {measure.measure}' if fits else 'does not fit'}.")
         else:
-            lines.append(f"None of {number} points{where} {f'that fit has a {measure.measure}' if fits else 'fits'}.")
+            lines.append(
+                f"None of {number} points{where} {f'that fit has a value of {measure.measure}' if fits else 'fits'}."
+            )
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
     return lines

@@ -232,7 +232,7 @@ def _searched(
     fastest = []
     for start in left:
         whole = start.job.program.shape.micro_batches
-        # The words that it began with may repeat themselves better than those that are best of their own count.
+        # The first words may repeat with a shorter period than the best words.
         every = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
         for words in every:
             end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(every)

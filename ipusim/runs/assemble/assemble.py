@@ -211,7 +211,7 @@ def _content(
         return shared()(timed_content, options, requested, training, shape.segments)
     else:
         back = returning(laid_out.schedule, laid_out.plan.shape)
-        # What computes may remember what it computed: each request has its own.
+        # Layers with arithmetic keep state, so that no two requests share them.
         arguments = layers, options, back, shape, training, laid_out.offload
         computes = options.numerics != "off"
         content = Layered.content(*arguments, findings) if computes else findings.cached(Layered.content, *arguments)
