@@ -7,6 +7,7 @@ import re
 import pytest
 
 from ipusim.app.scenario.load import load_job
+from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.effort import slowest
@@ -89,9 +90,30 @@ def test_a_limit_of_each_ipu_holds(folder):
     assert all(peak.bytes <= most << 20 for peak, most in zip(peaks, (90, 80, 60, 50), strict=True))
 
 
+def test_a_limit_of_micro_batches_holds(folder):
+    done = synthesized(folder, "--memory", "3 micro-batches")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\nNo IPU holds more than 3 micro-batches. The cost, the longest time from an IPU's first " in done.stdout
+    job = load_job(folder / "out" / "scenario.yaml").whole
+    for ipu in range(4):
+        held = [0]
+        for kind, *_ in passes_of(job, ipu):
+            held.append(held[-1] + {Pass.FORWARD: 2, Pass.BACKWARD: -2}.get(kind, -1))
+        assert 0 < max(held) <= 6
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (
+            ["--memory", "0 micro-batches"],
+            "--memory: expected a whole number of micro-batches from 1 up, got '0 micro-batches'",
+        ),
+        (
+            ["--memory", "two micro-batches"],
+            "--memory: expected a whole number of micro-batches from 1 up, got 'two micro-batches'",
+        ),
+        (["--memory", "4 micro-batches,1 MiB"], "--memory: expected bytes in one of "),
         (["--seconds", "0"], "--seconds: expected a time above 0, got 0"),
         (["--memory", "3 bananas"], "--memory: expected bytes in one of "),
         (["--memory", "1 MiB,1 MiB"], "--memory: expected one size, or one for each of 4 IPUs, got 2"),

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ipusim.api import Request
 from ipusim.app.published.case_runs import job_of, ran
 from ipusim.app.published.figures import SCALE, case_of
 from ipusim.app.published.rows import read_published
+from ipusim.app.synthesize.synthesis import synthesize
 from ipusim.pipeline.ops import Pass
 from tests.effort import sampled, slowest
 
@@ -28,6 +30,16 @@ def searched(limit):
     return [case_of(row) for row in rows if row.name == f"ZB-{limit}p"]
 
 
+def most_halves(job, ipus):
+    """Return the most halves of micro-batches that an IPU holds."""
+    held, most = dict.fromkeys(range(ipus), 0), 0
+    for ipu, kind, *_ in job.plan.order.passes.tolist():
+        held[ipu] += {Pass.FORWARD: 2, Pass.BACKWARD: -2, Pass.INPUT_GRADIENT: -1, Pass.WEIGHT_GRADIENT: -1}[kind]
+        most = max(most, held[ipu])
+    assert set(held.values()) == {0}
+    return most
+
+
 @sampled(2)
 @pytest.mark.parametrize("limit", COSTS)
 @pytest.mark.parametrize("row", [pytest.param(row, marks=slowest if row > 8 else ()) for row in range(12)])
@@ -44,9 +56,41 @@ def test_the_search_in_turns_keeps_within_its_memory(row, limit):
     """A micro-batch counts as a whole until its input half has ended, and as a half from there on."""
     case = searched(limit)[row]
     for cap in (case.cap, case.cap - 3):
-        held, most = dict.fromkeys(range(case.ipus), 0), 0
-        for ipu, kind, *_ in job_of(replace(case, cap=cap)).plan.order.passes.tolist():
-            held[ipu] += {Pass.FORWARD: 2, Pass.INPUT_GRADIENT: -1, Pass.WEIGHT_GRADIENT: -1}[kind]
-            most = max(most, held[ipu])
-        assert most <= 2 * cap
-        assert set(held.values()) == {0}
+        assert most_halves(job_of(replace(case, cap=cap)), case.ipus) <= 2 * cap
+
+
+def scenario_of(case):
+    """Return a scenario of a machine whose cables take as long as the copies of a case: fixed parts, a hop, a byte."""
+    (forward, backward), (first, second) = case.cycles, case.halves
+    times = {"forward": forward, "backward": backward, "backward_input": first, "backward_weights": second}
+    stages = [{"name": f"s{ipu}", **times, "output_bytes": 1, "gradient_bytes": 1} for ipu in range(case.ipus)]
+    del stages[0]["gradient_bytes"], stages[-1]["output_bytes"]
+    overhead = f"{case.copy - 15 - 1} ns"
+    return Request.from_dict(
+        {
+            "system": {"name": "pod64", "auto_select_ipus": case.ipus, "clock": "1 GHz", "overhead": overhead},
+            "use_synthetic_data": True,
+            "pipeline": {
+                "schedule": "1f1b",
+                "sync": "point_to_point",
+                "gradient_accumulation_count": case.micro_batches,
+                "stages": stages,
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize("limit", COSTS)
+@pytest.mark.parametrize("row", [pytest.param(row, marks=slowest if row else ()) for row in range(12)])
+def test_an_order_searched_in_a_limit_of_micro_batches_costs_no_more_than_its_authors_order(row, limit):
+    """What `suggest --order --memory "N micro-batches"` searches, in less than its authors' minute."""
+    case = searched(limit)[row]
+    found = synthesize(scenario_of(case), ["zero_bubble_h1", "zero_bubble_h2"], seconds=1, micro_batches=case.cap)
+    times, job = found.best.times, found.best.result.job.whole
+    assert times.bubble.rank_cost_cycles <= int(COSTS[limit].split()[row]) * MICRO
+    assert found.bound.cycles <= times.makespan_cycles
+    if limit == 2:
+        assert times.makespan_cycles <= int(MAKESPANS.split()[row]) * MICRO
+    sends = {send.lead_cycles + send.cycles for send in job.costs.sends.values()}
+    assert sends == {case.copy}
+    assert most_halves(job, case.ipus) <= 2 * case.cap

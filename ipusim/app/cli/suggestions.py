@@ -84,7 +84,8 @@ Seconds = Annotated[
 Memory = Annotated[
     str | None,
     _option(
-        "with --order: the most bytes of each IPU, such as 400 MiB, or one size for each  [default: the machine's]",
+        "with --order: the most bytes of each IPU, such as 400 MiB, or one size for each; or the most micro-batches "
+        "that an IPU holds, such as '8 micro-batches'  [default: the machine's]",
         "SIZE,...",
     ),
 ]
@@ -239,7 +240,7 @@ def _write_order(
     from ipusim.app.synthesize.files import SynthesisResult
     from ipusim.app.synthesize.synthesis import synthesize as search
 
-    sizes = [] if memory is None else _sizes(memory)
+    limits = {} if memory is None else _limits(memory)
     keep_watch()
     with placed_request(scenario, overrides) as request, stoppable() as stop, status("suggest") as show:
         folder = folder or Path("reports") / request.name
@@ -248,21 +249,26 @@ def _write_order(
             show(lambda: text)
 
         with ResultsFolder(folder, SynthesisResult.names, reads=[scenario]) as results:
-            synthesis = search(request, listed(schedules), seconds=seconds, memory=sizes, tell=tell, stopped=stop)
+            synthesis = search(request, listed(schedules), seconds=seconds, tell=tell, stopped=stop, **limits)
             result = SynthesisResult(synthesis, request, folder)
             files = result.files()
             results.write(files)
         print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
-def _sizes(text: str) -> list[int]:
-    """Return memory limits in bytes; raises OptionError for text that is no size."""
+def _limits(text: str) -> dict[str, Any]:
+    """Return limits of memory for a search: bytes, or micro-batches; raises OptionError for text that is neither."""
     from ipusim.base.units import parse_quantity
 
+    number, _, unit = text.strip().partition(" ")
+    if unit.strip() in ("micro-batch", "micro-batches"):
+        if not number.isdecimal() or int(number) < 1:
+            raise OptionError("memory", f"expected a whole number of micro-batches from 1 up, got {text!r}")
+        return {"micro_batches": int(number)}
     try:
         sizes = [int(parse_quantity(part.strip(), "bytes")) for part in text.split(",")]
     except ValueError as error:
         raise OptionError("memory", str(error)) from None
     if min(sizes) < 1:
         raise OptionError("memory", f"expected sizes above 0, got {text!r}")
-    return sizes
+    return {"memory": sizes}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Final
 
@@ -27,7 +28,9 @@ _ANY: Final = 8
 _PATIENCE: Final = 2500
 
 
-def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool], seed: int = 0) -> tuple[Words, int]:
+def improved(
+    memory: Memory, words: Words, least: int, go_on: Callable[[], bool], seed: int = 0, cost: float = inf
+) -> tuple[Words, int]:
     """Return words that take no longer than ``words``, and their makespan.
 
     Args:
@@ -36,6 +39,7 @@ def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool]
         least: a bound at which there is nothing to improve.
         go_on: whether there is time left; asked before each step.
         seed: of the moves that are drawn.
+        cost: the most cycles from an IPU's first pass to its own last, where IPUs do not meet.
     """
     tasks, random = memory.tasks, Random(seed)
     if tasks.meeting is not None:
@@ -59,7 +63,9 @@ def improved(memory: Memory, words: Words, least: int, go_on: Callable[[], bool]
         changed = (*here[0][:number], word, *here[0][number + 1 :])
         outcome = evaluate(tasks, changed)
         slot = step % _LATE
-        if outcome is not None and outcome.makespan <= max(late[slot], here[1].makespan) and memory.fits(number, word):
+        worst = max(late[slot], here[1].makespan)
+        taken = outcome is not None and outcome.makespan <= worst and outcome.cost <= cost
+        if outcome is not None and taken and memory.fits(number, word):
             here = changed, outcome
             path = _moves(tasks, *here)
             if outcome.makespan < best[1].makespan:

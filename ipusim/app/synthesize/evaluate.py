@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import add
+from operator import add, sub
 
 from ipusim.app.synthesize.grid import Grid, Layout
 from ipusim.app.synthesize.tasks import Tasks, Words
@@ -16,11 +16,13 @@ class Outcome:
 
     Attributes:
         makespan: cycles from the first pass to the end of the last, or of the weight update of an IPU that ends later.
+        cost: cycles of the longest time from an IPU's first pass to its own last; 0 where IPUs meet.
         ends: of each letter, when its pass over each micro-batch ends; empty where IPUs meet.
         comes: of each letter, when what it has made is with another IPU; empty where IPUs meet.
     """
 
     makespan: int
+    cost: int
     ends: Sequence[Sequence[int]]
     comes: Sequence[Sequence[int]]
 
@@ -32,7 +34,7 @@ def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
     forwards = max(word.count(tasks.outfed) for word in words)
     layout = Layout.of_count(tasks, forwards)
     steps = layout.steps_of_words(words)
-    return None if steps is None else Outcome(Grid(layout, steps).cycles, (), ())
+    return None if steps is None else Outcome(Grid(layout, steps).cycles, 0, (), ())
 
 
 def _free(tasks: Tasks, words: Words) -> Outcome | None:
@@ -77,4 +79,5 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
         if still and not moved:
             return None
         waiting = still
-    return Outcome(max(map(add, now, tasks.updates)), ends, comes)
+    begins = (ends[word[0]][0] - cycles[word[0]] for word in words)
+    return Outcome(max(map(add, now, tasks.updates)), max(map(sub, now, begins)), ends, comes)

@@ -6,10 +6,11 @@ for whole backward passes and one for halves, as schedules have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 from typing import Final
 
 from ipusim.api import Job, Request, Schedule, pipelines, schedules
@@ -19,7 +20,8 @@ from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.exact import is_small, proven
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.grid import words_in_time_steps
-from ipusim.app.synthesize.memory import Memory, memory_of
+from ipusim.app.synthesize.in_turns import in_turns
+from ipusim.app.synthesize.memory import Limits, Memory, memory_of
 from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
 from ipusim.base.errors import ProgramError
@@ -46,6 +48,7 @@ class Start:
         count: micro-batches that are searched.
         words: the best so far, with their makespan.
         first: those that the search began with.
+        cost: the most cycles from an IPU's first pass to its own last.
     """
 
     job: Job
@@ -56,6 +59,7 @@ class Start:
     words: Words = ()
     makespan: int = 0
     first: Words = ()
+    cost: float = inf
 
     @property
     def tasks(self) -> Tasks:
@@ -91,7 +95,7 @@ class Start:
                 self.bound, self.least = Bound(proof.cycles, states=proof.states), proof.cycles
 
 
-def starts_of(request: Request, jobs: Sequence[Job], limits: Mapping[int, int]) -> Iterator[Start]:
+def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator[Start]:
     """Yield the searches: for each placement and kind of backward pass, with initial words that fit the memory.
 
     In lock-step there is one for each placement, in which backward passes may be whole or in halves.
@@ -113,8 +117,11 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Mapping[int, int]) 
     for start in starts.values():
         for words in _greedy(start):
             start.take_order(_order(start, words))
-        if start.words:
-            yield start
+        apart = _in_turns(start)
+        if apart is not None and start.count == apart.count and limits.micro_batches is None:
+            start.take(apart.words)
+            apart = None
+        yield from (of for of in (start, apart) if of is not None and of.words)
 
 
 def _order(start: Start, words: Words) -> pipelines.Order:
@@ -155,16 +162,36 @@ def assembled(request: Request, schedule: Schedule) -> Job | None:
         return tried(request, {"pipeline.schedule": schedule.name}).job
 
 
-def _start(job: Job, tasks: Tasks, limits: Mapping[int, int]) -> Start:
+def _start(job: Job, tasks: Tasks, limits: Limits) -> Start:
     whole = job.program.shape.micro_batches
     sram = job.memory.sram_bytes
-    of = {ipu: min(limits.get(ipu, sram or 0), sram or limits.get(ipu, 0)) for ipu in tasks.ipus}
-    memory = memory_of(job, tasks, {ipu: most for ipu, most in of.items() if sram or ipu in limits})
+    sizes = limits.sizes
+    of = {ipu: min(sizes.get(ipu, sram or 0), sram or sizes.get(ipu, 0)) for ipu in tasks.ipus}
+    sizes = {ipu: most for ipu, most in of.items() if sram or ipu in sizes}
+    memory = memory_of(job, tasks, replace(limits, sizes=sizes))
     count = whole
     if whole * len(tasks.letters) > _WHOLE:
         count = min(whole, max(3 * tasks.words + 3, _PART // len(tasks.letters)))
     alone = lower_bound(replace(tasks, updates=(0,) * tasks.words), whole)
     return Start(job, memory, alone, lower_bound(tasks, whole).cycles if count == whole else 0, count)
+
+
+def _in_turns(start: Start) -> Start | None:
+    """Return the search that begins with all passes made micro-batch by micro-batch, and keeps the cost of these.
+
+    It is None for whole backward passes, for IPUs that meet or have several stages, and where the words do not fit.
+    """
+    tasks, memory = start.tasks, start.memory
+    whole = start.job.program.shape.micro_batches
+    own = replace(start, count=whole, least=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=())
+    caps = [memory.micro_batches] if memory.micro_batches else [tasks.words, 2 * tasks.words, whole]
+    # A micro-batch counts 2 until its input half ends, and then 1, as the authors of the search have it.
+    for most in caps:
+        words = in_turns(tasks, whole, [2 * most] * tasks.words, [2] * tasks.words, [1] * tasks.words)
+        if words is not None:
+            own.take(words)
+    outcome = evaluate(tasks, own.words) if own.words else None
+    return None if outcome is None else replace(own, cost=outcome.cost)
 
 
 def _greedy(start: Start) -> Iterator[Words]:
@@ -174,6 +201,8 @@ def _greedy(start: Start) -> Iterator[Words]:
     known = any(stage.saved for stage in stages)
     stashed = [stage.saved if known else 1 for stage in stages]
     rest = [stage.rest for stage in stages]
+    if memory.micro_batches is not None:
+        stashed, rest = [2] * len(stages), [1] * len(stages)
     for depth in _DEPTHS:
         room = []
         for word, ipu in enumerate(tasks.ipus):
@@ -181,7 +210,9 @@ def _greedy(start: Start) -> Iterator[Words]:
             most = depth * sum(stashed[number] * (len(stages) - number) for number in own) / len(own)
             most = max(most, sum(stashed[number] for number in own))
             limit = memory.limits[word]
-            if limit is not None:
+            if memory.micro_batches is not None:
+                most = min(most, 2 * memory.micro_batches * len(own))
+            elif limit is not None:
                 running = max(stages[number].forward + stages[number].backward for number in own)
                 most = min(most, limit - memory.base[word] - running)
             room.append(most)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from ipusim.api import (
@@ -27,6 +28,7 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.study.trial import time_alone, tried
 from ipusim.app.synthesize.bound import Bound
 from ipusim.app.synthesize.descent import improved
+from ipusim.app.synthesize.memory import Limits, held_by
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods, without_periods
 from ipusim.app.synthesize.starts import NAME, Start, assembled, in_halves, starts_of
 from ipusim.app.synthesize.tasks import unsearched_for
@@ -55,6 +57,7 @@ class Synthesis:
         seconds: that the search took.
         unsearched: the fastest that fits of the schedules that are no part of the search, such as those with two
             copies of each stage; or None.
+        micro_batches: the limit of them; None for none.
     """
 
     fitting: Comparison
@@ -65,6 +68,7 @@ class Synthesis:
     bounds: tuple[Bound, ...]
     seconds: float
     unsearched: Row | None = None
+    micro_batches: int | None = None
 
     @property
     def best(self) -> Row:
@@ -100,6 +104,7 @@ def synthesize(
     *,
     seconds: float = 10.0,
     memory: Sequence[int] = (),
+    micro_batches: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Synthesis:
@@ -110,20 +115,25 @@ def synthesize(
         named: names of schedules to begin with, and to hold the Order against.
         seconds: for the search, behind the runs of these.
         memory: the most bytes of each IPU, or one size for all, where the machine has more.
+        micro_batches: the most whose activations an IPU holds at once; one whose half for the input has ended counts as
+            one half. Of Orders that take as long the one with the least cost stands, the longest time from an IPU's
+            first pass to its own last.
         tell: called with how far the search is.
         stopped: whether it is to end before its time.
 
     Raises:
-        OptionError: for seconds that are not above 0, and for sizes of another number of IPUs.
+        OptionError: for seconds or micro-batches that are not above 0, and for sizes of another number of IPUs.
         ProgramError: for a scenario whose passes are not to be ordered, or that no schedule fits.
         RequestError: where no schedule can run it.
     """
     if not seconds > 0:
         raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
+    if micro_batches is not None and micro_batches < 1:
+        raise OptionError("memory", f"expected 1 micro-batch or more, got {micro_batches}")
     request = request.replace({"pipeline.sync": _sync(request).value})
     jobs, unsearched = _rows(request, named)
     rows = tuple(row for row, _ in jobs)
-    limits = _limits(memory, rows)
+    limits = Limits(_sizes(memory, rows), micro_batches)
     comparison = Comparison(tuple(row for row in rows if _fits(row, limits)))
     best = comparison.best
     if best is None:
@@ -138,12 +148,14 @@ def synthesize(
     known = best.times.makespan_cycles if best.times else 0
     for start in starts:
         start.prove(lambda: time.monotonic() < began + seconds * _PROOF and not stopped())
-    searched = _searched([start for start in starts if start.bound.cycles < known], seconds, stopped, tell)
+    # In a limit of micro-batches an Order may have less cost than a schedule that takes as long as the bound.
+    searching = [start for start in starts if start.bound.cycles < known or (micro_batches and start.cost < inf)]
+    searched = _searched(searching, seconds, stopped, tell)
     made, periodic = _judged(request, searched, limits, comparison, best)
     letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
     bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
     other = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
-    return Synthesis(comparison, best, made, letters, least, bounds, took, other)
+    return Synthesis(comparison, best, made, letters, least, bounds, took, other, micro_batches)
 
 
 def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
@@ -187,7 +199,7 @@ def _sync(request: Request) -> Sync:
     return schedules.schedule_of(request.options.pipeline.schedule, request.folder).syncs[0]
 
 
-def _limits(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
+def _sizes(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
     """Return the most bytes of each IPU, by its number; raises OptionError for sizes of another number of IPUs."""
     ipus = 1 + max(ipu for row in rows if row.times is not None for ipu in row.times.mapping)
     if len(memory) not in (0, 1, ipus):
@@ -195,12 +207,19 @@ def _limits(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
     return dict(enumerate([*memory] * ipus if len(memory) == 1 else memory))
 
 
-def _fits(row: Row, limits: Mapping[int, int]) -> bool:
+def _fits(row: Row, limits: Limits) -> bool:
     """Whether a row ran, and its IPUs keep within limits."""
     if row.result is None:
         return False
+    job = row.result.job
+    if limits.micro_batches is not None:
+        passes: dict[int, list[tuple[int, int]]] = {}
+        for ipu, kind, stage, _ in job.plan.order.passes.tolist():
+            passes.setdefault(ipu, []).append((kind, stage))
+        if any(held_by(of, job.program.shape.segments) > limits.micro_batches for of in passes.values()):
+            return False
     return analysis.usable(row.fits) and all(
-        peak.bytes <= limits.get(peak.ipu, peak.bytes) for peak in row.result.job.memory.peaks
+        peak.bytes <= limits.sizes.get(peak.ipu, peak.bytes) for peak in job.memory.peaks
     )
 
 
@@ -227,7 +246,7 @@ def _searched(
         for start in left:
             end += seconds * share / len(left)
             tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
-            start.words, start.makespan = improved(start.memory, start.words, start.least, until(end), turn)
+            start.words, start.makespan = improved(start.memory, start.words, start.least, until(end), turn, start.cost)
         left = sorted(left, key=_promise)[:most]
     fastest = []
     for start in left:
@@ -253,16 +272,24 @@ def _promise(start: Start) -> float:
 def _judged(
     request: Request,
     searched: Sequence[tuple[int, Periodic]],
-    limits: Mapping[int, int],
+    limits: Limits,
     comparison: Comparison,
     named: Row,
 ) -> tuple[Row | None, Periodic | None]:
-    """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``."""
+    """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``.
+
+    In a limit of micro-batches it may take as long, and have less cost.
+    """
+
+    def order(row: Row) -> tuple[float, int]:
+        assert row.times is not None, "of a row that ran"
+        return comparison.cost(row), 0 if limits.micro_batches is None else row.times.bubble.rank_cost_cycles
+
     best: tuple[Row | None, Periodic | None] = None, None
     for _, periodic in searched:
         schedule = schedules.in_words(NAME, letters_of(periodic))
         row = _simulated(request, schedule)
-        if row is not None and _fits(row, limits) and comparison.cost(row) < comparison.cost(best[0] or named):
+        if row is not None and _fits(row, limits) and order(row) < order(best[0] or named):
             best = row, periodic
     return best
 

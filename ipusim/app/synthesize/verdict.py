@@ -8,7 +8,7 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import ties
 from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.app.synthesize.tasks import unsearched_for
-from ipusim.base.units import format_figure, format_seconds
+from ipusim.base.units import counted, format_figure, format_seconds
 
 
 def verdict(synthesis: Synthesis) -> Iterator[str]:
@@ -23,7 +23,9 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     else:
         comparison = Comparison((synthesis.named, synthesis.made))
         less = format_figure(-100 * comparison.difference(synthesis.made, synthesis.named))
-        gain = f"{less}% less time than the best named schedule that fits, {synthesis.named.name}{tied}"
+        named = f"the best named schedule that fits, {synthesis.named.name}{tied}"
+        is_faster = comparison.difference(synthesis.made, synthesis.named) < 0
+        gain = f"{less}% less time than {named}" if is_faster else f"no more time than {named}, and a lower cost"
         yield f"Best: {synthesis.made.name}, {period} per weight update; {gain}."
     bound = times.seconds(synthesis.bound.cycles)
     name = synthesis.best.schedule
@@ -42,6 +44,13 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             f"after {seconds}, which proves nothing: a better Order may be there."
         )
     yield f"What binds: {synthesis.bound.words}. The bound leaves out memory, and links that several copies share."
+    if (most := synthesis.micro_batches) is not None:
+        cost, work = times.bubble.rank_cost_cycles, times.bubble.ideal_cycles
+        yield (
+            f"No IPU holds more than {counted(most, 'micro-batch', 'es')}. The cost, the longest time from an IPU's "
+            f"first pass to its own last, is {cost:,} cycles, {format_figure(100 * (cost / work - 1))}% above the work "
+            f"of the busiest IPU, {work:,}."
+        )
     if (other := synthesis.unsearched) is not None and other.result is not None:
         comparison = Comparison((synthesis.best, other))
         if comparison.cost(other) < comparison.cost(synthesis.best):

@@ -14,7 +14,7 @@ from ipusim.app.synthesize.bound import lower_bound
 from ipusim.app.synthesize.descent import improved
 from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.grid import Layout, words_in_time_steps
-from ipusim.app.synthesize.memory import memory_of
+from ipusim.app.synthesize.memory import Limits, memory_of
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
 from ipusim.app.synthesize.tasks import BAR, tasks_of, words_of
 from ipusim.pipeline.shape import PlanShape
@@ -82,7 +82,7 @@ IN_ORDER = [name for name in ALIKE if name != "breadth_first"]
 def test_words_of_a_schedule_take_and_hold_what_its_run_does(schedule, sync):
     job, tasks, words = case(schedule, 0, sync)
     assert evaluate(tasks, words).makespan == execute(job).summary.makespan_cycles
-    memory = memory_of(job, tasks, {})
+    memory = memory_of(job, tasks, Limits({}))
     held = [memory.peak(*each) for each in enumerate(words)]
     assert all(own <= peak.bytes for own, peak in zip(held, job.memory.peaks, strict=True))
     if sync == "lock_step":  # the words have an order of their own within a time-step
@@ -127,7 +127,7 @@ def test_an_ipu_with_a_long_weight_update_ends_ahead():
     tasks = tasks_of(job)
     words = words_of(tasks, job.plan.order.passes.tolist())
     steps = iter(range(3000))
-    found, cycles = improved(memory_of(job, tasks, {}), words, 0, lambda: next(steps, None) is not None)
+    found, cycles = improved(memory_of(job, tasks, Limits({})), words, 0, lambda: next(steps, None) is not None)
     assert execute(job).summary.execution_cycles == evaluate(tasks, words).makespan > cycles
     assert cycles >= lower_bound(tasks, 6).cycles > lower_bound(replace(tasks, updates=(0, 0, 0)), 6).cycles
     assert evaluate(tasks, found).ends[tasks.of_word[0][-1]][-1] + 3000 == cycles
@@ -187,9 +187,9 @@ def test_moves_never_lengthen_words_and_keep_within_the_memory(sync):
     job = job_of("zero_bubble_h1", times, 8, sync, stash_bytes=[100] * 4)
     tasks = tasks_of(job)
     words = begun(tasks, job.plan.order)
-    free = memory_of(job, tasks, {})
+    free = memory_of(job, tasks, Limits({}))
     most = {ipu: free.peak(number, words[number]) for number, ipu in enumerate(tasks.ipus)}
-    memory = memory_of(job, tasks, most)
+    memory = memory_of(job, tasks, Limits(most))
     steps = iter(range(2000))
     found, cycles = improved(memory, words, 0, lambda: next(steps, None) is not None)
     assert cycles == evaluate(tasks, found).makespan < evaluate(tasks, words).makespan
@@ -207,7 +207,7 @@ def test_moves_never_lengthen_words_and_keep_within_the_memory(sync):
 def test_words_with_periods_are_a_schedule_of_every_count_from_theirs_on(schedule, sync):
     job, tasks, words = case(schedule, 3, sync)
     count = job.plan.shape.micro_batches
-    memory = memory_of(job, tasks, {})
+    memory = memory_of(job, tasks, Limits({}))
     periodic = with_periods(memory, words, count, count, lambda: False)
     made = in_words("mine", letters_of(periodic))
     assert made.least == count
