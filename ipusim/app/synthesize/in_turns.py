@@ -136,8 +136,9 @@ class _Turns:
                 now, held = now + cycles[ipu], held + self._grows[ipu][_FORWARD]
             comes = max(now, comes) + inputs[ipu]
         for ipu in range(1, self._last + 1):
-            if ahead[ipu] + 1 < self._count:  # what an IPU has not got yet it cannot run
-                ahead[ipu] = max(0, min(ahead[ipu], ahead[ipu - 1] - 1))
+            # What an IPU has not got yet it cannot run.
+            most = ahead[ipu - 1] - (ahead[ipu] + 1 < self._count)
+            ahead[ipu] = max(0, min(ahead[ipu], most))
         return ahead
 
     def _going_forward(self) -> Iterator[int]:

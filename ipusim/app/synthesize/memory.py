@@ -10,7 +10,7 @@ from ipusim.api import Job, pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks
 
 #: Halves of a micro-batch that an IPU holds more from a pass on.
-_HALVES: Final = {
+_HALVES: Final[Mapping[int, int]] = {
     pipelines.Pass.FORWARD: 2,
     pipelines.Pass.BACKWARD: -2,
     pipelines.Pass.INPUT_GRADIENT: -1,

@@ -14,7 +14,8 @@ from ipusim.app.synthesize.bound import lower_bound
 from ipusim.app.synthesize.descent import improved
 from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.grid import Layout, words_in_time_steps
-from ipusim.app.synthesize.memory import Limits, memory_of
+from ipusim.app.synthesize.in_turns import in_turns
+from ipusim.app.synthesize.memory import Limits, held_by, memory_of
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
 from ipusim.app.synthesize.tasks import BAR, tasks_of, words_of
 from ipusim.pipeline.shape import PlanShape
@@ -222,3 +223,18 @@ def test_words_with_periods_are_a_schedule_of_every_count_from_theirs_on(schedul
         assert lower_bound(tasks, count + more).cycles <= outcome.makespan == periodic.makespan(count + more)
     far = count + 10 * tasks.words
     assert periodic.makespan(far) >= evaluate(tasks, periodic.words(far - 1)).makespan
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_words_made_in_turns_run_and_keep_their_limit_whatever_stages_take(seed):
+    random = Random(f"turns {seed}")
+    times = [[random.randint(1, 300) for _ in range(3)] for _ in range(random.randint(2, 6))]
+    count, ipus = random.randint(1, 12), len(times)
+    job = job_of("zero_bubble_h1", times, count)
+    tasks = tasks_of(job)
+    for most in sorted({1, ipus, 2 * ipus, count}):
+        words = in_turns(tasks, count, [2 * most] * ipus, [2] * ipus, [1] * ipus)
+        memory = memory_of(job, tasks, Limits({}, micro_batches=most))
+        assert lower_bound(tasks, count).cycles <= evaluate(tasks, words).makespan
+        assert all(memory.fits(*each) for each in enumerate(words))
+        assert max(held_by([tasks.passes[letter] for letter in word]) for word in words) <= most
