@@ -100,7 +100,8 @@ def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Cal
 def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: Callable[[], bool]) -> Periodic | None:
     """Return words with a period of whole time-steps in lock-step; None if no period that was tried fits the memory."""
     tasks = memory.tasks
-    free = replace(memory, limits=[None] * tasks.words)  # what a period holds depends on what stands around it
+    # What a period holds depends on what stands around it.
+    free = replace(memory, limits=[None] * tasks.words, micro_batches=None)
     found: list[tuple[int, int, Periodic]] = []
     for seed, (heads, tails, begins) in enumerate(_between_time_steps(tasks, words)):
         layout = Layout(tasks, begins, [turn + 1 for turn in begins])
