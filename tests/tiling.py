@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipusim.timeline.kinds import SpanKind
+from ipusim.timeline.kinds import BACK_KINDS, OUT_KINDS, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 #: Spans that are on no IPU's own track: beside its passes, or beside all IPUs.
@@ -15,6 +15,8 @@ BESIDE = (
     SpanKind.OVERLAPPED_INFEED,
     SpanKind.OVERLAPPED_OUTFEED,
     SpanKind.OVERLAPPED_WAIT,
+    *OUT_KINDS,
+    *BACK_KINDS,
 )
 
 

@@ -94,7 +94,7 @@ def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, siz
         figure = pictures[name](Picture(OWN, size))
         assert figure.get_size_inches().tolist() == pytest.approx([width, height])
         assert overlaps(figure) == []
-        assert OWN in words(figure)
+        assert any(word.startswith(OWN) for word in words(figure))  # of several runs the title says which are shown
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -269,7 +269,7 @@ def plan_table(suggestion: Suggestion) -> Table:
             f"{row['ipus']}x{row['replicas']}",
             str(row["gradient_accumulation_count"]),
             row["recompute"],
-            "" if row["sram_bytes"] is None else f"{row['peak_bytes'] / row['sram_bytes']:.0%}",
+            "" if None in (row["peak_bytes"], row["sram_bytes"]) else f"{row['peak_bytes'] / row['sram_bytes']:.0%}",
             row["fits"],
             format_seconds(row["weight_update_period_s"]),
             f"{row['times_best']:.3f}",
